@@ -1,0 +1,72 @@
+"""Rows of samples as the engines take them, and checks on arrays from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dokl.errors import BadInput
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Samples of K nodes over n steps: rows, and which row each node sees at each step.
+
+    X: (N, d) dense or CSR; Y: (N, m); weight: (N,) or None; index: (n, K) row numbers, -1 where
+    a node has no sample. Shuffles and further passes are other indices into the same rows.
+    """
+
+    X: Any
+    Y: Array
+    weight: Array | None
+    index: Array
+
+    @property
+    def n(self) -> int:
+        """Number of steps."""
+        return int(self.index.shape[0])
+
+    def steps(self, start: int, stop: int) -> Block:
+        """The block of steps start to stop; rows are shared, not copied."""
+        return Block(self.X, self.Y, self.weight, self.index[start:stop])
+
+    def cast(self, dtype: Any) -> Block:
+        """The same samples in another precision; what has it already is shared."""
+        X, Y = (a.astype(dtype, copy=False) for a in (self.X, self.Y))
+        weight = None if self.weight is None else self.weight.astype(dtype, copy=False)
+        return Block(X, Y, weight, self.index)
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether X is a scipy.sparse matrix, without importing scipy to find out."""
+    return hasattr(X, "tocsr") and hasattr(X, "nnz")
+
+
+def first_bad(values: Array) -> tuple[int, ...] | None:
+    """Index of the first NaN or infinity, or None; the common case costs one pass."""
+    finite = np.isfinite(values)
+    return None if finite.all() else tuple(int(i) for i in np.argwhere(~finite)[0])
+
+
+def check_rows(X: Any, d: int, what: str = "X") -> Any:
+    """X as (N, d) floats, dense or CSR, finite; otherwise one message with the place."""
+    if is_sparse(X):
+        X = X.tocsr()
+        values = X.data
+    else:
+        X = np.asarray(X)
+        if X.ndim != 2:
+            raise BadInput(f"{what} must have two dimensions (rows, {d}), got shape {X.shape}")
+        values = X
+    if X.shape[1] != d:
+        raise BadInput(f"{what} has {X.shape[1]} columns, the feature map expects {d}")
+    bad = first_bad(values)
+    if bad is not None:
+        where = f"row {bad[0]}, column {bad[1]}" if values.ndim == 2 else "a stored entry"
+        raise BadInput(f"{what} contains NaN or infinity ({where}): remove or fill it first")
+    return X

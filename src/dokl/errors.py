@@ -1,0 +1,67 @@
+"""Everything dokl raises on purpose, in one tree.
+
+::
+
+    DoklError
+    ├── BadInput            (also a ValueError)  a value that cannot be used
+    │   ├── UnknownName     a name that is not known; says the nearest one
+    │   ├── BadGraph        a graph or weight matrix that cannot carry the algorithm
+    │   └── FingerprintMismatch  two models whose vectors must not be averaged or mixed
+    ├── Diverged            (also an ArithmeticError)  the iterates left the finite numbers
+    └── MissingExtra        (also an ImportError)  an optional dependency is absent
+
+A message says what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DoklError(Exception):
+    """Base of every error that dokl raises on purpose."""
+
+
+class BadInput(DoklError, ValueError):
+    """A value that cannot be used."""
+
+
+class UnknownName(BadInput):
+    """A name that is not among the known ones.
+
+    >>> raise UnknownName("kernel", "gausian", ["gaussian", "cauchy"])
+    Traceback (most recent call last):
+    dokl.errors.UnknownName: unknown kernel 'gausian': did you mean 'gaussian'? ...
+    """
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(f"unknown {kind} {name!r}: {hint}Known: {', '.join(known)}.")
+
+
+class BadGraph(BadInput):
+    """A graph or a weight matrix that cannot carry the algorithm."""
+
+
+class FingerprintMismatch(BadInput):
+    """Two models whose vectors live in different feature spaces."""
+
+    def __init__(self, what: str, ours: str, theirs: str) -> None:
+        super().__init__(
+            f"{what}: fingerprint {theirs} does not match ours, {ours}. Vectors of different "
+            "feature maps (kernel, sigma, seed, variant, scaling or labels) must not be mixed."
+        )
+
+
+class Diverged(DoklError, ArithmeticError):
+    """The iterates left the finite numbers."""
+
+
+class MissingExtra(DoklError, ImportError):
+    """An optional dependency is absent; the message is the line that installs it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional package: pip install 'dokl[{extra}]'")
