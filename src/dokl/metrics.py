@@ -1,0 +1,85 @@
+"""What is measured along a run. Predictions f and targets y: (n, K, m); NaN: no sample there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array
+
+
+def decibels(power: Any) -> Any:
+    """10 log10 of a power, as learning curves are drawn.
+
+    >>> float(decibels(0.01))
+    -20.0
+    """
+    return 10.0 * np.log10(power)
+
+
+def mean_present(values: Array, axes: tuple[int, ...]) -> Array:
+    """Mean over axes of what is not NaN; NaN where nothing is (without NumPy's warning)."""
+    present = ~np.isnan(values)
+    count = present.sum(axis=axes)
+    total = np.where(present, values, 0.0).sum(axis=axes)
+    return np.asarray(np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0))
+
+
+def squared_error(f: Array, y: Array) -> Array:
+    """Squared a-priori error per step: mean over nodes and outputs, (n,)."""
+    return mean_present((y - f) ** 2, (1, 2))
+
+
+def node_squared_error(f: Array, y: Array) -> Array:
+    """Squared a-priori error per step and node, (n, K)."""
+    return mean_present((y - f) ** 2, (2,))
+
+
+def mistakes(f: Array, y: Array) -> Array:
+    """Share of nodes that predicted the wrong class before seeing it, per step, (n,).
+
+    One output: the sign, targets -1 and 1. Several: the largest, targets 1 for the true class.
+    """
+    if f.shape[2] == 1:
+        wrong = (np.where(f >= 0, 1.0, -1.0) != y)[..., 0].astype(float)
+    else:
+        wrong = (np.nan_to_num(f).argmax(axis=2) != y.argmax(axis=2)).astype(float)
+    wrong[np.isnan(f).any(axis=2)] = np.nan
+    return mean_present(wrong, (1,))
+
+
+def mean_loss(value: Any, f: Array, y: Array) -> Array:
+    """Mean loss per step; `value` is the loss's value(y, f)."""
+    with np.errstate(invalid="ignore"):  # the NaN of nodes without a sample pass through
+        losses = np.asarray(value(y, f), float)
+    return mean_present(losses, (1, 2))
+
+
+def disagreement(theta: Array) -> float:
+    """Root mean square distance of the nodes' vectors theta: (K, m, D) from their mean.
+
+    >>> disagreement(np.array([[[0.0, 0.0]], [[2.0, 0.0]]]))
+    1.0
+    """
+    apart = theta - theta.mean(axis=0, keepdims=True)
+    return float(np.sqrt((apart**2).sum(axis=(1, 2)).mean()))
+
+
+def messages(A: Any) -> int:
+    """Messages of one combination with weights A: one per directed link, none to oneself."""
+    return int(A.nnz - np.count_nonzero(A.diagonal()))
+
+
+def bytes_sent(graphs: list[Any], steps: Array, size: int) -> Array:
+    """Bytes sent by the whole network when it combined at `steps` (counted from 0), per entry.
+
+    graphs: the matrices used in turn; size: bytes of one vector.
+    """
+    each = np.array([messages(A) for A in graphs])
+    return np.asarray(each[np.asarray(steps) % len(graphs)] * size)
+
+
+def regret(losses: Array, best: Array) -> Array:
+    """Cumulated loss beyond that of a fixed comparator; both (n,) or (n, K)."""
+    return np.asarray(np.cumsum(losses - best, axis=0))
