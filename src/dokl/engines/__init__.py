@@ -1,0 +1,10 @@
+"""Engines: the same problem, weights and stream, run by different machinery.
+
+`run` simulates a network over a stream, many realizations in one call; `engine=` chooses how.
+An engine is a module with `plan`, `advance`, `step` and `predict` (see `reference`). Engines
+draw no randomness: features, graph and data are drawn outside, so two engines agree to rounding.
+"""
+
+from dokl.engines.driver import ENGINES, check_engine, choose, run
+
+__all__ = ["ENGINES", "check_engine", "choose", "run"]

@@ -1,0 +1,255 @@
+"""The compiled engine: `diffusion.step` as fused Numba loops, float32 unless asked otherwise.
+
+`plan` turns a problem into the numbers the loops need, once; `advance` runs a block of samples;
+`step` is one step of all nodes; `predict` scores rows. None of them changes its arguments.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core.errors import NumbaError
+
+from dokl.arrays import Array, Block, is_sparse
+from dokl.diffusion import Exchange, Problem, State, check_block, check_progress
+from dokl.engines import sweeps
+from dokl.engines.loops import CODES, POLY32, POLY64
+from dokl.engines.sweeps import Graph, Map, Memory, Rows, Rule
+from dokl.features import FeatureMap
+from dokl.losses import Loss
+from dokl.schedules import Schedule
+
+AVERAGE_CODES = {"none": 0, "uniform": 1, "weighted": 2}
+# Below this many numbers in theta, handing nodes to threads costs more than it gives.
+LARGE = 2_000_000
+CORES = os.cpu_count() or 1
+
+
+class NotCompilable(Exception):
+    """A user's loss or schedule that Numba cannot compile; the reference engine can run it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A problem and an exchange as numbers for the loops, in one precision."""
+
+    problem: Problem
+    exchange: Exchange
+    dtype: Any
+    map: Map
+    graph: Graph
+    rule: Rule
+    custom: bool
+    nothing: Array  # an empty matrix, where there is nothing to remember
+
+
+def feature_numbers(features: FeatureMap, dtype: Any) -> Map:
+    """The feature map in turns: frequencies divided by 2 pi, constant factors multiplied in."""
+    coefficients = POLY32 if dtype == np.float32 else POLY64
+    P = tuple(dtype(features.scale * a) for a in coefficients)
+    freq = np.zeros((1, features.n_frequencies), dtype)
+    signs, norms = np.zeros((3, 0, 0), dtype), np.zeros((0, 0), dtype)
+    if features.signs is None:
+        freq = _writable(features.omega_turns(dtype), dtype)
+    else:
+        signs = _writable(features.signs, dtype)
+        norms = _writable(features.norms_turns(dtype), dtype)
+    base = _writable(features.phase_turns(dtype), dtype)
+    return Map(freq, base, signs, norms, features.paired, P)
+
+
+def graph_numbers(exchange: Exchange, dtype: Any) -> Graph:
+    """All combination matrices in one CSR."""
+    graphs = exchange.graphs
+    starts, offset = [], 0
+    for A in graphs:
+        starts.append(A.indptr.astype(np.int64) + offset)
+        offset += A.nnz
+    K = graphs[0].shape[0] if graphs else 0
+    indptr = np.stack(starts) if graphs else np.zeros((0, K + 1), np.int64)
+    indices = [A.indices.astype(np.int64) for A in graphs] or [np.zeros(0, np.int64)]
+    weights = [A.data.astype(dtype) for A in graphs] or [np.zeros(0, dtype)]
+    return Graph(indptr, np.concatenate(indices), np.concatenate(weights))
+
+
+def nodes_of(graph: Graph) -> int | None:
+    """Number of nodes the combination matrices are for; None: no matrix, any number."""
+    return graph.indptr.shape[1] - 1 if len(graph.indptr) else None
+
+
+@lru_cache(maxsize=64)
+def _tried(function: Any, *signature: Any) -> Any:
+    compiled = function if hasattr(function, "py_func") else njit(function)
+    float(compiled(*signature))
+    return compiled
+
+
+def _compiled(function: Any, *signature: Any) -> Any:
+    """A user's function through Numba, tried on numbers; raises NotCompilable."""
+    try:
+        return _tried(function, *signature)
+    except (NumbaError, TypeError) as error:
+        raise NotCompilable(str(error).splitlines()[0]) from None
+
+
+def loss_numbers(loss: Loss) -> Any:
+    """(code, parameter) of a built-in loss, or the user's slope, compiled."""
+    if loss.builtin:
+        return CODES[loss.name], float("nan") if loss.p is None else float(loss.p)
+    return _compiled(loss.slope_function, 1.0, 0.5)
+
+
+def schedule_numbers(schedule: Schedule) -> Any:
+    """The five numbers of a built-in schedule, or the user's function, compiled."""
+    if schedule.function is not None:
+        return _compiled(schedule.function, 1, 1.0)
+    numbers = schedule.scale, schedule.offset, schedule.power
+    return (*map(float, numbers), bool(schedule.normalised), float(schedule.eps))
+
+
+def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
+    """Prepare a problem (its features drawn) for `advance`; raises NotCompilable."""
+    dtype = np.dtype(dtype).type
+    features = problem.features
+    # |z| = 1 exactly for paired features, so nobody has to measure it.
+    looks = problem.schedule.normalised or problem.schedule.function is not None
+    rule = Rule(
+        loss=loss_numbers(problem.loss),
+        rate=schedule_numbers(problem.schedule),
+        lam=float(problem.lam),
+        c=float(exchange.intercept),
+        measure=bool(looks and not features.paired),
+        cta=exchange.order == "cta",
+        every=int(exchange.every),
+        average=AVERAGE_CODES[exchange.average],
+    )
+    custom = not problem.loss.builtin or problem.schedule.function is not None
+    numbers = feature_numbers(features, dtype), graph_numbers(exchange, dtype)
+    nothing = np.zeros((0, 1), dtype)
+    return Plan(problem, exchange, dtype, *numbers, rule, custom, nothing)
+
+
+def _writable(a: Array, dtype: Any) -> Array:
+    """C-ordered, of one type, writable: each other combination would be compiled anew."""
+    a = np.ascontiguousarray(a, dtype)
+    return a if a.flags.writeable else a.copy()
+
+
+def row_numbers(block: Block, dtype: Any) -> Rows:
+    """A block's samples as the loops take them."""
+    X, empty = block.X, np.zeros(0, np.int64)
+    if is_sparse(X):
+        data, where = _writable(X.data, dtype), _writable(X.indices, np.int64)
+        starts = _writable(X.indptr, np.int64)
+        # An all-empty `where` would read as dense; one unused entry keeps it sparse.
+        where = where if where.size else np.zeros(1, np.int64)
+    else:
+        data, where, starts = _writable(X, dtype).reshape(-1), empty, empty
+    weight = np.zeros(0, dtype) if block.weight is None else _writable(block.weight, dtype)
+    Y, index = _writable(block.Y, dtype), _writable(block.index, np.int64)
+    return Rows(data, where, starts, int(X.shape[1]), Y, weight, index)
+
+
+def _memory(plan: Plan, state: State) -> Memory:
+    """Flat views of a private copy of the state, and a second theta to combine into."""
+    D, dtype = state.theta.shape[2], plan.dtype
+    old = state.theta.astype(dtype, "C").reshape(-1, D)
+    mean, mean_bias = plan.nothing, plan.nothing
+    if state.mean_theta is not None and state.mean_bias is not None:
+        mean = state.mean_theta.astype(dtype, "C").reshape(-1, D)
+        mean_bias = state.mean_bias.astype(dtype, "C")
+    new = np.empty_like(old) if len(plan.graph.indptr) else plan.nothing
+    return Memory(old, new, mean, state.bias.astype(dtype, "C"), mean_bias, state.count.copy())
+
+
+def advance(
+    plan: Plan, state: State, block: Block, workers: int | None = None
+) -> tuple[State, Array]:
+    """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent.
+
+    A large network (K m D above LARGE) is shared among `workers` threads node by node.
+    """
+    check_block(plan.problem.features, nodes_of(plan.graph), state, block)
+    K, m, D = state.theta.shape
+    memory = _memory(plan, state)
+    rows = row_numbers(block, plan.dtype)
+    out = np.empty((block.n, K, m), plan.dtype)
+    workers = workers or CORES
+    if workers > 1 and 2 * workers <= K and memory.old.size >= LARGE:
+        swapped, largest = _sweep_threads(plan, state.clock, rows, memory, out, workers)
+    else:
+        sweep = sweeps.sweep_custom if plan.custom else sweeps.sweep
+        largest = np.zeros(2)
+        where = (0, K, 0, block.n, state.clock, 0)
+        swapped = sweep(*where, *plan.map, *rows, *plan.graph, *plan.rule, *memory, out, largest)
+    theta = (memory.new if swapped else memory.old).reshape(K, m, D)
+    means: tuple[Array | None, Array | None] = (None, None)
+    if state.mean_theta is not None:
+        means = memory.mean.reshape(K, m, D), memory.mean_bias
+    peak = max(state.peak, float(largest[1]))
+    new = State(theta, memory.bias, *means, memory.seen, state.clock + block.n, peak)
+    check_progress(plan.problem, new, block, out, float(largest[0]))
+    return new, out
+
+
+def _sweep_threads(
+    plan: Plan, clock: int, rows: Rows, memory: Memory, out: Array, workers: int
+) -> tuple[bool, Array]:
+    """`sweeps.sweep` with the nodes of each half step dealt over threads, which then meet."""
+    sweep = sweeps.sweep_custom if plan.custom else sweeps.sweep
+    rule, bounds = plan.rule, np.linspace(0, memory.seen.size, workers + 1).astype(int)
+    swapped, largest = False, np.zeros((workers, 2))
+
+    def half_step(i: int, t: int, half: int) -> None:
+        where = (int(bounds[i]), int(bounds[i + 1]), t, t + 1, clock, half)
+        sweep(*where, *plan.map, *rows, *plan.graph, *rule, *memory, out, largest[i])
+
+    with ThreadPoolExecutor(workers) as pool:
+        for t in range(len(out)):
+            turn = clock + t + (0 if rule.cta else 1)
+            mixing = len(plan.graph.indptr) > 0 and turn % rule.every == 0
+            for half in (1, 2) if mixing and not rule.cta else (1,):
+                list(pool.map(half_step, range(workers), repeat(t), repeat(half)))
+            if mixing:
+                memory = memory._replace(old=memory.new, new=memory.old)
+                swapped = not swapped
+    return swapped, largest.max(axis=0)
+
+
+def step(
+    plan: Plan, state: State, X: Array, Y: Array, w: Array | None = None
+) -> tuple[State, Array]:
+    """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
+    index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
+    state, f = advance(plan, state, Block(X, Y, w, index))
+    return state, f[0]
+
+
+def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+    """Scores (N, m) of rows X with theta: (m, D), bias: (m,); rows are shared among threads."""
+    N, (m, D) = X.shape[0], theta.shape
+    no_index = np.zeros((0, 1), np.int64)
+    rows = row_numbers(Block(X, np.zeros((0, m)), None, no_index), plan.dtype)
+    theta = np.ascontiguousarray(theta, plan.dtype)
+    shift = np.array(plan.exchange.intercept * bias, plan.dtype)
+    out = np.empty((N, m), plan.dtype)
+    workers = min(workers or CORES, 1 + N * D // 1_000_000)
+    bounds = np.linspace(0, N, workers + 1).astype(int)
+
+    def part(i: int) -> None:
+        lo, hi = int(bounds[i]), int(bounds[i + 1])
+        sweeps.scores(lo, hi, *plan.map, *rows[:4], theta, shift, out)
+
+    if workers == 1:
+        part(0)
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(part, range(workers)))
+    return out
