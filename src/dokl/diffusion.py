@@ -238,8 +238,20 @@ def check_block(features: FeatureMap, nodes: int | None, state: State, block: Bl
     N = block.X.shape[0]
     if len(block.Y) != N or (block.weight is not None and len(block.weight) != N):
         raise BadInput(f"X has {N} rows; targets, and weights if any, must have as many")
-    if block.index.max(initial=-1) >= N:
-        raise BadInput(f"the index asks for row {block.index.max()}, and there are {N} rows")
+
+
+def check_index(block: Block) -> None:
+    """Refuse an index beyond the last row; the compiled loops find that out by themselves."""
+    N, last = block.X.shape[0], int(block.index.max(initial=-1))
+    if last >= N:
+        raise BadInput(f"the index asks for row {last}, and there are {N} rows")
+
+
+def largest_prediction(f: Array, theta: Array) -> float:
+    """The largest |f|: (n, K, m), without absent ones; infinite if theta is not finite."""
+    if not np.isfinite(theta).all():
+        return math.inf
+    return float(np.abs(f[~np.isnan(f)]).max(initial=0.0))
 
 
 def used_rows(block: Block) -> Array:
@@ -248,33 +260,34 @@ def used_rows(block: Block) -> Array:
     return rows if block.weight is None else rows[block.weight[rows] > 0]
 
 
-def check_progress(problem: Problem, state: State, block: Block, f: Array, largest: float) -> None:
+def check_progress(
+    problem: Problem, exchange: Exchange, state: State, block: Block, f: Array, largest: float
+) -> None:
     """After a block: raise if targets were not finite, or if the iterates diverged.
 
-    f: (n, K, m) predictions and the largest |f| among them. Losses with a bounded slope move by
-    bounded steps, so only the others are held to a multiple of the targets' size.
+    f: (n, K, m) predictions and the largest |f| among them, infinite if theta is not finite.
+    Losses with a bounded slope move by bounded steps, so only the others are held to a multiple
+    of the targets' size.
     """
     if not math.isfinite(state.peak):
         used = used_rows(block)
         bad = first_bad(block.Y[used])
         row = "" if bad is None else f" of row {used[bad[0]]}"
         raise BadInput(f"target{row} is NaN or infinite: remove the row or give it weight 0")
-    limit = np.finfo(f.dtype).max if problem.loss.bounded else 1e6 * (1.0 + state.peak)
-    flat = state.theta.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = math.isfinite(np.dot(flat, flat))  # one pass; overflow counts, too
-    if largest <= limit and finite:
+    limit = math.inf if problem.loss.bounded else 1e6 * (1.0 + state.peak)
+    if largest <= limit and largest < math.inf:
         return
-    wild = np.flatnonzero((np.abs(f) > limit).any(axis=(1, 2)))
+    wild = np.flatnonzero(~(np.abs(np.nan_to_num(f)) < min(limit, 1e30)).all(axis=(1, 2)))
     at = state.clock - len(f) + (int(wild[0]) + 1 if wild.size else len(f))
-    features, curvature = problem.features, problem.loss.curvature
-    first = float(problem.schedule(1, features.sup_norm2))
-    safe = 1.0 / (features.sup_norm2 * (curvature if np.isfinite(curvature) else 1.0))
+    longest = problem.features.sup_norm2 + exchange.intercept**2
+    curvature = problem.loss.curvature if math.isfinite(problem.loss.curvature) else 1.0
+    first = float(problem.schedule(1, longest))
+    safe = 1.0 / (curvature * longest + problem.lam)
     raise Diverged(
         f"the iterates diverged at step {at}: the step of schedule "
         f"{problem.schedule.name!r} is {first:.4g} at n = 1, and the mean square is only sure to "
-        f"stay finite below {2 * safe:.4g} = 2/(curvature * sup|z|^2) (with lam, mu*lam < 2). "
-        f"Use a step of at most {safe:.4g}, or step='auto'. Nothing was changed."
+        f"stay finite below {2 * safe:.4g} = 2/(curvature * sup|z|^2 + lam), the intercept "
+        f"included. Use a step of at most {safe:.4g}. Nothing was changed."
     )
 
 

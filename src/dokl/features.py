@@ -10,6 +10,8 @@ variant       z                                                  frequencies
 "sobol"       as paired                                          shifted quasi-Monte Carlo
 "structured"  as paired; D log d operations instead of D d       rows of norms * H S0 H S1 H S2
 
+`project` keeps r directions of z, so that nodes send r numbers and not D.
+
 >>> from dokl.kernels import Gaussian
 >>> z = sample(Gaussian(sigma=5.0), d=5, D=300, variant="orthogonal", seed=1)
 >>> Z = z.transform(np.eye(5))
@@ -150,6 +152,10 @@ class FeatureMap:
             raise BadInput(f"{self.variant} features have no norms: use omega_turns")
         return np.asarray(self.norms / (2 * np.pi * self.norms.shape[1] ** 1.5), dtype=dtype)
 
+    def project(self, modes: Any) -> ProjectedMap:
+        """The map V'z on the columns of modes, V: (D, r), orthonormal: r numbers per message."""
+        return ProjectedMap(self, np.array(modes, dtype=np.float64))
+
     def _checked(self, X: Any) -> Any:
         if not is_sparse(X):
             try:
@@ -169,6 +175,58 @@ class FeatureMap:
             w = hadamard(w * signs)
         w *= self.norms / p**1.5
         return w.reshape(X.shape[0], -1)[:, : self.n_frequencies]
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectedMap:
+    """V'z for a map z and orthonormal V: (D, r); made by `FeatureMap.project`.
+
+    All nodes need the same V to the last bit, so compute it once and hand it out with sigma and
+    the seed: eigenvectors of nearly equal eigenvalues may turn between machines.
+
+    >>> from dokl.kernels import Gaussian
+    >>> z = sample(Gaussian(1.0), d=2, D=8, seed=1)
+    >>> z.project(np.eye(8)[:, :3]).transform(np.ones((5, 2))).shape
+    (5, 3)
+    """
+
+    base: FeatureMap
+    modes: Array = field(repr=False)
+    paired = False  # |V'z| is not fixed, so engines measure it
+
+    def __post_init__(self) -> None:
+        """Refuse what would break |V'z| <= |z|, and freeze it."""
+        V, D = self.modes, self.base.D
+        if V.ndim != 2 or V.shape[0] != D or not 1 <= V.shape[1] <= D:
+            raise BadInput(f"modes must have shape ({D}, r) with 1 <= r <= {D}, got {V.shape}")
+        if not np.abs(V.T @ V - np.eye(V.shape[1])).max() < 1e-6:
+            raise BadInput("modes must be orthonormal columns: orthogonalise them first (QR)")
+        V.setflags(write=False)
+
+    @property
+    def d(self) -> int:
+        """Number of inputs."""
+        return self.base.d
+
+    @property
+    def D(self) -> int:
+        """r, the length of V'z and of theta."""
+        return int(self.modes.shape[1])
+
+    @property
+    def sup_norm2(self) -> float:
+        """A bound on |V'z|^2: that of |z|^2."""
+        return self.base.sup_norm2
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """That of the map and of every bit of the modes."""
+        bits = hashlib.sha256(np.ascontiguousarray(self.modes, "<f8").tobytes()).hexdigest()
+        return _digest({"projected": self.base.fingerprint, "r": self.D, "modes": bits})
+
+    def transform(self, X: Any) -> Array:
+        """X: (n, d), dense or scipy.sparse -> V'z: (n, r)."""
+        return np.asarray(self.base.transform(X) @ self.modes)
 
 
 @dataclass(frozen=True)

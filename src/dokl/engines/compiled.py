@@ -18,9 +18,10 @@ from numba import njit
 from numba.core.errors import NumbaError
 
 from dokl.arrays import Array, Block, is_sparse
-from dokl.diffusion import Exchange, Problem, State, check_block, check_progress
+from dokl.diffusion import Exchange, Problem, State, check_block, check_index, check_progress
 from dokl.engines import sweeps
 from dokl.engines.loops import CODES, POLY32, POLY64
+from dokl.engines.projection import Projection, pieces, without_frequencies
 from dokl.engines.sweeps import Graph, Map, Memory, Rows, Rule
 from dokl.features import FeatureMap
 from dokl.losses import Loss
@@ -48,6 +49,7 @@ class Plan:
     rule: Rule
     custom: bool
     nothing: Array  # an empty matrix, where there is nothing to remember
+    projection: Projection | None = None
 
 
 def feature_numbers(features: FeatureMap, dtype: Any) -> Map:
@@ -131,9 +133,13 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
         average=AVERAGE_CODES[exchange.average],
     )
     custom = not problem.loss.builtin or problem.schedule.function is not None
-    numbers = feature_numbers(features, dtype), graph_numbers(exchange, dtype)
-    nothing = np.zeros((0, 1), dtype)
-    return Plan(problem, exchange, dtype, *numbers, rule, custom, nothing)
+    modes = getattr(features, "modes", None)
+    map, projection = feature_numbers(features if modes is None else features.base, dtype), None
+    if modes is not None:
+        projection = Projection(map, np.ascontiguousarray(modes, dtype))
+        map = without_frequencies(features.D, map.P, dtype)
+    graph, nothing = graph_numbers(exchange, dtype), np.zeros((0, 1), dtype)
+    return Plan(problem, exchange, dtype, map, graph, rule, custom, nothing, projection)
 
 
 def _writable(a: Array, dtype: Any) -> Array:
@@ -177,6 +183,31 @@ def advance(
     A large network (K m D above LARGE) is shared among `workers` threads node by node.
     """
     check_block(plan.problem.features, nodes_of(plan.graph), state, block)
+    if plan.projection is not None and block.n > 0:
+        return _advance_projected(plan, plan.projection, state, block, workers)
+    state, out, largest = _advance(plan, state, block, workers)
+    check_progress(plan.problem, plan.exchange, state, block, out, largest)
+    return state, out
+
+
+def _advance_projected(
+    plan: Plan, projection: Projection, state: State, block: Block, workers: int | None
+) -> tuple[State, Array]:
+    """`advance` piece by piece, on projected rows."""
+    found = []
+    for piece, alone in pieces(block, state.theta.shape[2]):
+        X = projection.of_rows(row_numbers(alone, plan.dtype), alone.X.shape[0])
+        projected = Block(X, alone.Y, alone.weight, alone.index)
+        state, out, largest = _advance(plan, state, projected, workers)
+        check_progress(plan.problem, plan.exchange, state, piece, out, largest)
+        found.append(out)
+    return state, np.concatenate(found)
+
+
+def _advance(
+    plan: Plan, state: State, block: Block, workers: int | None
+) -> tuple[State, Array, float]:
+    """The new state, the predictions and the largest of them."""
     K, m, D = state.theta.shape
     memory = _memory(plan, state)
     rows = row_numbers(block, plan.dtype)
@@ -188,15 +219,20 @@ def advance(
         sweep = sweeps.sweep_custom if plan.custom else sweeps.sweep
         largest = np.zeros(2)
         where = (0, K, 0, block.n, state.clock, 0)
-        swapped = sweep(*where, *plan.map, *rows, *plan.graph, *plan.rule, *memory, out, largest)
+        try:
+            swapped = sweep(
+                *where, *plan.map, *rows, *plan.graph, *plan.rule, *memory, out, largest
+            )
+        except IndexError:
+            check_index(block)
+            raise
     theta = (memory.new if swapped else memory.old).reshape(K, m, D)
     means: tuple[Array | None, Array | None] = (None, None)
     if state.mean_theta is not None:
         means = memory.mean.reshape(K, m, D), memory.mean_bias
     peak = max(state.peak, float(largest[1]))
     new = State(theta, memory.bias, *means, memory.seen, state.clock + block.n, peak)
-    check_progress(plan.problem, new, block, out, float(largest[0]))
-    return new, out
+    return new, out, float(largest[0])
 
 
 def _sweep_threads(
@@ -237,8 +273,10 @@ def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None =
     N, (m, D) = X.shape[0], theta.shape
     no_index = np.zeros((0, 1), np.int64)
     rows = row_numbers(Block(X, np.zeros((0, m)), None, no_index), plan.dtype)
-    theta = np.ascontiguousarray(theta, plan.dtype)
+    theta = _writable(theta, plan.dtype)
     shift = np.array(plan.exchange.intercept * bias, plan.dtype)
+    if plan.projection is not None:
+        return np.asarray(plan.projection.of_rows(rows, N) @ theta.T + shift)
     out = np.empty((N, m), plan.dtype)
     workers = min(workers or CORES, 1 + N * D // 1_000_000)
     bounds = np.linspace(0, N, workers + 1).astype(int)

@@ -171,8 +171,12 @@ def features_of(
 ):
     """z of the sample whose non-zeros are data[s:e] in columns where[...]; returns theta'z.
 
-    `where` is CSR's column array, or empty: a dense row, whose columns are 0, 1, 2...
+    `where` is CSR's column array, or empty: a dense row, whose columns are 0, 1, 2... Without
+    frequencies the sample itself is z (a projection made earlier).
     """
+    if rows.shape[0] == 0:
+        z[:] = data[s:e]
+        return dot(z, theta)
     dense = where.size == 0
     at = s
     if norms.size > 0:

@@ -13,7 +13,9 @@ from dokl.diffusion import (
     Problem,
     State,
     check_block,
+    check_index,
     check_progress,
+    largest_prediction,
     step_z,
     used_rows,
 )
@@ -41,6 +43,7 @@ def advance(
     problem, exchange, graphs = plan.problem, plan.exchange, plan.graphs
     nodes = graphs[0].shape[0] if graphs else None
     check_block(problem.features, nodes, state, block)
+    check_index(block)
     state, out = state.copy(), np.empty((block.n, *state.theta.shape[:2]))
     with np.errstate(over="ignore", invalid="ignore"):  # check_progress says it better
         for t, rows in enumerate(block.index):
@@ -50,8 +53,8 @@ def advance(
             Z = problem.features.transform(block.X[at])
             state, out[t] = step_z(problem, exchange, graphs, state, Z, block.Y[at], w)
     state.peak = float(np.abs(block.Y[used_rows(block)]).max(initial=state.peak))
-    largest = np.abs(out[~np.isnan(out)]).max(initial=0.0)
-    check_progress(problem, state, block, out, float(largest))
+    largest = largest_prediction(out, state.theta)
+    check_progress(problem, exchange, state, block, out, largest)
     return state, out
 
 

@@ -33,7 +33,10 @@ cached = njit(fastmath=FAST, nogil=True, error_model="numpy", cache=True)
 
 
 class Map(NamedTuple):
-    """Feature map in turns. freq: (d, F); base: (F,); signs: (3, B, p), norms: (B, p) or empty."""
+    """Feature map in turns. freq: (d, F); base: (F,); signs: (3, B, p), norms: (B, p) or empty.
+
+    freq of no rows: samples are features already.
+    """
 
     freq: Array
     base: Array
@@ -113,12 +116,11 @@ def scratch_for(D, base, norms):
 
 
 @njit(inline="always")
-def update(z, y, w, first, node, rule, theta, bias, count, out, largest):
+def update(z, y, w, first, node, loss, rate, lam, c, measure, theta, bias, count, out, largest):
     """Predictions f of all outputs into out, then theta and bias one gradient step on.
 
-    largest: (2,) keeps the largest |f| and |y|, infinite if one was NaN.
+    largest: (2,) keeps the largest |f| and |y|, infinite if one was NaN or theta left the finite.
     """
-    loss, rate, lam, c, measure = rule
     m, cast = out.size, z.dtype.type
     q = float(dot(z, z)) if measure else 1.0
     count[node] += 1
@@ -132,6 +134,8 @@ def update(z, y, w, first, node, rule, theta, bias, count, out, largest):
         if not abs(y[o]) <= largest[1]:
             largest[1] = np.inf if np.isnan(y[o]) else abs(y[o])
         pull = mu * w * slope_at(loss, y[o], f)
+        if not abs(pull) < np.inf:
+            largest[0] = np.inf
         if pull != 0 or lam != 0:
             scale_and_add(own, cast(1.0 - mu * lam), z, cast(-pull))
             bias[node, o] -= cast(pull * c)
@@ -169,6 +173,8 @@ def _sweep(
                         combine_row(mixed, old, node, m, o, edges, indices, weights, zero, j, v)
                 if adapting:
                     r = index[t, node]
+                    if r >= Y.shape[0]:
+                        raise IndexError
                     w = float(weight[r]) if r >= 0 and weight.size > 0 else 1.0
                     if r < 0 or w <= 0:
                         out[t, node, :] = np.nan
@@ -178,8 +184,10 @@ def _sweep(
                             z, u, freq, base, signs, norms, paired, P, data, where, s, e,
                             theta[node * m], j, v, pad, tmp,
                         )  # fmt: skip
-                        rule, f = (loss, rate, lam, c, measure), out[t, node]
-                        update(z, Y[r], w, first, node, rule, theta, bias, count, f, largest)
+                        update(
+                            z, Y[r], w, first, node, loss, rate, lam, c, measure,
+                            theta, bias, count, out[t, node], largest,
+                        )  # fmt: skip
                 if averaging:
                     for o in range(m):
                         move_towards(mean[node * m + o], theta[node * m + o], gain)
@@ -210,3 +218,20 @@ def scores(
         out[r, 0] = first + shift[0]
         for o in range(1, theta.shape[0]):
             out[r, o] = dot(theta[o], z) + shift[o]
+
+
+@cached
+def feature_rows(
+    lo, hi,
+    freq, base, signs, norms, paired, P,
+    data, where, starts, d,
+    out,
+):  # fmt: skip
+    """out[r] = z(x_r) for rows lo..hi; out: (N, D)."""
+    z, u, pad, tmp, zero, j, v = scratch_for(out.shape[1], base, norms)
+    for r in range(lo, hi):
+        s, e = span(where, starts, d, r)
+        features_of(
+            z, u, freq, base, signs, norms, paired, P, data, where, s, e, zero, j, v, pad, tmp
+        )
+        out[r] = z
