@@ -6,6 +6,7 @@
     ├── BadInput            (also a ValueError)  a value that cannot be used
     │   ├── UnknownName     a name that is not known; says the nearest one
     │   ├── BadGraph        a graph or weight matrix that cannot carry the algorithm
+    │   ├── BadFile         a file that cannot be read, written or understood
     │   └── FingerprintMismatch  two models whose vectors must not be averaged or mixed
     ├── Diverged            (also an ArithmeticError)  the iterates left the finite numbers
     └── MissingExtra        (also an ImportError)  an optional dependency is absent
@@ -44,6 +45,10 @@ class UnknownName(BadInput):
 
 class BadGraph(BadInput):
     """A graph or a weight matrix that cannot carry the algorithm."""
+
+
+class BadFile(BadInput):
+    """A file that cannot be read, written or understood; the message begins with its path."""
 
 
 class FingerprintMismatch(BadInput):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.diffusion import Trace
 from dokl.errors import MissingExtra
+from dokl.files import atomic_write
 from dokl.metrics import decibels
 
 # Told apart by lightness as well as hue, so that they survive print and colour blindness.
@@ -23,12 +24,34 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     from rich.console import Console
     from rich.table import Table
 
-    grid = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    console = Console(highlight=False)
+    grid = Table(box=box.SIMPLE_HEAD, show_header=any(header))
     for i, name in enumerate(header):
-        grid.add_column(name, justify="left" if i == 0 else "right")
+        grid.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
     for row in rows:
         grid.add_row(*row)
-    Console().print(grid)
+    if title:
+        console.print(title, style="bold", markup=False, soft_wrap=True)
+    console.print(grid)
+
+
+def facts(title: str, values: Mapping[str, Any]) -> None:
+    """Print names and values, one a line."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(title, style="bold", markup=False, soft_wrap=True)
+    width = max(map(len, values), default=0)
+    for name, value in values.items():
+        console.print(f"  {name:<{width}}  {_words(value)}", markup=False, soft_wrap=True)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_words(v)}" if k != "name" else str(v) for k, v in value.items())
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def pyplot() -> Any:
@@ -61,16 +84,18 @@ def first_below(curve: Array, level: float) -> int | None:
 
 
 def draw_curves(axes: Any, traces: dict[str, Trace], name: str = "mse", window: int = 1) -> None:
-    """Learning curves in dB: the mean over runs and a band of two standard errors."""
+    """Learning curves: the mean over runs and a band of two standard errors; mse in dB."""
+    scale = decibels if name == "mse" else np.asarray
     for colour, (label, trace) in zip(COLOURS, traces.items(), strict=False):
+        # What is taken now and then is drawn as it is; what is taken at every step is smoothed.
+        window = window if len(trace.at[name]) == trace.steps else 1
         mean, error = smooth(trace[name], window), smooth(trace.error(name), window)
-        steps = np.arange(1, len(mean) + 1)
-        low = np.maximum(mean - 2 * error, mean / 10)
-        axes.plot(steps, decibels(mean), color=colour, lw=1.6, label=label)
+        low = np.maximum(mean - 2 * error, mean / 10)  # a band below zero has no logarithm
+        axes.plot(trace.at[name], scale(mean), color=colour, lw=1.6, label=label)
         band = {"color": colour, "alpha": 0.18, "lw": 0}
-        axes.fill_between(steps, decibels(low), decibels(mean + 2 * error), **band)
+        axes.fill_between(trace.at[name], scale(low), scale(mean + 2 * error), **band)
     axes.set_xlabel("samples per node")
-    axes.set_ylabel("mean square error (dB)")
+    axes.set_ylabel("mean square error (dB)" if name == "mse" else name)
     axes.grid(alpha=0.25, lw=0.6)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -98,8 +123,7 @@ def draw_graph(axes: Any, graph: Any, values: Array | None = None, label: str = 
 
 def save_picture(figure: Any, path: Path) -> Path:
     """Write a figure to disk, whole or not at all, and close it."""
-    part = path.with_name(f".{path.name}.part")
-    figure.savefig(part, dpi=150, bbox_inches="tight", format=path.suffix.lstrip(".") or "png")
-    part.replace(path)
+    with atomic_write(path) as file:
+        figure.savefig(file, dpi=150, bbox_inches="tight", format=path.suffix.lstrip(".") or "png")
     pyplot().close(figure)
     return path
