@@ -36,6 +36,8 @@ _HOME = {
     "NetworkRegressor": "estimators",
     "NetworkClassifier": "estimators",
     "RandomFeatures": "estimators",
+    "save": "estimators",
+    "load": "estimators",
 }
 _MODULES = (
     "arrays",
@@ -45,6 +47,7 @@ _MODULES = (
     "errors",
     "estimators",
     "features",
+    "files",
     "graphs",
     "kernels",
     "losses",

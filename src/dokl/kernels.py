@@ -16,7 +16,7 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -380,3 +380,13 @@ def resolve(kernel: str | Kernel, sigma: float | None = None, **params: float) -
         if name not in free:
             raise UnknownName(f"parameter of kernel {kernel!r}", name, free | {"sigma"})
     return make(sigma=sigma, **fixed, **params)
+
+
+def from_spec(spec: Mapping[str, Any]) -> Kernel:
+    """The kernel that `spec()` describes; one of your own is code, and UnknownName here.
+
+    >>> from_spec(Matern(2.0, nu=2.5).spec())
+    Matern(sigma=2.0, nu=2.5)
+    """
+    params = dict(spec)
+    return resolve(params.pop("name"), **params)

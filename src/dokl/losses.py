@@ -23,7 +23,7 @@ L2 regularization is not part of a loss: it is `lam` of the `Problem`, which shr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,6 +219,16 @@ def resolve(loss: str | Loss, **params: float) -> Loss:
         return BUILTIN[loss](**params)
     except TypeError:
         raise BadInput(f"loss {loss!r} takes no parameter {', '.join(params)}") from None
+
+
+def from_spec(spec: Mapping[str, Any]) -> Loss:
+    """The loss that `spec()` describes; one of your own is code, and UnknownName here.
+
+    >>> from_spec(quantile(0.9).spec()) == quantile(0.9)
+    True
+    """
+    params = dict(spec)
+    return resolve(str(params.pop("name")), **params)
 
 
 def check_loss(loss: Loss) -> None:

@@ -10,7 +10,7 @@ so engines carry five numbers and not a family of classes. A callable `(n, q) ->
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +118,21 @@ def resolve(schedule: Any, **params: float) -> Schedule:
             message = f"schedule {schedule!r}: {str(error).split('() ')[-1]}"
             raise BadInput(message) from None
     return custom(schedule) if callable(schedule) else constant(schedule)
+
+
+def from_spec(spec: Mapping[str, Any]) -> Schedule:
+    """The schedule that `spec()` describes; one of your own is code, and refused here.
+
+    >>> from_spec(pegasos(1e-3, n0=5).spec()) == pegasos(1e-3, n0=5)
+    True
+    """
+    name = spec["name"]
+    if "scale" not in spec:
+        raise BadInput(f"schedule {name!r} is a function, its description has no numbers")
+    scale = _checked("scale", spec["scale"], 0)
+    keys = ("offset", "power", "eps")
+    offset, power, eps = (_checked(key, spec[key], 0, strict=False) for key in keys)
+    return Schedule(name, scale, offset, power, bool(spec["normalised"]), eps)
 
 
 def check_schedule(schedule: Schedule) -> None:

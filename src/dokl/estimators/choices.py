@@ -1,0 +1,164 @@
+"""What "scale", "median" and "auto" stand for: widths, feature variants, steps, passes, seeds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dokl import kernels, losses, schedules
+from dokl.arrays import Array, is_sparse
+from dokl.draws import check_seed, generator
+from dokl.errors import BadInput, UnknownName
+from dokl.features import VARIANTS
+from dokl.kernels import Kernel
+from dokl.losses import Loss
+from dokl.schedules import Schedule
+
+SIGMAS = ("scale", "median")
+# Fit repeats a small data set until about this many updates have been made.
+ENOUGH_UPDATES, MOST_PASSES = 10_000, 100
+
+
+def seed_of(random_state: Any) -> int:
+    """An integer is the seed itself, so that nodes can agree on it; else one is drawn."""
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        return check_seed(random_state)
+    from sklearn.utils import check_random_state
+
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def width(sigma: Any, X: Any) -> float:
+    """The kernel's width: a number, "scale" or "median" of X: (n, d).
+
+    "scale" is scikit-learn's gamma="scale", gamma = 1/(d var(X)): sigma = sqrt(d var(X) / 2).
+    Where X has no spread (a single row, say) unit variance is assumed.
+    """
+    if isinstance(sigma, str):
+        if sigma not in SIGMAS:
+            raise UnknownName("sigma", sigma, SIGMAS)
+        value = math.sqrt(X.shape[1] * variance(X) / 2) if sigma == "scale" else _median(X)
+        return value if math.isfinite(value) and value > 0 else math.sqrt(X.shape[1] / 2)
+    real = isinstance(sigma, int | float | np.number) and not isinstance(sigma, bool)
+    if not (real and math.isfinite(sigma) and sigma > 0):
+        raise BadInput(f"sigma must be a number above 0, 'scale' or 'median', got {sigma!r}")
+    return float(sigma)
+
+
+def variance(X: Any) -> float:
+    """Variance of all entries of X together, stored or not, in float64."""
+    if is_sparse(X):
+        size, values = X.shape[0] * X.shape[1], X.data.astype(np.float64)
+        return float((values**2).sum() / size - (values.sum() / size) ** 2)
+    return float(np.var(X, dtype=np.float64))
+
+
+def _median(X: Any, pairs: int = 2000) -> float:
+    """Median distance between rows of X, from random pairs (always the same ones)."""
+    rng = generator(0, "median-distance")
+    a, b = rng.integers(X.shape[0], size=(2, pairs))
+    gaps = X[a] - X[b]
+    squared = gaps.multiply(gaps).sum(axis=1) if is_sparse(gaps) else (gaps**2).sum(axis=1)
+    squared = np.asarray(squared, np.float64).ravel()
+    apart = squared[squared > 0]
+    return float(np.sqrt(np.median(apart))) if apart.size else 0.0
+
+
+def kernel_of(kernel: Any, sigma: Any, X: Any) -> Kernel:
+    """The kernel by name with its width, or the kernel object as given."""
+    return kernels.resolve(kernel, width(sigma, X) if isinstance(kernel, str) else None)
+
+
+def variant_of(features: Any, kernel: Kernel, D: int) -> str:
+    """ "auto" is orthogonal where the kernel allows it, else paired; cos where D is odd."""
+    if features not in ("auto", *VARIANTS):
+        raise UnknownName("features", features, ("auto", *VARIANTS))
+    if D % 2 and features not in ("auto", "cos"):
+        raise BadInput(
+            f"features {features!r} come in pairs (cos, sin) and need an even n_components, "
+            f"got {D}: use {D + 1}, or features='cos'"
+        )
+    if features != "auto":
+        return str(features)
+    if D % 2:
+        return "cos"
+    return "orthogonal" if kernel.isotropic else "paired"
+
+
+def loss_of(loss: Any, classifying: bool) -> Loss:
+    """The loss by name, which must suit the targets."""
+    found = losses.resolve(loss)
+    if found.margin and not classifying:
+        raise BadInput(
+            f"loss {found.name!r} is for classes -1 and 1; a regressor takes "
+            "squared, huber, absolute, epsilon_insensitive or quantile"
+        )
+    return found
+
+
+def step_of(step: Any, loss: Loss, alpha: float, longest: float, classifying: bool) -> Schedule:
+    """The schedule: a number, a schedule, a callable, a name, or "auto".
+
+    longest is sup |z|^2, the intercept's share included. "auto" is safe in the mean square: no
+    step exceeds 1 / (curvature |z|^2 + alpha) where the slope is unbounded.
+
+    - regressors: 0.5 / (|z|^2 + alpha), constant, so that it keeps tracking; for slopes that jump
+      (absolute, quantile...) 1 / (|z|^2 + alpha) over sqrt(n): a constant never settles there;
+    - classifiers: 1 / (alpha (n + n0)) with n0 = 0.1/alpha where the slope is bounded (hinge,
+      logistic), and n0 large enough for a safe first step where it is not.
+    """
+    if isinstance(step, str) and step == "auto":
+        smooth = math.isfinite(loss.curvature)
+        steepest = longest * (loss.curvature if smooth else 1.0)
+        if classifying and alpha > 0:
+            return schedules.pegasos(alpha, (0.1 if loss.bounded else steepest) / alpha)
+        if not smooth:
+            return schedules.sqrt(1.0 / (steepest + alpha))
+        return schedules.normalised(0.5 * min(1.0, 1.0 / loss.curvature), alpha + 1e-12)
+    if isinstance(step, str) and step == "pegasos":
+        if alpha == 0:
+            raise BadInput("step='pegasos' is 1/(alpha n): it needs an alpha above 0")
+        return schedules.pegasos(alpha)
+    if isinstance(step, str) and step not in schedules.BUILTIN:
+        raise UnknownName("step", step, ("auto", *schedules.BUILTIN))
+    if isinstance(step, str):
+        raise BadInput(
+            f"step {step!r} needs its numbers: pass a schedule, e.g. dokl.schedules.{step}(...)"
+        )
+    schedule = schedules.resolve(step)
+    first = schedule(1, longest)
+    if not (math.isfinite(first) and first > 0):
+        raise BadInput(f"a step must be above 0; the schedule given makes it {first!r} at n = 1")
+    return schedule
+
+
+def passes_of(passes: Any, rows_per_node: int) -> int:
+    """How often `fit` goes through the data; "auto" repeats small sets up to 100 times."""
+    if isinstance(passes, str) and passes == "auto":
+        return min(MOST_PASSES, max(1, math.ceil(ENOUGH_UPDATES / max(1, rows_per_node))))
+    if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes < 1:
+        raise BadInput(f"passes must be a whole number, at least 1, or 'auto', got {passes!r}")
+    return int(passes)
+
+
+def dealt(K: int, owner: Array, rng: np.random.Generator | None = None) -> Array:
+    """Which row each node sees at each step: (steps, K), -1 where a node has no more rows.
+
+    owner: (n,) the node of each row. With rng each node's rows come in a new order.
+
+    >>> dealt(2, np.array([0, 1, 0]))
+    array([[ 0,  1],
+           [ 2, -1]])
+    """
+    n = len(owner)
+    if K == 1:
+        return (np.arange(n) if rng is None else rng.permutation(n)).reshape(n, 1)
+    # Sorting by (node, random number) shuffles every node's rows by themselves.
+    order = np.lexsort((np.arange(n) if rng is None else rng.random(n), owner))
+    counts = np.bincount(owner, minlength=K)
+    place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+    index = np.full((int(counts.max(initial=0)), K), -1, np.int64)
+    index[place, owner[order]] = order
+    return index

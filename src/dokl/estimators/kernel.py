@@ -1,0 +1,197 @@
+"""One node: online kernel regression and classification with bounded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dokl.arrays import Array
+from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
+
+
+class KernelRegressor(Regression):
+    """Online kernel regression with a model of fixed size (RFF-KLMS and relatives).
+
+    Learns in one pass, row by row, in the order given to `partial_fit`; memory and time per row
+    never grow. `fit` forgets everything first and goes through the data in shuffled passes. A
+    parameter changed later counts from the next `fit`. Rows of weight 0 are left out; other
+    weights multiply the step of their row.
+
+    Parameters
+    ----------
+    kernel : "gaussian", "laplacian", "matern" (or "matern12", "matern32", "matern52"), "cauchy",
+        "rational_quadratic", or a kernel object of `dokl.kernels` (which has its own width).
+    sigma : the kernel's width: a number, "scale" (from the variance of the first data, as
+        scikit-learn's gamma="scale") or "median" (median distance in the first data). One row
+        alone has no variance and counts as 1: give a number, or start with some hundred rows.
+    n_components : D, the length of the model's vector; even for all features but "cos".
+    features : "auto" (orthogonal where the kernel allows it, else paired; cos if n_components is
+        odd), "cos" (the paper's), "paired", "orthogonal", "sobol" or "structured" (fast for many
+        inputs).
+    loss : "squared", "huber", "absolute", "epsilon_insensitive", "quantile", or a `dokl.Loss`
+        (for example `dokl.losses.quantile(0.9)`). All but "squared" pull with bounded force,
+        however far off: bring y to a size of about 1 for them.
+    step : "auto", a number (a constant step), a schedule of `dokl.schedules`, or a function of
+        (n, |z|^2), where |z| is 1 (for "cos" about 1), plus 1 with an intercept. "auto" is
+        0.5/(|z|^2 + alpha), which keeps tracking a target that moves; a smaller number ends with
+        less noise, a larger one follows faster; from 2/|z|^2 on it diverges. For losses with a
+        kink ("absolute", "epsilon_insensitive", "quantile") it is 1/((|z|^2 + alpha) sqrt(n)).
+    alpha : strength of the L2 regularization.
+    average : "none", "uniform" or "weighted": predict with the last vector or a running mean.
+    intercept : whether to learn a constant besides.
+    passes : how often `fit` goes through the data; "auto" repeats small data sets.
+    shuffle : whether `fit` shuffles.
+    dtype : "float32" or "float64".
+    engine : "auto", "numba" or "reference".
+    verbose : show a progress bar during `fit`.
+    random_state : an integer is the seed of the features themselves: models with the same one
+        (and kernel, width, size) share a `fingerprint_`, and may be averaged.
+
+    Attributes
+    ----------
+    feature_map_, sigma_, loss_, schedule_, state_, coef_, engine_, fingerprint_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-3, 3, 500)[:, None]
+    >>> model = KernelRegressor(sigma=0.5, random_state=0).fit(X, np.sin(2 * X[:, 0]))
+    >>> bool(abs(model.predict([[0.5]])[0] - np.sin(1.0)) < 0.05)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        sigma: Any = "scale",
+        n_components: int = 500,
+        features: str = "auto",
+        loss: Any = "squared",
+        step: Any = "auto",
+        alpha: float = 0.0,
+        average: str = "none",
+        intercept: bool = False,
+        passes: Any = "auto",
+        shuffle: bool = True,
+        dtype: Any = "float32",
+        engine: str = "auto",
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.sigma = sigma
+        self.n_components = n_components
+        self.features = features
+        self.loss = loss
+        self.step = step
+        self.alpha = alpha
+        self.average = average
+        self.intercept = intercept
+        self.passes = passes
+        self.shuffle = shuffle
+        self.dtype = dtype
+        self.engine = engine
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
+        """Learn from scratch. X: (n, d) dense or CSR; y: (n,) or (n, m)."""
+        self._fit(X, y, sample_weight, None)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
+        """Learn from these rows, in this order, once; the first call fixes sigma."""
+        self._partial_fit(X, y, sample_weight, None)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predictions (n,), or (n, m) for several outputs."""
+        return self._predict(X)
+
+
+class KernelClassifier(Classification):
+    """Online kernel classification with a model of fixed size (RFF-Pegasos and relatives).
+
+    Parameters are those of `KernelRegressor`, with other defaults:
+
+    loss : "hinge" (a support vector machine), "logistic" (gives `predict_proba`),
+        "squared_hinge", "squared", or a `dokl.Loss`.
+    step : "auto" is 1/(alpha (n + n0)) with n0 = 0.1/alpha (|z|^2/alpha for "squared" and
+        "squared_hinge"); "pegasos" is the paper's 1/(alpha n).
+    alpha : strength of the L2 regularization; 1e-4.
+    average : "weighted" by n, which wins by far after one pass ("none" is the paper's choice).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    >>> model = KernelClassifier(random_state=0).partial_fit(X, y, classes=["other", "same"])
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        sigma: Any = "scale",
+        n_components: int = 500,
+        features: str = "auto",
+        loss: Any = "hinge",
+        step: Any = "auto",
+        alpha: float = 1e-4,
+        average: str = "weighted",
+        intercept: bool = False,
+        passes: Any = "auto",
+        shuffle: bool = True,
+        dtype: Any = "float32",
+        engine: str = "auto",
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.sigma = sigma
+        self.n_components = n_components
+        self.features = features
+        self.loss = loss
+        self.step = step
+        self.alpha = alpha
+        self.average = average
+        self.intercept = intercept
+        self.passes = passes
+        self.shuffle = shuffle
+        self.dtype = dtype
+        self.engine = engine
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelClassifier:
+        """Learn from scratch. X: (n, d) dense or CSR; y: (n,) labels of any kind."""
+        self._fit(X, y, sample_weight, None)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> KernelClassifier:
+        """Learn from these rows, in this order, once; the first call names all classes."""
+        self._partial_fit(X, y, sample_weight, None, classes)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Labels (n,)."""
+        return self._predict(X)
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
+        return self._decide(X)
+
+    @if_logistic
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n, classes), with the logistic loss only."""
+        return self._probabilities(X)
+
+    @if_logistic
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of `predict_proba`."""
+        return logarithm(self._probabilities(X))

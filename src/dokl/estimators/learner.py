@@ -1,0 +1,321 @@
+"""What the four estimators share: a problem, an exchange, a state, and blocks fed to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dokl.arrays import Array, Block
+from dokl.diffusion import Exchange, Problem, State, init
+from dokl.draws import generator
+from dokl.engines import choose
+from dokl.errors import BadInput, Diverged
+from dokl.estimators.choices import (
+    dealt,
+    kernel_of,
+    loss_of,
+    passes_of,
+    seed_of,
+    step_of,
+    variant_of,
+)
+from dokl.features import agreed_fingerprint, sample
+from dokl.progress import progress
+
+ROWS_AT_ONCE = 1 << 18
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """A call that fails leaves the estimator as it was, whatever it had set by then."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
+
+
+class Learner(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators; subclasses say what targets are and which network there is."""
+
+    _classifying = False
+
+    # -- what subclasses provide -------------------------------------------------------------
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
+        """X as rows and y as a vector or matrix, both valid; `reset` on a first call."""
+        raise NotImplementedError
+
+    def _meet(self, y: Array) -> None:
+        """Learn from the first y what y can be: its classes, say."""
+
+    def _targets(self, y: Array) -> Array:
+        """What the outputs are to be: (n, m)."""
+        raise NotImplementedError
+
+    def _network(self, seed: int) -> tuple[int, Any]:
+        """Number of nodes and combination weights (None: alone)."""
+        return 1, None
+
+    def _exchange(self, weights: Any) -> Exchange:
+        return Exchange(weights, "atc", 1, self._constant(), self.average)
+
+    def _node_numbers(self, nodes: Any, n: int) -> Array | None:
+        """Node number of each of n rows; None where rows are to be dealt out."""
+        return None
+
+    def _agreed(self) -> dict[str, Any]:
+        """What nodes must agree on besides the features."""
+        return {}
+
+    # -- starting ----------------------------------------------------------------------------
+    def _start(self, X: Any, m: int) -> None:
+        """Fix kernel, features, loss and schedule from the parameters and the first data."""
+        self._seed = seed_of(self.random_state)
+        self.dtype_ = float_type(self.dtype)
+        kernel = kernel_of(self.kernel, self.sigma, X)
+        self.sigma_ = float(getattr(kernel, "sigma", np.nan))
+        D = whole("n_components", self.n_components)
+        variant = variant_of(self.features, kernel, D)
+        self.feature_map_ = sample(kernel, X.shape[1], D, variant, self._seed)
+        K, weights = self._network(self._seed)
+        self.exchange_ = self._exchange(weights)
+        self.loss_ = loss_of(self.loss, self._classifying)
+        longest = self.feature_map_.sup_norm2 + self.exchange_.intercept**2
+        alpha = not_negative("alpha", self.alpha)
+        self.schedule_ = step_of(self.step, self.loss_, alpha, longest, self._classifying)
+        self._problem = Problem(self.feature_map_, self.loss_, self.schedule_, alpha)
+        chosen = choose(self.engine, self._problem, self.exchange_, self.dtype_)
+        self.engine_, self._engine, self._plan = chosen
+        self.state_: State = init(self._problem, self.exchange_, K, m, self.dtype_)
+        self.fingerprint_ = agreed_fingerprint(self.feature_map_.fingerprint, **self._agreed())
+
+    def _constant(self) -> float:
+        """Size of the constant feature: 1 for True; a number makes the intercept learn faster."""
+        c = self.intercept
+        return float(c) if isinstance(c, bool | np.bool_) else not_negative("intercept", c)
+
+    def __getstate__(self) -> Any:
+        """Pickle what was learned; the engine's plan is made again when needed."""
+        state = dict(super().__getstate__())
+        for name in ("_engine", "_plan"):
+            state.pop(name, None)
+        return state
+
+    def _ready(self) -> None:
+        """Refuse a model that has learned nothing; make the plan that a pickle left out."""
+        if not hasattr(self, "_plan"):
+            check_is_fitted(self, "state_")
+            chosen = choose(self.engine_, self._problem, self.exchange_, self.dtype_)
+            _, self._engine, self._plan = chosen
+
+    # -- learning ----------------------------------------------------------------------------
+    def _fit(self, X: Any, y: Any, sample_weight: Any, nodes: Any) -> None:
+        with all_or_nothing(self):
+            X, y = self._checked(X, y, reset=True)
+            n, X, y, weight, kept = self._present(X, y, sample_weight, first=True)
+            self._meet(y)
+            Y = self._targets(y)
+            self._start(X, Y.shape[1])
+            self._learn_all(X, Y, weight, _only(self._node_numbers(nodes, n), kept))
+
+    def _partial_fit(
+        self, X: Any, y: Any, sample_weight: Any, nodes: Any, classes: Any = None
+    ) -> Array:
+        """Learn once; returns the scores (n, m) that each row had just before it was learned."""
+        with all_or_nothing(self):
+            fresh = not hasattr(self, "state_")
+            X, y = self._checked(X, y, reset=fresh)
+            n, X, y, weight, kept = self._present(X, y, sample_weight, first=fresh)
+            if fresh or classes is not None:
+                self._meet_again(classes, fresh)
+            Y = self._targets(y)
+            if fresh:
+                self._start(X, Y.shape[1])
+            self._ready()
+            scores = self._learn_once(X, Y, weight, _only(self._node_numbers(nodes, n), kept))
+        if kept is None:
+            return scores
+        everywhere = np.full((n, scores.shape[1]), np.nan)
+        everywhere[kept] = scores
+        return everywhere
+
+    def _meet_again(self, classes: Any, fresh: bool) -> None:
+        """What `partial_fit` is told about y beforehand; nothing in a regression."""
+
+    def _rows(self, X: Any) -> Any:
+        """Rows to predict, checked."""
+        plain = self._plain_rows(X)
+        return validate_data(self, X, reset=False, **self._rules(False)) if plain is None else plain
+
+    def _plain_rows(self, X: Any) -> Array | None:
+        """X where it beyond doubt suits a model that has started, else None.
+
+        validate_data would say the same, but takes 100 us, most of the time of a single row.
+        """
+        known = type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind == "f" and len(X) > 0
+        if not known or hasattr(self, "feature_names_in_") or X.shape[1] != self.n_features_in_:
+            return None
+        return plain_numbers(X, self.dtype_)
+
+    def _rules(self, reset: bool) -> dict[str, Any]:
+        kind = float_type(self.dtype) if reset else self.dtype_
+        return {"accept_sparse": "csr", "dtype": kind, "order": "C"}
+
+    def _present(self, X: Any, y: Array, sample_weight: Any, first: bool) -> Any:
+        """(n, X, y, weight, kept): rows of weight 0 are left out, as if never given.
+
+        n counts all rows; kept are the numbers of those that stay, None for all.
+        """
+        n = X.shape[0]
+        if sample_weight is None:
+            return n, X, y, None, None
+        weight = checked_weight(sample_weight, n)
+        kept = np.flatnonzero(weight)
+        if first and not kept.size:
+            raise BadInput("all sample weights are zero: there is nothing to start from")
+        if len(kept) == n:
+            return n, X, y, weight, None
+        return n, X[kept], y[kept], weight[kept], kept
+
+    def _learn_all(self, X: Any, Y: Array, weight: Array | None, owner: Array | None) -> None:
+        """`fit`: several shuffled passes; a row stays with its node in all of them."""
+        n, K = X.shape[0], len(self.state_.theta)
+        rng = generator(self._seed, "shuffle") if self.shuffle else None
+        if owner is None:
+            owner = (np.arange(n) if rng is None else rng.permutation(n)) % K
+        passes = passes_of(self.passes, int(np.bincount(owner, minlength=K).max()))
+        with progress(passes * n, "learning", bool(self.verbose)) as bar:
+            for _ in range(passes):
+                self._feed(X, Y, weight, dealt(K, owner, rng))
+                bar.advance(n)
+
+    def _learn_once(self, X: Any, Y: Array, weight: Array | None, owner: Array | None) -> Array:
+        """`partial_fit`: one pass, in the order given; returns the a-priori scores (n, m)."""
+        n, K = X.shape[0], len(self.state_.theta)
+        if owner is None:  # dealing goes on where it stopped, or node 0 would get single rows all
+            owner = (np.arange(n) + int(self.state_.count.sum())) % K
+        index = dealt(K, owner)
+        f = self._feed(X, Y, weight, index)
+        if K == 1:
+            return f[:, 0]
+        scores = np.empty((n, f.shape[2]), f.dtype)
+        scores[index[index >= 0]] = f[index >= 0]
+        return scores
+
+    def _feed(self, X: Any, Y: Array, weight: Array | None, index: Array) -> Array:
+        """Advance the state; returns the a-priori predictions (steps, K, m)."""
+        block = Block(X, Y, weight, index)
+        at_once = max(1, ROWS_AT_ONCE // index.shape[1])
+        state, made = self.state_, []
+        try:
+            for start in range(0, max(1, block.n), at_once):  # no rows are a block, too
+                piece = block.steps(start, start + at_once) if block.n > at_once else block
+                state, f = self._engine.advance(self._plan, state, piece)
+                made.append(f)
+        except Diverged as error:
+            largest = 1.0 if weight is None else float(weight.max())
+            if largest <= 1:
+                raise
+            advice = f"Sample weights multiply the step: divide them by the largest, {largest:g}."
+            raise Diverged(f"{error} {advice}") from None
+        self.state_ = state
+        return made[0] if len(made) == 1 else np.concatenate(made)
+
+    # -- predicting --------------------------------------------------------------------------
+    def _scores(self, X: Any, nodes: Any = None) -> Array:
+        """Scores (n, m): of one node, of each row's node, or of the network's mean vector."""
+        self._ready()
+        X = self._rows(X)
+        theta, bias = self.state_.delivered()
+        numbers = self._node_numbers(nodes, X.shape[0])
+        if numbers is None:
+            alone = len(theta) == 1
+            vectors, shifts = (a[0] if alone else a.mean(axis=0) for a in (theta, bias))
+            scores = self._engine.predict(self._plan, vectors, shifts, X)
+            return np.asarray(scores, np.float64)
+        out = np.empty((X.shape[0], theta.shape[1]))
+        for k in np.unique(numbers):
+            mine = np.flatnonzero(numbers == k)
+            out[mine] = self._engine.predict(self._plan, theta[k], bias[k], X[mine])
+        return out
+
+    @property
+    def coef_(self) -> Array:
+        """The delivered vectors: (m, D) of one node, (K, m, D) of a network."""
+        check_is_fitted(self, "state_")
+        theta = self.state_.delivered()[0]
+        return theta[0] if len(theta) == 1 else theta
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the fitted estimator to a data file; `dokl.load` reads it back."""
+        from dokl.estimators.saving import save  # which knows all the estimators, this one too
+
+        return save(self, path)
+
+    def __sklearn_tags__(self) -> Any:
+        """Sparse input is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _only(numbers: Array | None, kept: Array | None) -> Array | None:
+    return numbers if numbers is None or kept is None else numbers[kept]
+
+
+def plain_numbers(values: Array, kind: Any) -> Array | None:
+    """The array as `kind` in C order; None if something in it is not finite."""
+    with np.errstate(over="ignore"):  # too large for float32 is infinite, and found just below
+        values = np.ascontiguousarray(values, kind)
+    return values if np.isfinite(values).all() else None
+
+
+def checked_weight(sample_weight: Any, n: int) -> Array:
+    """A number or one number for each of the n rows, none of them negative: (n,)."""
+    try:
+        weight = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"sample_weight must be numbers: {error}") from None
+    if weight.ndim and weight.shape != (n,):
+        raise BadInput(f"sample_weight must have shape ({n},), as y has; got {weight.shape}")
+    weight = np.broadcast_to(weight, n)
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if bad.size:
+        value = weight[bad[0]]
+        raise BadInput(f"sample_weight of row {bad[0]} is {value:g}: it must be 0 or more, finite")
+    return weight
+
+
+def float_type(dtype: Any) -> Any:
+    """np.float32 or np.float64."""
+    try:
+        kind = np.dtype(dtype).type
+    except TypeError:
+        kind = None
+    if kind not in (np.float32, np.float64):
+        raise BadInput(f"dtype must be float32 or float64, got {dtype!r}")
+    return kind
+
+
+def whole(name: str, value: Any) -> int:
+    """A parameter that counts something."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise BadInput(f"{name} must be a whole number, at least 1, got {value!r}")
+    return int(value)
+
+
+def not_negative(name: str, value: Any) -> float:
+    """A parameter that is a finite number, at least 0."""
+    real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (real and np.isfinite(value) and value >= 0):
+        raise BadInput(f"{name} must be a finite number, at least 0, got {value!r}")
+    return float(value)

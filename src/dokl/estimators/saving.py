@@ -1,0 +1,319 @@
+"""Saving estimators to data files and loading them; docs/format.md specifies what is written.
+
+>>> import tempfile
+>>> import dokl
+>>> X = np.random.default_rng(0).normal(size=(500, 2))
+>>> model = dokl.KernelRegressor(random_state=0).fit(X, X[:, 0] * X[:, 1])
+>>> with tempfile.TemporaryDirectory() as folder:
+...     path = dokl.save(model, folder + "/product.safetensors")
+...     loaded = dokl.load(path)
+>>> bool((loaded.predict(X) == model.predict(X)).all())
+True
+
+Features are not stored but drawn again from their seed, and their fingerprint is compared, so a
+file is little more than the vectors theta. Its size does not depend on how much was learned.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dokl import files, schedules
+from dokl.arrays import Array
+from dokl.diffusion import Exchange, Problem, State
+from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.estimators.kernel import KernelClassifier, KernelRegressor
+from dokl.estimators.learner import float_type
+from dokl.estimators.network import NetworkClassifier, NetworkRegressor
+from dokl.estimators.plain import pack, pack_made, unpack, unpack_made
+from dokl.estimators.transformer import RandomFeatures
+from dokl.features import FeatureMap, agreed_fingerprint, sample
+
+KIND, UPGRADE = "model", "pip install -U dokl"
+LEARNERS = (KernelRegressor, KernelClassifier, NetworkRegressor, NetworkClassifier)
+ESTIMATORS: dict[str, Any] = {made.__name__: made for made in (*LEARNERS, RandomFeatures)}
+EXCHANGE = ("order", "every", "intercept", "average")
+# What a file that passes its checksum and makes no sense all the same leads to.
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, MemoryError)
+
+Extra = tuple[Mapping[str, Any], Mapping[str, Any]]
+Arrays = dict[str, Array]
+Objects = Mapping[str, Any] | None
+
+
+class ExtraNotice(UserWarning):
+    """A model file holds more than the model, and `load` returned the model alone."""
+
+
+def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Path:
+    """Write a fitted estimator to a file, whole or not at all; an earlier file is replaced.
+
+    Kernels, losses and schedules of your own are Python code: the file has their names, and
+    `load` takes them back by name. `extra` is (meta, arrays) that belong to the model but not to
+    the estimator, such as the preparation of its inputs; `load_with_extra` gives them back.
+    """
+    _check_savable(estimator)
+    more, more_arrays = extra or ({}, {})
+    meta, arrays = _parameters(estimator)
+    meta |= {"class": type(estimator).__name__, "extra": dict(more)}
+    meta |= {"features": _features(estimator.feature_map_), "fingerprint": estimator.fingerprint_}
+    if hasattr(estimator, "feature_names_in_"):
+        arrays["feature_names"] = np.asarray(estimator.feature_names_in_, str)
+    if isinstance(estimator, LEARNERS):
+        meta |= _learner(estimator)
+        arrays |= _arrays(estimator)
+    arrays |= {f"extra.{name}": np.asarray(array) for name, array in more_arrays.items()}
+    return files.write(path, KIND, meta, arrays)
+
+
+def load(path: files.PathLike, objects: Objects = None) -> Any:
+    """The estimator saved in a file, ready to predict and to go on learning as if never saved.
+
+    objects: {name: object} for kernels, losses and schedules of your own. A `graph` given as a
+    matrix comes back as the sparse matrix of weights, a networkx graph without its attributes, a
+    `random_state` that was a generator as the seed that was drawn from it.
+    """
+    estimator, (meta, arrays) = load_with_extra(path, objects)
+    if meta or arrays:
+        warnings.warn(
+            f"{path}: the file also holds {', '.join(sorted({*meta, *arrays}))}, which this model "
+            "may need to predict; dokl.estimators.load_with_extra returns both",
+            ExtraNotice,
+            stacklevel=2,
+        )
+    return estimator
+
+
+def load_with_extra(path: files.PathLike, objects: Objects = None) -> tuple[Any, Extra]:
+    """(estimator, (meta, arrays)): what `load` returns, and the `extra` that was saved with it."""
+    meta, arrays = files.read(path, KIND)
+    try:
+        estimator = _estimator(meta, arrays, objects)
+        more = {
+            name.removeprefix("extra."): array
+            for name, array in arrays.items()
+            if name.startswith("extra.")
+        }
+        return estimator, (dict(meta["extra"]), more)
+    except FingerprintMismatch as error:
+        error.args = (f"{path}: {error}",)
+        raise
+    except BadInput as error:
+        raise BadFile(f"{path}: {error}") from error
+    except DAMAGE as error:
+        raise BadFile(f"{path}: the file is damaged ({error!r})") from error
+
+
+# -- saving ------------------------------------------------------------------------------------
+def _check_savable(estimator: Any) -> None:
+    if ESTIMATORS.get(type(estimator).__name__) is not type(estimator):
+        known = ", ".join(ESTIMATORS)
+        raise BadInput(f"a {type(estimator).__name__} cannot be saved here, only {known}")
+    if not hasattr(estimator, "feature_map_"):
+        raise BadInput(f"a {type(estimator).__name__} that has learned nothing cannot be saved")
+
+
+def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:
+    """Constructor parameters as JSON, and the links of a graph."""
+    params, arrays = estimator.get_params(deep=False), {}
+    params["dtype"] = np.dtype(params["dtype"]).name
+    if not isinstance(params["random_state"], int | np.integer | None):
+        params["random_state"] = estimator.feature_map_.seed
+    if callable(params.get("step")):
+        params["step"] = schedules.resolve(params["step"])
+    graph = params.pop("graph", None)
+    packed = {name: pack(value) for name, value in params.items()}
+    if isinstance(graph, str):
+        packed["graph"] = graph
+    elif hasattr(graph, "nodes"):
+        packed["graph"] = {"$graph": [pack(name) for name in graph.nodes]}
+        arrays["graph.links"] = _links(graph)
+    elif graph is not None:
+        packed["graph"] = {"$weights": None}  # those in use, which are saved anyway
+    return {"params": packed}, arrays
+
+
+def _links(graph: Any) -> Array:
+    number = {name: k for k, name in enumerate(graph.nodes)}
+    links = [(number[a], number[b]) for a, b in graph.edges()]
+    return np.array(links, np.int64).reshape(-1, 2)
+
+
+def _features(drawn: FeatureMap) -> dict[str, Any]:
+    kernel, fingerprint = pack_made(drawn.kernel), drawn.fingerprint
+    numbers = {key: getattr(drawn, key) for key in ("d", "D", "variant", "seed")}
+    return {"kernel": kernel, **numbers, "fingerprint": fingerprint}
+
+
+def _learner(model: Any) -> dict[str, Any]:
+    meta = {
+        "loss": pack_made(model.loss_),
+        "schedule": pack_made(model.schedule_),
+        "lam": model._problem.lam,
+        "exchange": {key: getattr(model.exchange_, key) for key in EXCHANGE},
+        "dtype": np.dtype(model.dtype_).name,
+        "engine": model.engine_,
+    }
+    if hasattr(model, "nodes_"):
+        meta["nodes"] = [pack(name) for name in model.nodes_.tolist()]
+    if hasattr(model, "_flat"):
+        meta["flat"] = model._flat
+    if hasattr(model, "classes_") and not _plain(model.classes_):
+        meta["classes"] = [pack(label) for label in model.classes_.tolist()]
+    return meta
+
+
+def _arrays(model: Any) -> Arrays:
+    state, weights = model.state_, model.exchange_.weights
+    # Counters are arrays, too: as JSON they would grow a digit now and then.
+    arrays = {"clock": np.int64(state.clock), "peak": np.float64(state.peak), "count": state.count}
+    arrays |= {"theta": state.theta, "bias": state.bias}
+    if state.mean_theta is not None:
+        arrays |= {"mean_theta": state.mean_theta, "mean_bias": state.mean_bias}
+    arrays = {f"state.{name}": np.asarray(array) for name, array in arrays.items()}
+    if weights is not None:
+        for part in ("data", "indices", "indptr"):
+            arrays[f"weights.{part}"] = np.asarray(getattr(weights, part))
+    if hasattr(model, "classes_") and _plain(model.classes_):
+        arrays["classes"] = model.classes_
+    return arrays
+
+
+def _plain(labels: Array) -> bool:
+    """Numbers, truth values or text, as an array can hold them; other labels go as JSON."""
+    return labels.dtype.kind in "biufU"
+
+
+# -- loading -----------------------------------------------------------------------------------
+def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
+    made = ESTIMATORS.get(meta["class"])
+    if made is None:
+        raise BadInput(f"a {meta['class']} is unknown to this dokl: upgrade with {UPGRADE}")
+    model = made(**_unpacked(made, meta["params"], arrays, objects))
+    drawn = model.feature_map_ = _drawn(meta["features"], objects)
+    model.sigma_ = float(getattr(drawn.kernel, "sigma", np.nan))
+    model.n_features_in_ = drawn.d
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    if made is RandomFeatures:
+        model.fingerprint_, model._n_features_out = drawn.fingerprint, drawn.D
+    else:
+        _resume(model, meta, arrays, objects)
+    if model.fingerprint_ != meta["fingerprint"]:
+        raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
+    return model
+
+
+def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[str, Any]:
+    unknown = sorted(set(packed) - set(made._get_param_names()))
+    if unknown:
+        raise BadInput(
+            f"{made.__name__} has no parameter {', '.join(unknown)} here: the file was written by "
+            f"a newer dokl, upgrade with {UPGRADE}"
+        )
+    packed = dict(packed)
+    graph = packed.pop("graph", None)
+    params: dict[str, Any] = {name: unpack(value, objects) for name, value in packed.items()}
+    if graph is not None:
+        params["graph"] = graph if isinstance(graph, str) else _graph(graph, arrays)
+    return params
+
+
+def _graph(packed: Mapping[str, Any], arrays: Arrays) -> Any:
+    if "$weights" in packed:
+        return _weights(arrays)
+    import networkx as nx
+
+    names = [unpack(name) for name in packed["$graph"]]
+    graph = nx.Graph()
+    graph.add_nodes_from(names)
+    graph.add_edges_from((names[a], names[b]) for a, b in arrays["graph.links"].tolist())
+    return graph
+
+
+def _weights(arrays: Arrays) -> Any:
+    """The (K, K) weights in compressed rows, or None; wild indices are refused."""
+    if "weights.data" not in arrays:
+        return None
+    from scipy.sparse import csr_array
+
+    parts = tuple(arrays[f"weights.{part}"] for part in ("data", "indices", "indptr"))
+    K = len(parts[2]) - 1
+    A = csr_array(parts, shape=(K, K))
+    A.check_format(full_check=True)
+    return A
+
+
+def _drawn(spec: Mapping[str, Any], objects: Objects) -> FeatureMap:
+    kernel = unpack_made("kernel", spec["kernel"], objects)
+    drawn = sample(kernel, *(spec[key] for key in ("d", "D", "variant", "seed")))
+    if drawn.fingerprint != spec["fingerprint"]:
+        raise FingerprintMismatch("the saved feature map", drawn.fingerprint, spec["fingerprint"])
+    return drawn
+
+
+def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Objects) -> None:
+    """Set what `_start` and the learning had set; the engine's plan is made when first needed."""
+    model._seed, model.dtype_ = model.feature_map_.seed, float_type(meta["dtype"])
+    model.exchange_ = Exchange(_weights(arrays), *(meta["exchange"][key] for key in EXCHANGE))
+    model.loss_ = unpack_made("loss", meta["loss"], objects)
+    model.schedule_ = schedules.resolve(unpack_made("schedule", meta["schedule"], objects))
+    learned = model.feature_map_, model.loss_, model.schedule_
+    model._problem = Problem(*learned, meta["lam"])
+    model.engine_ = str(meta["engine"])
+    if "nodes" in meta:
+        names = [unpack(name) for name in meta["nodes"]]
+        model.nodes_ = np.fromiter(names, object, len(names))
+        model._number = {name: k for k, name in enumerate(names)}
+    if "flat" in meta:
+        model._flat = bool(meta["flat"])
+    if model._classifying:
+        model.classes_ = _classes(meta, arrays)
+    model.state_ = _state(model, arrays)
+    model.fingerprint_ = agreed_fingerprint(model.feature_map_.fingerprint, **model._agreed())
+
+
+def _classes(meta: Mapping[str, Any], arrays: Arrays) -> Array:
+    if "classes" in arrays:
+        return arrays["classes"]
+    labels = [unpack(label) for label in meta["classes"]]
+    return np.fromiter(labels, object, len(labels))
+
+
+def _state(model: Any, arrays: Arrays) -> State:
+    """All that was learned, once its shapes and types agree with the rest of the file."""
+    K, m, D = len(getattr(model, "nodes_", [0])), _outputs(model, arrays), model.feature_map_.D
+    shapes: dict[str, tuple[int, ...]] = {"theta": (K, m, D), "bias": (K, m)}
+    if model.exchange_.average != "none":
+        shapes |= {"mean_theta": (K, m, D), "mean_bias": (K, m)}
+    learned = {name: _checked(name, arrays, shapes[name], model.dtype_) for name in shapes}
+    return State(
+        learned["theta"],
+        learned["bias"],
+        learned.get("mean_theta"),
+        learned.get("mean_bias"),
+        _checked("count", arrays, (K,), np.int64),
+        int(_checked("clock", arrays, (), np.int64)),
+        float(_checked("peak", arrays, (), np.float64)),
+    )
+
+
+def _outputs(model: Any, arrays: Arrays) -> int:
+    """m: one for a single target or two classes."""
+    if model._classifying:
+        return len(model.classes_) if len(model.classes_) > 2 else 1
+    return 1 if model._flat else int(arrays["state.theta"].shape[1])
+
+
+def _checked(name: str, arrays: Arrays, shape: tuple[int, ...], dtype: Any) -> Array:
+    array = arrays[f"state.{name}"]
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"{name} is {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} has values that are not finite")
+    return array

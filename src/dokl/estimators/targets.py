@@ -1,0 +1,167 @@
+"""Regression and classification: what y means, for one node and for a network alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from dokl.arrays import Array
+from dokl.errors import BadInput
+from dokl.estimators.learner import Learner, plain_numbers
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Regression(RegressorMixin, Learner):  # type: ignore[misc]
+    """One output or several; y: (n,) or (n, m)."""
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
+        plain = None if reset else self._plain_rows(X)
+        if plain is not None and type(y) is np.ndarray and y.dtype.kind == "f" and y.ndim == 1:
+            Y = plain_numbers(y, self.dtype_)
+            if Y is not None and len(Y) == len(plain) and self.state_.theta.shape[1] == 1:
+                return plain, Y.reshape(-1, 1)
+        rules = self._rules(reset)
+        X, y = validate_data(self, X, y, reset=reset, multi_output=True, y_numeric=True, **rules)
+        Y = plain_numbers(y.reshape(len(y), -1), rules["dtype"])
+        if Y is None:
+            raise BadInput("y has values too large for float32: scale it, or use dtype='float64'")
+        if reset:
+            self._flat = y.ndim == 1
+        elif Y.shape[1] != self.state_.theta.shape[1]:
+            started = self.state_.theta.shape[1]
+            raise BadInput(f"y has {Y.shape[1]} outputs, the model was started with {started}")
+        return X, Y
+
+    def _targets(self, y: Array) -> Array:
+        return y
+
+    def _predict(self, X: Any, nodes: Any = None) -> Array:
+        return self._values(self._scores(X, nodes))
+
+    def _values(self, scores: Array) -> Array:
+        return scores[:, 0] if self._flat else scores
+
+    def prequential(
+        self, X: Any, y: Any, sample_weight: Any = None, nodes: Any = None
+    ) -> Array:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        The honest error of an online learner: every row is a test row first.
+        """
+        return self._values(self._partial_fit(X, y, sample_weight, nodes))
+
+    def __sklearn_tags__(self) -> Any:
+        """Several outputs are welcome, too."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def _has_probabilities(self: Any) -> bool:
+    loss = self.loss if isinstance(self.loss, str) else self.loss.name
+    if loss != "logistic":
+        raise AttributeError(f"predict_proba needs loss='logistic'; this model has {loss!r}")
+    return True
+
+
+if_logistic: Callable[[Method], Method] = available_if(_has_probabilities)
+
+
+class Classification(ClassifierMixin, Learner):  # type: ignore[misc]
+    """Two classes are one output, targets -1 and 1; more are one output each."""
+
+    _classifying = True
+
+    def _agreed(self) -> dict[str, Any]:
+        return {"classes": self.classes_}
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
+        plain = None if reset else self._plain_rows(X)
+        simple = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biufU"
+        if plain is not None and simple and len(y) == len(plain):
+            return plain, y  # labels must be known ones, `_targets` sees to that
+        X, y = validate_data(self, X, y, reset=reset, **self._rules(reset))
+        check_classification_targets(y)
+        return X, column_or_1d(y)
+
+    def _meet(self, y: Array) -> None:
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise BadInput(
+                "a classifier needs at least two classes, and there is one class only: "
+                f"{self.classes_.tolist()}"
+            )
+
+    def _meet_again(self, classes: Any, fresh: bool) -> None:
+        if fresh and classes is None:
+            raise BadInput(
+                "the first call of partial_fit must name all classes: partial_fit(X, y, "
+                "classes=[...])"
+            )
+        if fresh:
+            self._meet(np.asarray(classes))
+        elif not np.array_equal(np.unique(classes), self.classes_):
+            raise BadInput(
+                f"classes {np.unique(classes).tolist()} differ from those of the first call, "
+                f"{self.classes_.tolist()}"
+            )
+
+    def _targets(self, y: Array) -> Array:
+        """-1 and 1: (n, 1) for two classes, (n, classes) for more."""
+        at = np.searchsorted(self.classes_, y)
+        known = self.classes_[np.minimum(at, len(self.classes_) - 1)] == y
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            raise BadInput(
+                f"label {y[row : row + 1].tolist()[0]!r} is none of the classes, "
+                f"{self.classes_.tolist()}: the first partial_fit(classes=...) must name all"
+            )
+        if len(self.classes_) == 2:
+            return np.where(at == 1, 1.0, -1.0).reshape(-1, 1)
+        return np.where(at[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+
+    def _decide(self, X: Any, nodes: Any = None) -> Array:
+        scores = self._scores(X, nodes)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def _predict(self, X: Any, nodes: Any = None) -> Array:
+        return self._labels(self._scores(X, nodes))
+
+    def _labels(self, scores: Array) -> Array:
+        """The label of the highest score; scores: (n, m)."""
+        two = scores.shape[1] == 1
+        best = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def prequential(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, nodes: Any = None
+    ) -> Array:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        The honest error of an online learner: every row is a test row first. It is that of the
+        last vector, before any averaging.
+        """
+        return self._labels(self._partial_fit(X, y, sample_weight, nodes, classes))
+
+    def _probabilities(self, X: Any, nodes: Any = None) -> Array:
+        """(n, classes); several classes: one against the rest, scaled to sum to one."""
+        scores = self._scores(X, nodes)
+        positive = 0.5 * (1.0 + np.tanh(0.5 * scores))  # the logistic function, without overflow
+        if len(self.classes_) == 2:
+            return np.hstack([1.0 - positive, positive])
+        total = positive.sum(axis=1, keepdims=True)
+        even = np.full_like(positive, 1.0 / positive.shape[1])
+        return np.asarray(np.divide(positive, total, out=even, where=total > 0))
+
+
+def logarithm(p: Array) -> Array:
+    """log p, minus infinity where p is 0, without a warning."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(p))

@@ -1,0 +1,87 @@
+"""The feature map alone, as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dokl.arrays import Array
+from dokl.estimators.choices import kernel_of, seed_of, variant_of
+from dokl.estimators.learner import all_or_nothing, float_type, whole
+from dokl.features import sample
+
+
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Map rows x to z(x) with z(x)'z(y) close to a shift-invariant kernel of x - y.
+
+    What scikit-learn's `RBFSampler` does, for more kernels and with better maps; parameters are
+    those of `KernelRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = RandomFeatures("matern", sigma=2.0, n_components=400, random_state=0).fit_transform(
+    ...     np.eye(3)
+    ... )
+    >>> Z.shape
+    (3, 400)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        sigma: Any = "scale",
+        n_components: int = 500,
+        features: str = "auto",
+        dtype: Any = "float64",
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.sigma = sigma
+        self.n_components = n_components
+        self.features = features
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> RandomFeatures:
+        """Draw the features; of X: (n, d) only its width d and, for sigma, its spread matter."""
+        with all_or_nothing(self):
+            X = validate_data(self, X, accept_sparse="csr", dtype=float_type(self.dtype))
+            kernel = kernel_of(self.kernel, self.sigma, X)
+            self.sigma_ = float(getattr(kernel, "sigma", np.nan))
+            D = whole("n_components", self.n_components)
+            variant = variant_of(self.features, kernel, D)
+            self.feature_map_ = sample(kernel, X.shape[1], D, variant, seed_of(self.random_state))
+            self.fingerprint_ = self.feature_map_.fingerprint
+            self._n_features_out = D
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """z of each row: (n, n_components)."""
+        check_is_fitted(self, "feature_map_")
+        kind = float_type(self.dtype)
+        X = validate_data(self, X, accept_sparse="csr", dtype=kind, reset=False)
+        out = np.empty((X.shape[0], self.feature_map_.D), kind)
+        for start in range(0, X.shape[0], 4096):  # bounds the temporaries
+            rows = slice(start, start + 4096)
+            out[rows] = self.feature_map_.transform(X[rows])
+        return out
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the fitted estimator to a data file; `dokl.load` reads it back."""
+        from dokl.estimators.saving import save  # which knows all the estimators, this one too
+
+        return save(self, path)
+
+    def __sklearn_tags__(self) -> Any:
+        """Sparse input is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags

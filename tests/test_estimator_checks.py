@@ -1,0 +1,38 @@
+"""scikit-learn's own interrogation of every estimator."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dokl import (
+    KernelClassifier,
+    KernelRegressor,
+    NetworkClassifier,
+    NetworkRegressor,
+    RandomFeatures,
+)
+
+ESTIMATORS = [
+    KernelRegressor(),
+    KernelClassifier(),
+    KernelClassifier(loss="logistic"),
+    NetworkRegressor(),
+    NetworkClassifier(),
+    RandomFeatures(),
+]
+# A row of weight 2 is one step of twice the length; the same row given twice is two steps, the
+# second from where the first one led. scikit-learn lists both for its own SGD, too.
+ORDER_MATTERS = dict.fromkeys(
+    (
+        "check_sample_weight_equivalence_on_dense_data",
+        "check_sample_weight_equivalence_on_sparse_data",
+    ),
+    "one step of weight 2 is not two steps of weight 1",
+)
+
+
+def expected_failures(estimator):
+    return {} if isinstance(estimator, RandomFeatures) else ORDER_MATTERS
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
+def test_scikit_learn_agrees(estimator, check):
+    check(estimator)

@@ -1,0 +1,213 @@
+"""Model files that must not load, and those of earlier versions, which must."""
+
+import copy
+import hashlib
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dokl
+from dokl import files, schedules
+from dokl.errors import BadFile, BadInput, DoklError, FingerprintMismatch
+from dokl.estimators import load_with_extra
+from dokl.kernels import Matern
+from saved import CASES, X, scores, started, stations
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model"
+
+
+def test_a_file_of_another_kind(path):
+    files.write(path, "checkpoint", {}, {})
+    with pytest.raises(BadFile, match="kind 'checkpoint', and not a 'model'"):
+        dokl.load(path)
+
+
+class Trap:
+    """Makes a file when unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_refused_and_not_run(path, tmp_path):
+    path.write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    with pytest.raises(BadFile, match="not a file of dokl's"):
+        dokl.load(path)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_truncated_models(path):
+    whole = started(*CASES["named nodes"]).save(path).read_bytes()
+    for tenth in range(10):
+        path.write_bytes(whole[: len(whole) * tenth // 10])
+        with pytest.raises(BadFile, match=r"truncated|empty"):
+            dokl.load(path)
+
+
+def test_flipped_bits_never_give_another_model(path):
+    model = started(*CASES["network of classifiers"])
+    whole = bytearray(model.save(path).read_bytes())
+    expected, rng = scores(model), np.random.default_rng(3)
+    for at in rng.integers(len(whole), size=300):
+        damaged = whole.copy()
+        damaged[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        try:
+            loaded = dokl.load(path)
+        except BadInput:
+            continue
+        np.testing.assert_array_equal(scores(loaded), expected)
+
+
+def places(value, at=()):
+    """Every place in nested JSON."""
+    yield at
+    inside = value.items() if isinstance(value, dict) else ()
+    inside = enumerate(value) if isinstance(value, list) else inside
+    for key, each in inside:
+        yield from places(each, (*at, key))
+
+
+def changed(meta, at, junk):
+    meta = copy.deepcopy(meta)
+    target = meta
+    for key in at[:-1]:
+        target = target[key]
+    if junk is places:
+        del target[at[-1]]
+    else:
+        target[at[-1]] = junk
+    return meta
+
+
+@pytest.mark.parametrize("case", ["named nodes", "objects"])
+def test_any_nonsense_in_a_well_formed_file_is_an_error_of_ours(case, path, monkeypatch):
+    """Files that pass the checksum and yet make no sense: by a bug elsewhere, or by malice."""
+    monkeypatch.setattr("os.fsync", lambda number: None)  # two thousand files, none to be kept
+    meta, arrays = files.read(started(*CASES[case]).save(path), "model")
+    for at in list(places(meta))[1:]:
+        for junk in (places, None, -1, "x", [], {}, {"$tuple": 3}, 0.5, 2**40):
+            files.write(path, "model", changed(meta, at, junk), arrays)
+            try:
+                load_with_extra(path)[0].predict(X)
+            except DoklError:
+                continue
+    for name in arrays:
+        for junk in (None, np.zeros(0), np.full(arrays[name].shape, -1), np.array(["x"])):
+            others = {key: value for key, value in arrays.items() if key != name}
+            files.write(path, "model", meta, others if junk is None else others | {name: junk})
+            try:
+                load_with_extra(path)[0].predict(X)
+            except DoklError:
+                continue
+
+
+def test_another_seed_is_a_mismatch(path):
+    meta, arrays = files.read(started(*CASES["gaussian"]).save(path), "model")
+    files.write(path, "model", changed(meta, ("features", "seed"), 4), arrays)
+    with pytest.raises(FingerprintMismatch, match=r"model: the saved feature map.*mixed"):
+        dokl.load(path)
+
+
+def test_other_classes_are_a_mismatch(path):
+    meta, arrays = files.read(started(*CASES["text"]).save(path), "model")
+    files.write(path, "model", meta, arrays | {"classes": np.array(["ham", "spam"])})
+    with pytest.raises(FingerprintMismatch, match="the saved model"):
+        dokl.load(path)
+
+
+def test_a_parameter_of_the_future(path):
+    meta, arrays = files.read(started(*CASES["gaussian"]).save(path), "model")
+    files.write(path, "model", changed(meta, ("params", "momentum"), 0.9), arrays)
+    with pytest.raises(BadFile, match=r"no parameter momentum here.*upgrade"):
+        dokl.load(path)
+
+
+def test_an_estimator_of_the_future(path):
+    meta, arrays = files.read(started(*CASES["gaussian"]).save(path), "model")
+    files.write(path, "model", changed(meta, ("class",), "KernelRanker"), arrays)
+    with pytest.raises(BadFile, match=r"a KernelRanker is unknown to this dokl: upgrade"):
+        dokl.load(path)
+
+
+def test_keys_of_the_future_are_ignored(path):
+    model = started(*CASES["gaussian"])
+    meta, arrays = files.read(model.save(path), "model")
+    for at in (("new",), ("features", "new"), ("exchange", "new")):
+        meta = changed(meta, at, {"a": 1})
+    files.write(path, "model", meta, arrays | {"new": np.zeros(3)})
+    np.testing.assert_array_equal(dokl.load(path).predict(X), model.predict(X))
+
+
+# -- files written by earlier versions ---------------------------------------------------------
+GOLDEN = HERE / "golden" / "model-v1.safetensors"
+GOLDEN_HASH = "8f9f02443e10627fefd28b3eca8e2f667af7828f27922f40300e844e01b7254d"
+GOLDEN_ROWS = np.array([[0.5, -1.0], [-0.25, 0.75], [1.75, -1.5], [0.0, 0.0]])
+GOLDEN_LABELS = ["ferner", "näher", "mitten", "näher"]
+GOLDEN_SCORES = {
+    None: [
+        [0.570202, -2.60964, -0.808377],
+        [-0.513841, -3.266994, 0.7176],
+        [-0.91358, 0.581988, -2.342842],
+        [-3.147576, -3.246323, 3.138079],
+    ],
+    "c": [
+        [0.578977, -2.670611, -0.758723],
+        [-0.497772, -3.328707, 0.762356],
+        [-0.905569, 0.521018, -2.292356],
+        [-3.139603, -3.305846, 3.186942],
+    ],
+}
+
+
+def golden_model():
+    """What tests/golden/model-v1.safetensors was made from; never write that file again."""
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(3000, 2))
+    y = np.array(["näher", "ferner", "mitten"])[np.digitize((rows**2).sum(1), [1.0, 2.5])]
+    model = dokl.NetworkClassifier(
+        stations(), kernel=Matern(1.25, nu=1.5), n_components=30, features="paired",
+        loss="logistic", step=schedules.inverse_power(2.0, 0.3, n0=2.0), alpha=1e-3,
+        average="uniform", intercept=True, order="cta", every=2, random_state=11,
+    )  # fmt: skip
+    return model.partial_fit(rows, y, classes=np.unique(y))
+
+
+def test_the_golden_file_is_as_it_was():
+    assert hashlib.sha256(GOLDEN.read_bytes()).hexdigest() == GOLDEN_HASH
+
+
+def test_models_of_format_1_stay_readable():
+    model = dokl.load(GOLDEN)
+    assert model.classes_.tolist() == ["ferner", "mitten", "näher"]
+    assert model.nodes_.tolist() == ["a", "b", "c", "d"]
+    assert model.fingerprint_ == "b259108ce69e8eca"
+    assert model.predict(GOLDEN_ROWS).tolist() == GOLDEN_LABELS
+    for node, expected in GOLDEN_SCORES.items():
+        found = model.decision_function(GOLDEN_ROWS, nodes=node)
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert model.kernel == Matern(1.25, nu=1.5)
+    assert model.schedule_ == schedules.inverse_power(2.0, 0.3, n0=2.0)
+    assert (model.state_.clock, model.state_.count.tolist()) == (750, [750] * 4)
+    model.partial_fit(GOLDEN_ROWS, GOLDEN_LABELS)
+    assert model.state_.clock == 751
+
+
+def test_what_old_readers_need_is_still_written(path):
+    """If this fails on purpose, raise files.FORMAT, and add a golden file beside the old one."""
+    old, old_arrays = files.read(GOLDEN, "model")
+    new, new_arrays = files.read(golden_model().save(path), "model")
+    assert set(places(old)) <= set(places(new))
+    assert old["params"] == {name: new["params"][name] for name in old["params"]}
+    for name, array in old_arrays.items():
+        assert (array.shape, array.dtype) == (new_arrays[name].shape, new_arrays[name].dtype), name
