@@ -1,0 +1,136 @@
+"""CSV and TSV: a header, then rows of cells; quotes as in the standard library's csv."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.errors import BadInput
+from dokl.readers.source import Source, decoded
+from dokl.readers.table import Chunk, Columns, Options, number
+
+DELIMITERS = ",;\t"
+
+
+def read(source: Source, options: Options) -> Iterator[Chunk]:
+    """Chunks of rows; blank lines are no rows."""
+    table = _Table(source, options)
+    while raw := list(itertools.islice(table.lines, table.rows)):
+        chunk = table.parsed(raw)
+        if chunk.n:
+            yield chunk
+
+
+class _Table:
+    """What is known after the header, and how far we are."""
+
+    def __init__(self, source: Source, options: Options) -> None:
+        self.name = source.name
+        self.rows = options.rows(source.first_line)
+        self.lines = iter(source)
+        self.line = 1
+        first = decoded([source.first_line], self.name, 1)
+        if "\r" in first.rstrip("\r\n"):
+            raise BadInput(f"{self.name}: lines end in CR alone. Save it with LF or CRLF")
+        self.delimiter = options.delimiter or _sniffed(first)
+        self.names = self._header(first, options.header)
+        self.columns = Columns(self.name, self.names, options)
+        self.clean = False  # whether the last chunk was numbers only, none of them missing
+
+    def _header(self, first: str, header: bool | None) -> tuple[str, ...]:
+        """Names of the columns; where there are none, x1..xd."""
+        if header is False:
+            cells = [""] * len(_split(first, self.delimiter))
+        else:
+            cells = [cell.strip() for cell in self._records([next(self.lines)])[0][0]]
+        words = " ".join(cells).split()
+        if not cells or (header is None and all(number(word) is not None for word in words)):
+            raise BadInput(
+                f"{self.name}, line 1: column names are expected and these are none. Add a "
+                "header, or say that there is no header"
+            )
+        names = tuple(cell or f"x{i + 1}" for i, cell in enumerate(cells))
+        twice = [cell for i, cell in enumerate(names) if cell in names[:i]]
+        if twice:
+            raise BadInput(f"{self.name}, line 1: two columns are called {twice[0]!r}")
+        return names
+
+    def parsed(self, raw: list[bytes]) -> Chunk:
+        """The rows of some lines, quickly where all is plain numbers."""
+        values = self._quick(raw) if self.clean and self.columns.all_numbers else None
+        if values is not None:
+            lines = range(self.line, self.line + len(raw))
+            self.line += len(raw)
+            return self.columns.chunk(dict(zip(self.columns.kept, values.T, strict=True)), lines)
+        rows, at = self._even(*self._records(raw))
+        cells = zip(*rows, strict=True) if rows else ((),) * len(self.names)
+        chunk = self.columns.chunk(dict(zip(self.names, cells, strict=True)), at)
+        self.clean = self.columns.all_numbers and not any(
+            np.isnan(column).any() for column in chunk.columns.values()
+        )
+        return chunk
+
+    def _quick(self, raw: list[bytes]) -> Array | None:
+        """Numbers (n, kept) by NumPy's parser; None if anything at all is unusual."""
+        text = decoded(raw, self.name, self.line)
+        commas = set(map(bytes.count, raw, itertools.repeat(self.delimiter.encode())))
+        if commas != {len(self.names) - 1} or '"' in text or text.isspace():
+            return None
+        at = [self.names.index(name) for name in self.columns.kept]
+        try:
+            values = np.loadtxt(
+                io.StringIO(text), delimiter=self.delimiter, comments=None, usecols=at, ndmin=2
+            )
+        except ValueError:
+            return None
+        return None if len(values) != len(raw) or np.isinf(values).any() else values
+
+    def _records(self, raw: list[bytes]) -> tuple[list[list[str]], list[int]]:
+        """Rows of cells and their line numbers; a quoted cell may go on beyond these lines."""
+        n, start = len(raw), 0
+        text = io.StringIO(decoded(raw, self.name, self.line), newline="\n")
+        after = enumerate(self.lines, self.line + n)
+        more = (decoded([line], self.name, at) for at, line in after)
+        reader = csv.reader(itertools.chain(text, more), delimiter=self.delimiter, strict=True)
+        rows, lines = [], []
+        try:
+            while (start := reader.line_num) < n:
+                rows.append(next(reader))
+                lines.append(self.line + start)
+        except csv.Error as error:
+            raise BadInput(f"{self.name}, line {self.line + start}: {error}") from None
+        self.line += reader.line_num
+        return rows, lines
+
+    def _even(self, rows: list[list[str]], lines: list[int]) -> tuple[list[list[str]], list[int]]:
+        """Rows without the blank ones, all as long as the header."""
+        wanted = len(self.names)
+        if set(map(len, rows)) == {wanted}:
+            return rows, lines
+        kept = [i for i, row in enumerate(rows) if not _blank(row, wanted)]
+        for i in kept:
+            if len(rows[i]) != wanted:
+                raise BadInput(
+                    f"{self.name}, line {lines[i]}: {wanted} cells are expected, as in the first "
+                    f"line, and {len(rows[i])} are there"
+                )
+        return [rows[i] for i in kept], [lines[i] for i in kept]
+
+
+def _sniffed(line: str) -> str:
+    """The delimiter that cuts the line into most cells."""
+    return max(DELIMITERS, key=lambda delimiter: len(_split(line, delimiter)))
+
+
+def _blank(row: list[str], wanted: int) -> bool:
+    """A line with nothing on it; in a table of one column, blanks may be a missing value."""
+    return not row or (wanted > 1 and len(row) == 1 and not row[0].strip())
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter), [])

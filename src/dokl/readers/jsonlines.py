@@ -1,0 +1,56 @@
+"""JSON lines: one object a line; a key that is not there is a missing value.
+
+Keys that come up only after the first chunk are not taken, unless `columns` asks for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from dokl.errors import BadInput
+from dokl.readers.source import Source, decoded
+from dokl.readers.table import Chunk, Columns, Options, shown
+
+
+def read(source: Source, options: Options) -> Iterator[Chunk]:
+    """Chunks of objects; the columns are those asked for, or all keys of the first chunk."""
+    columns, line, lines = None, 1, iter(source)
+    while raw := list(itertools.islice(lines, options.rows(source.first_line))):
+        rows, at = _objects(decoded(raw, source.name, line), source.name, line)
+        line += len(raw)
+        if not rows:
+            continue
+        if columns is None:
+            names = options.columns or dict.fromkeys(itertools.chain.from_iterable(rows))
+            if not names:
+                raise BadInput(f"{source.name}: the first objects have no keys")
+            columns = Columns(source.name, tuple(names), options)
+        yield columns.chunk({name: [row.get(name) for row in rows] for name in columns.kept}, at)
+
+
+def _objects(text: str, name: str, first: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """The objects and their line numbers, blank lines left out."""
+    lines = [(at, line) for at, line in enumerate(text.split("\n"), first) if line.strip()]
+    at = [number for number, _ in lines]
+    try:
+        rows = json.loads("[" + ",".join(line for _, line in lines) + "]")
+    except (ValueError, RecursionError):
+        rows = []
+    if len(rows) != len(lines) or not set(map(type, rows)) <= {dict}:
+        rows = [_object(line, name, number) for number, line in lines]
+    return rows, at
+
+
+def _object(line: str, name: str, at: int) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        raise BadInput(f"{name}, line {at}: too deeply nested") from None
+    except ValueError as error:
+        raise BadInput(f"{name}, line {at}: this is not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise BadInput(f'{name}, line {at}: expected an object like {{"x": 1}}, got {shown(value)}')
+    return value

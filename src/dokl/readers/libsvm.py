@@ -1,0 +1,102 @@
+"""LIBSVM (SVMlight): a label, then number:value pairs, features numbered from 1."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.errors import BadInput
+from dokl.readers.source import Source, decoded
+from dokl.readers.table import Chunk, Options, number, shown
+
+
+def read(source: Source, options: Options) -> Iterator[Chunk]:
+    """Chunks of sparse rows and labels; lines that are blank or a comment are no rows."""
+    if options.columns or options.text or options.numeric:
+        raise BadInput(f"{source.name}: the columns of a LIBSVM file have no names to choose by")
+    d = _n_features(source, options)
+    line, lines = 1, iter(source)
+    while raw := list(itertools.islice(lines, options.rows(source.first_line))):
+        rows = [(at, row) for at, row in enumerate(raw, line) if row.partition(b"#")[0].strip()]
+        line += len(raw)
+        if rows:
+            X, y = _loaded(rows, source.name, d, options.zero_based)
+            yield Chunk((), {}, [at for at, _ in rows], X, y)
+
+
+def _n_features(source: Source, options: Options) -> int:
+    """As told; otherwise a first pass over the file finds the largest number."""
+    if options.n_features is not None:
+        return options.n_features
+    if not source.regular:
+        raise BadInput(
+            f"{source.name}: a LIBSVM stream does not say how many features there are, and can "
+            "be read only once. Give the number of features"
+        )
+    return max(1, scanned(Source(source.path or "")) + options.zero_based)
+
+
+def scanned(source: Source) -> int:
+    """The largest feature number of a file; numbers ascend, so the last of each line will do."""
+    largest = 0
+    with contextlib.closing(source):
+        for line in source:
+            line = line.partition(b"#")[0] if b"#" in line else line
+            last = line.rpartition(b":")[0].rsplit(None, 1)
+            if last and last[-1].isdigit():
+                largest = max(largest, int(last[-1]))
+    return largest
+
+
+def _loaded(
+    rows: list[tuple[int, bytes]], name: str, d: int, zero_based: bool
+) -> tuple[Any, Array]:
+    """X (n, d) CSR and y (n,), by scikit-learn's parser; what it refuses gets a line number."""
+    from sklearn.datasets import load_svmlight_file
+
+    problem = "it cannot be read"
+    try:
+        block = io.BytesIO(b"".join(row for _, row in rows))
+        X, y = load_svmlight_file(block, n_features=d, zero_based=zero_based)
+        if np.isfinite(X.data).all() and np.isfinite(y).all():
+            return X, y
+    except ValueError as error:
+        problem = str(error)
+    for at, row in rows:
+        if fault := _fault(decoded([row], name, at), 0 if zero_based else 1, d):
+            raise BadInput(f"{name}, line {at}: {fault}")
+    raise BadInput(f"{name}, lines {rows[0][0]} to {rows[-1][0]}: {problem}")
+
+
+def _fault(line: str, low: int, d: int) -> str | None:
+    """What is wrong with a line, or None."""
+    label, *pairs = line.partition("#")[0].split()
+    if not _finite(label):
+        return f"the label {shown(label)} is not a number"
+    before = low - 1
+    for pair in pairs:
+        feature, _, value = pair.partition(":")
+        if feature == "qid":
+            continue
+        if not (feature.isdigit() and _finite(value)):
+            return f"{shown(pair)} is not a feature number and a value, like 3:0.5"
+        if int(feature) < low:
+            return "feature number 0, and they start at 1. Say so if this file starts at 0"
+        if int(feature) >= low + d:
+            return f"feature number {feature}, and there are {d} features"
+        if int(feature) <= before:
+            return f"feature number {feature} comes after {before}: they must ascend"
+        before = int(feature)
+    return None
+
+
+def _finite(word: str) -> bool:
+    value = number(word)
+    return value is not None and not math.isnan(value)
