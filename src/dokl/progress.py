@@ -22,39 +22,42 @@ REFRESH_SECONDS = 0.1
 class Bar:
     """Counts what is done; any number of threads may advance it."""
 
-    def __init__(self, draw: Callable[[int], None] | None = None) -> None:
-        """Draw is called with the count, now and then; without it the bar only counts."""
+    def __init__(self, draw: Callable[[int, str], None] | None = None) -> None:
+        """Draw is called with the count and a remark, now and then; without it nothing is drawn."""
         self.done = 0
+        self.remark = ""
         self._draw = draw
         self._lock = threading.Lock()
         self._drawn_at = time.monotonic()
 
-    def advance(self, k: int = 1) -> None:
-        """Say that k more are done."""
+    def advance(self, k: int = 1, remark: str | None = None) -> None:
+        """Say that k more are done, and what else there is to say."""
         with self._lock:
             self.done += k
+            self.remark = self.remark if remark is None else remark
             if self._draw is None:
                 return
             now = time.monotonic()
             if now - self._drawn_at >= REFRESH_SECONDS:
                 self._drawn_at = now
-                self._draw(self.done)
+                self._draw(self.done, self.remark)
 
     def flush(self) -> None:
         """Draw the present count now."""
         with self._lock:
             if self._draw is not None:
-                self._draw(self.done)
+                self._draw(self.done, self.remark)
 
 
 @contextmanager
 def progress(
-    total: int | None, label: str, show: bool | None = None, unit: str = "samples"
+    total: int | None, label: str, show: bool | None = None, unit: str | None = "samples"
 ) -> Iterator[Bar]:
     """Show a bar on stderr while the block runs.
 
     total: how many there will be, None when nobody knows. show: True, False, or None for
-    'when stderr is a terminal'. stdout is never written to, so results can be piped.
+    'when stderr is a terminal'. unit: what is counted; None shows a percentage, and only the
+    remarks of `advance` beside it. stdout is never written to, so results can be piped.
     """
     if not (_is_terminal() if show is None else show):
         yield Bar()
@@ -69,14 +72,14 @@ def _is_terminal() -> bool:
 
 
 @contextmanager
-def _rich_bar(total: int | None, label: str, unit: str) -> Iterator[Bar]:
+def _rich_bar(total: int | None, label: str, unit: str | None) -> Iterator[Bar]:
     from rich import progress as rich_progress
     from rich.console import Console
 
     display = rich_progress.Progress(
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),
-        rich_progress.MofNCompleteColumn(),
+        rich_progress.MofNCompleteColumn() if unit else rich_progress.TaskProgressColumn(),
         rich_progress.TextColumn("{task.fields[speed]}", markup=False),
         rich_progress.TimeRemainingColumn(),
         console=Console(stderr=True),
@@ -86,9 +89,10 @@ def _rich_bar(total: int | None, label: str, unit: str) -> Iterator[Bar]:
     start = time.monotonic()
     task = display.add_task(label, total=total, speed="")
 
-    def draw(done: int) -> None:
+    def draw(done: int, remark: str) -> None:
         rate = done / max(time.monotonic() - start, 1e-9)
-        display.update(task, completed=done, speed=f"{rate:,.0f} {unit}/s")
+        speed = f"{rate:,.0f} {unit}/s " if unit else ""
+        display.update(task, completed=done, speed=speed + remark)
 
     with display:
         bar = Bar(draw)

@@ -19,10 +19,11 @@ Examples:
 @click.option("--seed", default=1, show_default=True, help="Seed of everything random.")
 def demo(out: Path, runs: int, seed: int) -> None:
     """20 nodes learning one function together, against the same nodes alone."""
-    from dokl import jobs, report
+    from dokl import report
+    from dokl.jobs.demo import demo as run_demo
 
     click.echo("20 nodes, 5,000 samples each, a vector of 2,500 numbers per node and message...")
-    result = jobs.demo(out, runs, seed)
+    result = run_demo(out, runs, seed)
     report.table(
         f"Example 1 of the paper, mean of {runs} runs",
         ["20 nodes", "final error", "-17 dB after", "sent per step", "samples/s"],

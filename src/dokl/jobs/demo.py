@@ -1,4 +1,4 @@
-"""The jobs behind the commands, as functions: each takes values and returns results."""
+"""`dokl demo`: 20 nodes learning together, against the same nodes alone."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from dokl.arrays import Array, is_sparse
 from dokl.draws import drawn, generator
 from dokl.errors import BadInput
 from dokl.streams.examples import Law, draw_law
-from dokl.streams.stream import Stream
+from dokl.streams.stream import Stream, draw_nodes, node_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,13 @@ class Shards:
 
     def draw(self, seed: int) -> Stream:
         """The stream of this seed."""
-        order = self.order(seed)
+        return self._dealt(self.order(seed))
+
+    def draw_nodes(self, seed: int, nodes: Array) -> Stream:
+        """The same of some nodes only: no other rows are touched."""
+        return self._dealt(self.order(seed)[:, nodes])
+
+    def _dealt(self, order: Array) -> Stream:
         X = self.X[order.ravel()] if is_sparse(self.X) else self.X[order]
         return Stream(X, self.y[order])
 
@@ -102,12 +108,15 @@ class AbruptDrift:
 
     def draw(self, seed: int) -> Stream:
         """The stream of this seed."""
+        return draw_law(self.base, seed, len(self.steps) + 1, self._mix)
+
+    def draw_nodes(self, seed: int, nodes: Array) -> Stream:
+        """The same of some nodes only."""
+        return draw_law(self.base, seed, len(self.steps) + 1, self._mix, nodes)
+
+    def _mix(self, y: list[Array]) -> Array:
         which = np.searchsorted(self.steps, np.arange(self.base.n), side="right")
-
-        def mix(y: list[Array]) -> Array:
-            return np.stack(y)[which, np.arange(self.base.n)]
-
-        return draw_law(self.base, seed, len(self.steps) + 1, mix)
+        return np.asarray(np.stack(y)[which, np.arange(self.base.n)])
 
 
 @dataclass(frozen=True)
@@ -125,8 +134,15 @@ class SlowDrift:
 
     def draw(self, seed: int) -> Stream:
         """The stream of this seed."""
+        return draw_law(self.base, seed, 2, self._mix)
+
+    def draw_nodes(self, seed: int, nodes: Array) -> Stream:
+        """The same of some nodes only."""
+        return draw_law(self.base, seed, 2, self._mix, nodes)
+
+    def _mix(self, y: list[Array]) -> Array:
         w = np.linspace(0, 1, self.base.n)[:, None]
-        return draw_law(self.base, seed, 2, lambda y: (1 - w) * y[0] + w * y[1])
+        return np.asarray((1 - w) * y[0] + w * y[1])
 
 
 def _check_law(base: Any) -> None:
@@ -160,10 +176,23 @@ class Missing:
     def draw(self, seed: int) -> Stream:
         """The stream of this seed."""
         stream: Stream = drawn(self.base, seed)
-        if not isinstance(self.p, float) and len(self.p) != stream.K:
-            raise BadInput(f"p has {len(self.p)} entries, the stream has {stream.K} nodes")
-        chance = generator(seed, "missing").random((stream.n, stream.K))
-        weight = np.where(chance < np.asarray(self.p), 0.0, 1.0)
+        return self._thinned(stream, self._present(seed, stream.n, stream.K))
+
+    def draw_nodes(self, seed: int, nodes: Array) -> Stream:
+        """The same of some nodes only."""
+        K = node_count(self.base)
+        if K is None:
+            return self.draw(seed).nodes(nodes)
+        stream = draw_nodes(self.base, seed, nodes)
+        return self._thinned(stream, self._present(seed, stream.n, K)[:, nodes])
+
+    def _present(self, seed: int, n: int, K: int) -> Array:
+        if not isinstance(self.p, float) and len(self.p) != K:
+            raise BadInput(f"p has {len(self.p)} entries, the stream has {K} nodes")
+        chance = generator(seed, "missing").random((n, K))
+        return np.where(chance < np.asarray(self.p), 0.0, 1.0)
+
+    def _thinned(self, stream: Stream, weight: Array) -> Stream:
         if stream.weight is not None:
-            weight *= stream.weight
+            weight = weight * stream.weight
         return Stream(stream.X, stream.y, weight)

@@ -39,12 +39,24 @@ class Law(Protocol):
         """One function (n, K, d) -> (n, K), the same for all nodes."""
 
 
-def draw_law(law: Law, seed: int, targets: int, mix: Callable[[list[Array]], Array]) -> Stream:
-    """One stream from several targets; the inputs, noise and first targets depend on seed alone."""
+def draw_law(
+    law: Law,
+    seed: int,
+    targets: int,
+    mix: Callable[[list[Array]], Array],
+    nodes: Array | None = None,
+) -> Stream:
+    """One stream from several targets; the inputs, noise and first targets depend on seed alone.
+
+    With `nodes`, of these only: the same numbers, and targets are computed for no others.
+    """
     X = law.draw_inputs(generator(seed, "inputs"))
+    noise = _noise(law.noise, seed, X.shape[:2])
+    if nodes is not None:
+        X, noise = X[:, nodes], noise[:, nodes]
     drawn_targets = [law.draw_target(generator(seed, ("target", i))) for i in range(targets)]
     clean = mix([target(X) for target in drawn_targets])
-    return Stream(X, clean + _noise(law.noise, seed, clean.shape))
+    return Stream(X, clean + noise)
 
 
 def _noise(sd: float, seed: int, shape: tuple[int, ...]) -> Array:
@@ -107,6 +119,10 @@ class Example1:
         """The stream of this seed."""
         return draw_law(self, seed, 1, lambda y: y[0])
 
+    def draw_nodes(self, seed: int, nodes: Array) -> Stream:
+        """The same of some nodes only."""
+        return draw_law(self, seed, 1, lambda y: y[0], nodes)
+
 
 @dataclass(frozen=True)
 class Example2:
@@ -133,6 +149,10 @@ class Example2:
     def draw(self, seed: int) -> Stream:
         """The stream of this seed."""
         return draw_law(self, seed, 1, lambda y: y[0])
+
+    def draw_nodes(self, seed: int, nodes: Array) -> Stream:
+        """The same of some nodes only."""
+        return draw_law(self, seed, 1, lambda y: y[0], nodes)
 
 
 @dataclass(frozen=True)

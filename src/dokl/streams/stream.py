@@ -76,6 +76,16 @@ class Stream:
         index = np.arange(n * K, dtype=np.int64).reshape(n, K)
         return Block(X, self.y.reshape(n * K, -1), weight, index)
 
+    def nodes(self, nodes: Array) -> Stream:
+        """The samples of some nodes only, copied; nodes: their numbers."""
+        X = self.X[:, nodes] if not is_sparse(self.X) else None
+        if X is None:
+            rows = np.arange(self.n)[:, None] * self.K + nodes
+            X = self.X[rows.ravel()]
+        part = object.__new__(Stream)  # already checked as a whole
+        part._set(X, self.y[:, nodes], None if self.weight is None else self.weight[:, nodes])
+        return part
+
     def rows(self, start: int, stop: int) -> Stream:
         """Steps start to stop; dense arrays are views.
 
@@ -88,6 +98,24 @@ class Stream:
         part = object.__new__(Stream)  # already checked as a whole
         part._set(X, self.y[start:stop], None if self.weight is None else self.weight[start:stop])
         return part
+
+
+def node_count(stream: Any) -> int | None:
+    """Nodes of a Stream or recipe, as far as it says without being drawn."""
+    while getattr(stream, "K", None) is None and hasattr(stream, "base"):
+        stream = stream.base
+    return getattr(stream, "K", None)
+
+
+def draw_nodes(stream: Any, seed: int, nodes: Array) -> Stream:
+    """The samples of some nodes of a Stream or recipe, without the others' where that can be.
+
+    A recipe may have a method `draw_nodes(seed, nodes)` for this; otherwise all are drawn.
+    """
+    if hasattr(stream, "draw_nodes"):
+        return stream.draw_nodes(seed, nodes)  # type: ignore[no-any-return]
+    whole: Stream = stream.draw(seed) if hasattr(stream, "draw") else stream
+    return whole.nodes(nodes)
 
 
 def _floats(a: Any, what: str) -> Array:

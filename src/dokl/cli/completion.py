@@ -1,0 +1,24 @@
+"""dokl completion"""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from dokl.cli.common import examples
+
+
+@click.command(
+    epilog=examples(
+        "bash:  echo 'eval \"$(dokl completion bash)\"' >> ~/.bashrc",
+        "zsh:   echo 'eval \"$(dokl completion zsh)\"' >> ~/.zshrc",
+        "fish:  dokl completion fish > ~/.config/fish/completions/dokl.fish",
+    )
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options in your SHELL."""
+    maker = get_completion_class(shell)
+    assert maker is not None
+    click.echo(maker(context.find_root().command, {}, "dokl", "_DOKL_COMPLETE").source())

@@ -1,0 +1,80 @@
+"""dokl graph"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dokl.cli.common import echo_json, examples, key_values, output_switches
+
+
+@click.command(
+    epilog=examples(
+        "dokl graph random --nodes 20              the paper's networks",
+        "dokl graph geometric --nodes 50 --plot net.png",
+        "dokl graph small_world --nodes 1000 -p k=6 -p p=0.05 --json",
+        "dokl graph links.csv --weights weights.csv",
+    )
+)
+@click.argument("topology")
+@click.option("--nodes", default=20, show_default=True, help="Number of nodes.")
+@click.option("--seed", default=0, show_default=True, help="Seed of random topologies.")
+@click.option(
+    "--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
+    help="A parameter of the topology, e.g. p=0.3 (random), radius=0.2 (geometric).",
+)  # fmt: skip
+@click.option(
+    "--rule", default="metropolis", show_default=True, help="metropolis, laplacian, uniform."
+)
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw it into this PNG or SVG.")
+@click.option("--weights", type=click.Path(path_type=Path), help="Write the weights as CSV.")
+@output_switches
+def graph(
+    topology: str, nodes: int, seed: int, parameters: tuple[str, ...], rule: str,
+    plot: Path | None, weights: Path | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Describe and draw a TOPOLOGY: connectivity, weights, how fast nodes agree.
+
+    TOPOLOGY is random, ring, grid, star, complete, small_world, geometric or exponential, or a
+    file with one edge (two node names) a line.
+    """
+    from dokl.jobs import topology as job
+
+    network = job.topology(topology, nodes, seed, key_values(parameters))
+    found = job.facts(network, rule)
+    if plot:
+        job.draw(network, plot, f"{topology}: {found['K']} nodes, {found['edges']} links")
+        found["plot"] = str(plot)
+    if weights:
+        found["weights"] = str(job.write_weights(network, rule, weights))
+    if as_json:
+        echo_json(found)
+    else:
+        _show(topology, found, quiet)
+
+
+def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
+    from dokl.report import table
+
+    def number(value: Any) -> str:
+        return "unknown" if value is None else f"{value:.4g}"
+
+    rows = [
+        ["nodes", f"{found['K']:,}"],
+        ["links", f"{found['edges']:,}"],
+        ["mean degree", number(found["mean_degree"])],
+        ["algebraic connectivity", number(found["algebraic_connectivity"])],
+        [f"lambda_2 of the {found['rule']} weights", number(found["lambda_2"])],
+        ["steps until disagreement is a tenth", number(found.get("steps_to_tenth"))],
+        ["doubly stochastic", "yes" if found["doubly_stochastic"] else "no: a biased average"],
+    ]
+    if found["diameter"] is not None:
+        rows.insert(3, ["diameter", str(found["diameter"])])
+    table(topology, ["", ""], rows)
+    if found.get("note") and not quiet:
+        click.echo(found["note"], err=True)
+    for kind in ("plot", "weights"):
+        if kind in found and not quiet:
+            click.echo(f"{kind}: {found[kind]}", err=True)

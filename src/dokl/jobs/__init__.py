@@ -1,0 +1,1 @@
+"""The jobs behind the commands, as functions: each takes values and returns results."""
