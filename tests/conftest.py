@@ -1,9 +1,14 @@
-"""Numba files its cache under sweeps.py alone, so an edit of what sweeps.py calls goes unseen."""
+"""Numba files its cache under the file of the outer loop alone: edits of what it calls go unseen."""
 
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "dokl"
-COMPILED_FROM = ("engines/sweeps.py", "engines/loops.py", "losses.py")
+COMPILED_FROM = (
+    "engines/sweeps.py",
+    "engines/loops.py",
+    "losses.py",
+    "baselines/growing.py",
+)
 
 
 def pytest_configure(config):
@@ -15,6 +20,6 @@ def pytest_configure(config):
 def drop_stale_machine_code(package):
     """Delete what was compiled before the last edit of its sources."""
     edited = max((package / name).stat().st_mtime_ns for name in COMPILED_FROM)
-    for cached in (package / "engines" / "__pycache__").glob("*.nb[ci]"):
+    for cached in package.glob("*/__pycache__/*.nb[ci]"):
         if cached.stat().st_mtime_ns < edited:
             cached.unlink(missing_ok=True)

@@ -41,6 +41,8 @@ _HOME = {
 }
 _MODULES = (
     "arrays",
+    "baselines",
+    "datasets",
     "diffusion",
     "draws",
     "engines",

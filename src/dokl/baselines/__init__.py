@@ -1,0 +1,34 @@
+"""What the paper compares with: one method, one page, all compiled.
+
+Each method is a record of its parameters; `run` runs it over a stream, many times, on the same
+data and networks as `dokl.run` with the same seed, and returns a Trace, so that its curves can be
+drawn beside ours.
+
+>>> from dokl.kernels import Gaussian
+>>> from dokl.streams import Example3
+>>> result = run(KLMS(Gaussian(0.05), mu=1.0), Example3(K=1, n=200), runs=2, seed=1)
+>>> result["size"][-1]  # a centre for every sample
+np.float64(200.0)
+"""
+
+from dokl.baselines.diffusion_klms import DiffusionKLMS
+from dokl.baselines.driver import RECORDABLE, Method, Result, run
+from dokl.baselines.growing import KernelSum
+from dokl.baselines.klms import KLMS
+from dokl.baselines.linear_lms import LinearLMS, LinearModel
+from dokl.baselines.pegasos import KernelPegasos
+from dokl.baselines.qklms import QKLMS
+
+__all__ = [
+    "DiffusionKLMS",
+    "KLMS",
+    "KernelPegasos",
+    "KernelSum",
+    "LinearLMS",
+    "LinearModel",
+    "Method",
+    "QKLMS",
+    "RECORDABLE",
+    "Result",
+    "run",
+]
