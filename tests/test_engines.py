@@ -543,7 +543,7 @@ def test_weights_for_another_number_of_nodes(engine):
 def cosine(u, P):
     """cos(2 pi u) by the compiled polynomial with coefficients P, in the precision of u."""
     z, j, v = np.empty_like(u), np.zeros(8, np.int64), np.zeros(8, u.dtype)
-    loops.cosine8(z, u, np.zeros((1, u.size), u.dtype), j, v, z.copy(), P)
+    loops.cosine8(z, u, np.zeros((1, u.size), u.dtype), j, v, z.reshape(1, -1).copy(), 0, P)
     return z
 
 

@@ -22,6 +22,8 @@ from dokl import losses
 # Reassociation and contraction only: NaN and infinity must stay visible to the checks.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 inner = njit(fastmath=FAST, nogil=True, error_model="numpy")
+# A call hands over seven words per array: worth it for a loop over D, not for a few lines.
+within = njit(fastmath=FAST, nogil=True, error_model="numpy", forceinline=True)
 
 # sin(2 pi s) = s P(s^2) on |s| <= 1/4. Degree 9 has error 3.4e-9: float32. The other is Taylor's
 # series to degree 21, error under 1e-16: float64.
@@ -60,48 +62,50 @@ def _wave(u, P):
 @inner
 def gather8(out, base, rows, j, v):
     """out = base + sum of v[i] * rows[j[i]] over eight rows."""
-    a, b, c, d = rows[j[0]], rows[j[1]], rows[j[2]], rows[j[3]]
-    e, f, g, h = rows[j[4]], rows[j[5]], rows[j[6]], rows[j[7]]
+    a, b, c, d = j[0], j[1], j[2], j[3]
+    e, f, g, h = j[4], j[5], j[6], j[7]
     v0, v1, v2, v3, v4, v5, v6, v7 = v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]
     for i in range(out.size):
-        left = v0 * a[i] + v1 * b[i] + v2 * c[i] + v3 * d[i]
-        out[i] = base[i] + left + v4 * e[i] + v5 * f[i] + v6 * g[i] + v7 * h[i]
+        left = v0 * rows[a, i] + v1 * rows[b, i] + v2 * rows[c, i] + v3 * rows[d, i]
+        out[i] = (
+            base[i] + left + v4 * rows[e, i] + v5 * rows[f, i] + v6 * rows[g, i] + v7 * rows[h, i]
+        )
 
 
 @inner
-def cosine8(z, base, rows, j, v, theta, P):
+def cosine8(z, base, rows, j, v, theta, k, P):
     """z = scale cos(2 pi (base + gathered rows)); returns theta'z."""
-    a, b, c, d = rows[j[0]], rows[j[1]], rows[j[2]], rows[j[3]]
-    e, f, g, h = rows[j[4]], rows[j[5]], rows[j[6]], rows[j[7]]
+    a, b, c, d = j[0], j[1], j[2], j[3]
+    e, f, g, h = j[4], j[5], j[6], j[7]
     v0, v1, v2, v3, v4, v5, v6, v7 = v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]
     dot = z.dtype.type(0)
     for i in range(base.size):
-        left = v0 * a[i] + v1 * b[i] + v2 * c[i] + v3 * d[i]
-        u = base[i] + left + v4 * e[i] + v5 * f[i] + v6 * g[i] + v7 * h[i]
+        left = v0 * rows[a, i] + v1 * rows[b, i] + v2 * rows[c, i] + v3 * rows[d, i]
+        u = base[i] + left + v4 * rows[e, i] + v5 * rows[f, i] + v6 * rows[g, i] + v7 * rows[h, i]
         t = wave(u, P)
         z[i] = t
-        dot += t * theta[i]
+        dot += t * theta[k, i]
     return dot
 
 
 @inner
-def paired8(z, base, rows, j, v, theta, P):
+def paired8(z, base, rows, j, v, theta, k, P):
     """The same for [cos, sin]; sin(2 pi u) = cos(2 pi (u - 1/4))."""
-    a, b, c, d = rows[j[0]], rows[j[1]], rows[j[2]], rows[j[3]]
-    e, f, g, h = rows[j[4]], rows[j[5]], rows[j[6]], rows[j[7]]
+    a, b, c, d = j[0], j[1], j[2], j[3]
+    e, f, g, h = j[4], j[5], j[6], j[7]
     v0, v1, v2, v3, v4, v5, v6, v7 = v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]
     F = base.size
-    zs, thetas = z[F:], theta[F:]
+    zs = z[F:]
     quarter = z.dtype.type(0.25)
     dot = z.dtype.type(0)
     for i in range(F):
-        left = v0 * a[i] + v1 * b[i] + v2 * c[i] + v3 * d[i]
-        u = base[i] + left + v4 * e[i] + v5 * f[i] + v6 * g[i] + v7 * h[i]
+        left = v0 * rows[a, i] + v1 * rows[b, i] + v2 * rows[c, i] + v3 * rows[d, i]
+        u = base[i] + left + v4 * rows[e, i] + v5 * rows[f, i] + v6 * rows[g, i] + v7 * rows[h, i]
         t = wave(u, P)
         s = wave(u - quarter, P)
         z[i] = t
         zs[i] = s
-        dot += t * theta[i] + s * thetas[i]
+        dot += t * theta[k, i] + s * theta[k, F + i]
     return dot
 
 
@@ -152,54 +156,80 @@ def dot(a, b):
 
 
 @inner
-def scale_and_add(theta, shrink, z, c):
+def dot_row(theta, k, z):
+    """theta[k]'z."""
+    total = z.dtype.type(0)
+    for i in range(z.size):
+        total += theta[k, i] * z[i]
+    return total
+
+
+@inner
+def scale_and_add(theta, k, shrink, z, c):
     """theta = shrink * theta + c * z, in place."""
-    for i in range(theta.size):
-        theta[i] = shrink * theta[i] + c * z[i]
+    for i in range(z.size):
+        theta[k, i] = shrink * theta[k, i] + c * z[i]
 
 
 @inner
-def move_towards(mean, theta, gain):
+def move_towards(mean, theta, k, gain):
     """mean += gain * (theta - mean), in place."""
-    for i in range(mean.size):
-        mean[i] += gain * (theta[i] - mean[i])
+    for i in range(mean.shape[1]):
+        mean[k, i] += gain * (theta[k, i] - mean[k, i])
 
 
-@inner
+@within
+def pick(j, v, data, where, s, at, e):
+    """Columns and values of up to eight entries from `at` on; missing ones have value 0."""
+    dense = where.size == 0
+    n = min(8, e - at)
+    for i in range(n):
+        j[i] = at + i - s if dense else where[at + i]
+        v[i] = data[at + i]
+    for i in range(n, 8):
+        j[i] = 0
+        v[i] = 0
+
+
+@within
+def finish(z, base, rows, j, v, theta, k, paired, P):
+    """Features from the last eight rows; returns theta[k]'z."""
+    if paired:
+        return paired8(z, base, rows, j, v, theta, k, P)
+    return cosine8(z, base, rows, j, v, theta, k, P)
+
+
+@within
 def features_of(
-    z, u, rows, base, signs, norms, paired, P, data, where, s, e, theta, j, v, pad, tmp
+    z, u, rows, base, signs, norms, paired, P, data, where, s, e, theta, k, j, v, pad, tmp
 ):
-    """z of the sample whose non-zeros are data[s:e] in columns where[...]; returns theta'z.
+    """z of the sample whose non-zeros are data[s:e] in columns where[...]; returns theta[k]'z.
 
     `where` is CSR's column array, or empty: a dense row, whose columns are 0, 1, 2... Without
-    frequencies the sample itself is z (a projection made earlier).
+    frequencies the sample itself is z (a projection made earlier). Each case calls `finish` with
+    arrays of its own: a variable that is now one array, now another, costs reference counting.
     """
     if rows.shape[0] == 0:
         z[:] = data[s:e]
-        return dot(z, theta)
-    dense = where.size == 0
-    at = s
+        return dot_row(theta, k, z)
     if norms.size > 0:
         pad[:] = 0
         for i in range(s, e):
-            pad[i - s if dense else where[i]] += data[i]  # CSR may repeat a column
+            pad[i - s if where.size == 0 else where[i]] += data[i]
         structured_turns(u, pad, tmp, signs, norms)
-        base = u[: base.size]
-        at = e
+        pick(j, v, data, where, s, e, e)
+        return finish(z, u[: base.size], rows, j, v, theta, k, paired, P)
+    pick(j, v, data, where, s, s, e)
+    if e - s <= 8:
+        return finish(z, base, rows, j, v, theta, k, paired, P)
+    gather8(u, base, rows, j, v)
+    at = s + 8
     while e - at > 8:
-        for i in range(8):
-            j[i] = at + i - s if dense else where[at + i]
-            v[i] = data[at + i]
-        gather8(u, base, rows, j, v)
-        base = u
+        pick(j, v, data, where, s, at, e)
+        gather8(u, u, rows, j, v)
         at += 8
-    for i in range(8):
-        there = at + i < e
-        j[i] = 0 if not there else (at + i - s if dense else where[at + i])
-        v[i] = data[at + i] if there else 0
-    if paired:
-        return paired8(z, base, rows, j, v, theta, P)
-    return cosine8(z, base, rows, j, v, theta, P)
+    pick(j, v, data, where, s, at, e)
+    return finish(z, u, rows, j, v, theta, k, paired, P)
 
 
 @inner

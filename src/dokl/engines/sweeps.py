@@ -21,6 +21,7 @@ from dokl.engines.loops import (
     FAST,
     combine_row,
     dot,
+    dot_row,
     features_of,
     move_towards,
     rate_at,
@@ -116,28 +117,31 @@ def scratch_for(D, base, norms):
 
 
 @njit(inline="always")
-def update(z, y, w, first, node, loss, rate, lam, c, measure, theta, bias, count, out, largest):
+def update(
+    z, Y, r, w, first, node, loss, rate, lam, c, measure, theta, bias, count, out, t, largest
+):
     """Predictions f of all outputs into out, then theta and bias one gradient step on.
 
     largest: (2,) keeps the largest |f| and |y|, infinite if one was NaN or theta left the finite.
     """
-    m, cast = out.size, z.dtype.type
+    m, cast = out.shape[2], z.dtype.type
     q = float(dot(z, z)) if measure else 1.0
     count[node] += 1
     mu = rate_at(rate, count[node], q + c * c)
     for o in range(m):
-        own = theta[node * m + o]
-        f = (first if o == 0 else dot(own, z)) + cast(c) * bias[node, o]
-        out[o] = f
+        k = node * m + o
+        y = Y[r, o]
+        f = (first if o == 0 else dot_row(theta, k, z)) + cast(c) * bias[node, o]
+        out[t, node, o] = f
         if not abs(f) <= largest[0]:
             largest[0] = np.inf if np.isnan(f) else abs(f)
-        if not abs(y[o]) <= largest[1]:
-            largest[1] = np.inf if np.isnan(y[o]) else abs(y[o])
-        pull = mu * w * slope_at(loss, y[o], f)
+        if not abs(y) <= largest[1]:
+            largest[1] = np.inf if np.isnan(y) else abs(y)
+        pull = mu * w * slope_at(loss, y, f)
         if not abs(pull) < np.inf:
             largest[0] = np.inf
         if pull != 0 or lam != 0:
-            scale_and_add(own, cast(1.0 - mu * lam), z, cast(-pull))
+            scale_and_add(theta, k, cast(1.0 - mu * lam), z, cast(-pull))
             bias[node, o] -= cast(pull * c)
 
 
@@ -182,15 +186,15 @@ def _sweep(
                         s, e = span(where, starts, d, r)
                         first = features_of(
                             z, u, freq, base, signs, norms, paired, P, data, where, s, e,
-                            theta[node * m], j, v, pad, tmp,
+                            theta, node * m, j, v, pad, tmp,
                         )  # fmt: skip
                         update(
-                            z, Y[r], w, first, node, loss, rate, lam, c, measure,
-                            theta, bias, count, out[t, node], largest,
+                            z, Y, r, w, first, node, loss, rate, lam, c, measure,
+                            theta, bias, count, out, t, largest,
                         )  # fmt: skip
                 if averaging:
                     for o in range(m):
-                        move_towards(mean[node * m + o], theta[node * m + o], gain)
+                        move_towards(mean, theta, node * m + o, gain)
                         mean_bias[node, o] += gain * (bias[node, o] - mean_bias[node, o])
         if mixing and phase == 0:
             old, new = new, old
@@ -213,11 +217,11 @@ def scores(
     for r in range(lo, hi):
         s, e = span(where, starts, d, r)
         first = features_of(
-            z, u, freq, base, signs, norms, paired, P, data, where, s, e, theta[0], j, v, pad, tmp
+            z, u, freq, base, signs, norms, paired, P, data, where, s, e, theta, 0, j, v, pad, tmp
         )
         out[r, 0] = first + shift[0]
         for o in range(1, theta.shape[0]):
-            out[r, o] = dot(theta[o], z) + shift[o]
+            out[r, o] = dot_row(theta, o, z) + shift[o]
 
 
 @cached
@@ -229,9 +233,10 @@ def feature_rows(
 ):  # fmt: skip
     """out[r] = z(x_r) for rows lo..hi; out: (N, D)."""
     z, u, pad, tmp, zero, j, v = scratch_for(out.shape[1], base, norms)
+    zero = zero.reshape(1, -1)
     for r in range(lo, hi):
         s, e = span(where, starts, d, r)
         features_of(
-            z, u, freq, base, signs, norms, paired, P, data, where, s, e, zero, j, v, pad, tmp
+            z, u, freq, base, signs, norms, paired, P, data, where, s, e, zero, 0, j, v, pad, tmp
         )
         out[r] = z
