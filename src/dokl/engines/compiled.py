@@ -279,10 +279,9 @@ def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None =
         return np.asarray(plan.projection.of_rows(rows, N) @ theta.T + shift)
     out = np.empty((N, m), plan.dtype)
     workers = min(workers or CORES, 1 + N * D // 1_000_000)
-    bounds = np.linspace(0, N, workers + 1).astype(int)
 
     def part(i: int) -> None:
-        lo, hi = int(bounds[i]), int(bounds[i + 1])
+        lo, hi = i * N // workers, (i + 1) * N // workers
         sweeps.scores(lo, hi, *plan.map, *rows[:4], theta, shift, out)
 
     if workers == 1:

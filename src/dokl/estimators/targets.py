@@ -25,7 +25,7 @@ class Regression(RegressorMixin, Learner):  # type: ignore[misc]
         plain = None if reset else self._plain_rows(X)
         if plain is not None and type(y) is np.ndarray and y.dtype.kind == "f" and y.ndim == 1:
             Y = plain_numbers(y, self.dtype_)
-            if Y is not None and len(Y) == len(plain) and self.state_.theta.shape[1] == 1:
+            if Y is not None and len(Y) == plain.shape[0] and self.state_.theta.shape[1] == 1:
                 return plain, Y.reshape(-1, 1)
         rules = self._rules(reset)
         X, y = validate_data(self, X, y, reset=reset, multi_output=True, y_numeric=True, **rules)
@@ -85,7 +85,7 @@ class Classification(ClassifierMixin, Learner):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
         plain = None if reset else self._plain_rows(X)
         simple = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biufU"
-        if plain is not None and simple and len(y) == len(plain):
+        if plain is not None and simple and len(y) == plain.shape[0]:
             return plain, y  # labels must be known ones, `_targets` sees to that
         X, y = validate_data(self, X, y, reset=reset, **self._rules(reset))
         check_classification_targets(y)

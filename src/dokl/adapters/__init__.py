@@ -1,0 +1,1 @@
+"""dokl behind the interfaces of other libraries: `dokl.adapters.river`."""
