@@ -630,6 +630,7 @@ def test_machine_code_older_than_its_sources_is_dropped(tmp_path):
     cache = tmp_path / "engines" / "__pycache__"
     cache.mkdir(parents=True)
     for age, name in enumerate(COMPILED_FROM):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1000, 1000 - age))
     for name, time in (("old.nbi", 998), ("old.1.nbc", 999), ("new.nbi", 1001), ("x.pyc", 1)):

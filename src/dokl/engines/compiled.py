@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numba.core.errors import NumbaError
 
-from dokl.arrays import Array, Block, is_sparse
+from dokl.arrays import LINE, Array, Block, is_sparse, placed
 from dokl.diffusion import Exchange, Problem, State, check_block, check_index, check_progress
 from dokl.engines import sweeps
 from dokl.engines.loops import CODES, POLY32, POLY64
@@ -59,12 +59,22 @@ def feature_numbers(features: FeatureMap, dtype: Any) -> Map:
     freq = np.zeros((1, features.n_frequencies), dtype)
     signs, norms = np.zeros((3, 0, 0), dtype), np.zeros((0, 0), dtype)
     if features.signs is None:
-        freq = _writable(features.omega_turns(dtype), dtype)
+        freq = _lined_up(features.omega_turns(dtype))
     else:
         signs = _writable(features.signs, dtype)
         norms = _writable(features.norms_turns(dtype), dtype)
-    base = _writable(features.phase_turns(dtype), dtype)
+    base = placed((features.n_frequencies,), dtype, 1)
+    base[:] = features.phase_turns(dtype)
     return Map(freq, base, signs, norms, features.paired, P)
+
+
+def _lined_up(omega: Array) -> Array:
+    """Frequencies (d, F) with zeros behind each row, so that every row begins a cache line."""
+    d, F = omega.shape
+    each = LINE // omega.itemsize
+    rows = placed((d, -(-F // each) * each), omega.dtype, 2)
+    rows[:, :F], rows[:, F:] = omega, 0.0
+    return rows
 
 
 def graph_numbers(exchange: Exchange, dtype: Any) -> Graph:
@@ -166,12 +176,13 @@ def row_numbers(block: Block, dtype: Any) -> Rows:
 def _memory(plan: Plan, state: State) -> Memory:
     """Flat views of a private copy of the state, and a second theta to combine into."""
     D, dtype = state.theta.shape[2], plan.dtype
-    old = state.theta.astype(dtype, "C").reshape(-1, D)
+    old = placed((state.theta.size // D, D), dtype, 3)
+    old[:] = state.theta.reshape(-1, D)
     mean, mean_bias = plan.nothing, plan.nothing
     if state.mean_theta is not None and state.mean_bias is not None:
         mean = state.mean_theta.astype(dtype, "C").reshape(-1, D)
         mean_bias = state.mean_bias.astype(dtype, "C")
-    new = np.empty_like(old) if len(plan.graph.indptr) else plan.nothing
+    new = placed(old.shape, dtype, 3) if len(plan.graph.indptr) else plan.nothing
     return Memory(old, new, mean, state.bias.astype(dtype, "C"), mean_bias, state.count.copy())
 
 

@@ -73,6 +73,17 @@ def gather8(out, base, rows, j, v):
 
 
 @inner
+def add8(out, rows, j, v):
+    """out += sum of v[i] * rows[j[i]] over eight rows; `gather8` onto itself does not vectorise."""
+    a, b, c, d = j[0], j[1], j[2], j[3]
+    e, f, g, h = j[4], j[5], j[6], j[7]
+    v0, v1, v2, v3, v4, v5, v6, v7 = v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]
+    for i in range(out.size):
+        left = v0 * rows[a, i] + v1 * rows[b, i] + v2 * rows[c, i] + v3 * rows[d, i]
+        out[i] += left + v4 * rows[e, i] + v5 * rows[f, i] + v6 * rows[g, i] + v7 * rows[h, i]
+
+
+@inner
 def cosine8(z, base, rows, j, v, theta, k, P):
     """z = scale cos(2 pi (base + gathered rows)); returns theta'z."""
     a, b, c, d = j[0], j[1], j[2], j[3]
@@ -226,7 +237,7 @@ def features_of(
     at = s + 8
     while e - at > 8:
         pick(j, v, data, where, s, at, e)
-        gather8(u, u, rows, j, v)
+        add8(u, rows, j, v)
         at += 8
     pick(j, v, data, where, s, at, e)
     return finish(z, u, rows, j, v, theta, k, paired, P)
@@ -235,16 +246,16 @@ def features_of(
 @inner
 def combine_row(out, theta, node, m, output, indptr, indices, weights, zero, j, v):
     """out = sum over neighbours l of a[node, l] * theta[l*m + output]."""
-    base = zero
-    at, stop = indptr[node], indptr[node + 1]
-    while at < stop:
+    begin, stop = indptr[node], indptr[node + 1]
+    for at in range(begin, stop, 8):
         for i in range(8):
             there = at + i < stop
             j[i] = indices[at + i] * m + output if there else j[0]
             v[i] = weights[at + i] if there else 0
-        gather8(out, base, theta, j, v)
-        base = out
-        at += 8
+        if at == begin:
+            gather8(out, zero, theta, j, v)
+        else:
+            add8(out, theta, j, v)
 
 
 _slopes = {name: inner(getattr(losses, f"{name}_slope")) for name in losses.BUILTIN}

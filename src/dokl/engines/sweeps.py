@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from dokl.arrays import Array
+from dokl.arrays import PAGE, Array
 from dokl.engines.loops import (
     FAST,
     combine_row,
@@ -108,12 +108,21 @@ def gain_at(average, clock):
 
 
 @part
+def placed(n, like, quarter):
+    """n numbers as in `like`, beginning in a quarter of a page; see `dokl.arrays.placed`."""
+    width = like.itemsize
+    raw = np.empty(n + PAGE // width, like.dtype)
+    start = (quarter * (PAGE // 4) - raw.ctypes.data) % PAGE // width
+    return raw[start : start + n]
+
+
+@part
 def scratch_for(D, base, norms):
     """Work space: z, u, padded input, transform, zeros, eight indices and eight values."""
     p, kind = norms.shape[1], base.dtype
-    u = np.empty(max(base.size, norms.size), kind)
+    z, u = placed(D, base, 0), placed(max(base.size, norms.size), base, 2)
     j, v = np.zeros(8, np.int64), np.zeros(8, kind)
-    return np.empty(D, kind), u, np.zeros(p, kind), np.empty(p, kind), np.zeros(D, kind), j, v
+    return z, u, np.zeros(p, kind), np.empty(p, kind), np.zeros(D, kind), j, v
 
 
 @njit(inline="always")
