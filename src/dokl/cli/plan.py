@@ -1,0 +1,94 @@
+"""dokl plan"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dokl.cli.common import echo_json, examples, output_switches
+from dokl.errors import BadInput
+
+
+@click.command(
+    epilog=examples(
+        "dokl plan readings.csv --target temp",
+        "dokl plan readings.csv --target temp --graph ring --nodes 12 --rate 5 --bytes 20000",
+        "dokl plan a9a.gz --n-features 123 --components 800 --json",
+        "dokl plan --inputs 5 --noise 0.1 --sigma 5 --components 2500 --graph random --plot c.png",
+    )
+)
+@click.argument("data", required=False)
+@click.option("--target", help="Column to predict.")
+@click.option("--rows", default=20_000, show_default=True, help="Rows of DATA to look at.")
+@click.option("--n-features", type=int, help="Features of a LIBSVM file.")
+@click.option("--format", help="csv, tsv, parquet, libsvm, jsonl; guessed otherwise.")
+@click.option("--task", default="auto", show_default=True, help="auto, regression, classification.")
+@click.option("--kernel", default="gaussian", show_default=True, help="Name of the kernel.")
+@click.option("--components", type=int, help="D, instead of letting the budget decide.")
+@click.option("--graph", help="Topology of the network; one node otherwise.")
+@click.option("--nodes", default=20, show_default=True, help="Nodes of the network.")
+@click.option("--rate", default=1.0, show_default=True, help="Samples a second and node.")
+@click.option("--bytes", "bytes_per_second", type=float, help="Bytes a node may send a second.")
+@click.option("--microseconds", type=float, help="Time a sample may take.")
+@click.option("--memory", type=float, help="Bytes a node's model may take.")
+@click.option("--accuracy", type=float, help="Error wanted: mean square, or rate.")
+@click.option("--inputs", type=int, help="Without DATA: inputs are N(0, I) in so many dimensions.")
+@click.option("--noise", type=float, help="Without DATA: standard deviation of the noise.")
+@click.option("--sigma", type=float, help="Without DATA: width of the kernel.")
+@click.option("--step", type=float, help="Without DATA: constant step; half the limit otherwise.")
+@click.option("--seed", default=0, show_default=True, help="Seed of features and graph.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the predicted curve.")
+@output_switches
+def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Recommend width, size, step and exchange for DATA, and predict what they bring."""
+    from dokl.jobs import planning
+    from dokl.plan import Budget
+    from dokl.report import table
+
+    limits = ("rate", "bytes_per_second", "microseconds", "memory", "accuracy")
+    budget = Budget(**{name: given.pop(name) for name in limits})
+    weights = planning.weights_of(given.pop("graph"), given.pop("nodes"), given["seed"])
+    made = (
+        _from_law(weights, budget, given)
+        if data is None
+        else _from_data(data, weights, budget, given)
+    )
+    if plot is not None:
+        planning.draw(made, plot)
+    if as_json:
+        echo_json(made.to_dict())
+        return
+    table(f"a plan for {made.task}", ["", "value", "rests on"], planning.rows(made))
+    if plot is not None and not quiet:
+        click.echo(f"curve: {plot}", err=True)
+
+
+def _from_data(data: str, weights: Any, budget: Any, given: dict[str, Any]) -> Any:
+    from dokl.jobs import planning
+    from dokl.jobs.sources import Source
+    from dokl.plan import plan as advise
+
+    source = Source(data, given["format"], given["n_features"])
+    X, y = planning.read_sample(source, given["target"], given["rows"])
+    return advise(
+        X, y, task=given["task"], weights=weights, budget=budget, D=given["components"],
+        kernel=given["kernel"], seed=given["seed"],
+    )  # fmt: skip
+
+
+def _from_law(weights: Any, budget: Any, given: dict[str, Any]) -> Any:
+    from dokl.plan import plan_law
+
+    missing = [name for name in ("inputs", "noise", "sigma", "components") if given[name] is None]
+    if missing:
+        raise BadInput(
+            f"name a DATA file, or state the law: --{', --'.join(missing)} still missing"
+        )
+    d = given["inputs"]
+    return plan_law(
+        [0.0] * d, 1.0, noise=given["noise"], sigma=given["sigma"], D=given["components"],
+        mu=given["step"], weights=weights, budget=budget, kernel=given["kernel"],
+        seed=given["seed"],
+    )  # fmt: skip

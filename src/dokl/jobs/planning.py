@@ -1,0 +1,93 @@
+"""`dokl plan`: advice from a file of data, or from a stated law of the inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dokl import graphs, report
+from dokl.arrays import Array
+from dokl.draws import generator
+from dokl.errors import BadInput
+from dokl.jobs.sources import Source
+from dokl.plan import Plan
+from dokl.preprocess import Preprocessor, class_target, is_text, numeric_target
+
+
+def read_sample(source: Source, target: str | None, rows: int) -> tuple[Any, Array]:
+    """Up to `rows` rows of a file as X (standardised) and y, in random order.
+
+    The first rows that fit are taken; a stream has no other sample to offer.
+    """
+    with source.open() as reader:
+        chunks, n = [], 0
+        for chunk in reader:
+            chunks.append(chunk)
+            n += chunk.n
+            if n >= rows:
+                break
+    if chunks[0].X is not None:
+        from scipy.sparse import vstack
+
+        X, y = vstack([c.X for c in chunks]).tocsr(), np.concatenate([_own(c.y) for c in chunks])
+    else:
+        X, y = _prepared(chunks, target)
+    order = generator(0, "plan-rows").permutation(X.shape[0])[:rows]
+    return X[order], y[order]
+
+
+def _own(y: Array | None) -> Array:
+    assert y is not None
+    return y
+
+
+def _prepared(chunks: list[Any], target: str | None) -> tuple[Array, Array]:
+    names = chunks[0].names
+    if target is None or target not in names:
+        raise BadInput(f"name the target column with --target: {', '.join(names)}")
+    columns = {name: np.concatenate([c.columns[name] for c in chunks]) for name in names}
+    prepared = Preprocessor.plan(columns, [target], "fixed")
+    pick = class_target if is_text(columns[target]) else numeric_target
+    y, keep = pick(columns[target], target)
+    return prepared.transform(columns)[keep], y[keep]
+
+
+def weights_of(graph: str | None, nodes: int, seed: int) -> Any:
+    """Metropolis weights of a named topology, None for one node."""
+    return None if graph is None else graphs.metropolis(graphs.build(graph, nodes, seed=seed))
+
+
+def rows(plan: Plan) -> list[list[str]]:
+    """The plan as a table: what, value, what it rests on."""
+    return [[line.name, shown(line.value), line.rests_on] for line in plan.lines]
+
+
+def shown(value: Any) -> str:
+    """A value for people."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def draw(plan: Plan, path: Path) -> Path:
+    """The predicted learning curve, together and alone."""
+    if plan.curve is None:
+        raise BadInput("there is no predicted curve: the theory covers regression only")
+    plt = report.pyplot()
+    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
+    curves = {"one node": plan.curve}
+    if plan.curve_alone is not None:
+        curves = {"together": plan.curve, "alone": plan.curve_alone}
+    for colour, (label, curve) in zip(report.COLOURS, curves.items(), strict=False):
+        axes.plot(np.arange(1, len(curve.mse) + 1), curve.decibels, color=colour, label=label)
+    axes.axhline(10 * np.log10(plan.curve.j_opt), color="#555555", lw=0.9, ls=":")
+    axes.annotate("smallest reachable", (1, 10 * np.log10(plan.curve.j_opt)), (4, 4),
+                  textcoords="offset points", fontsize=9, color="#555555")  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlabel("samples per node")
+    axes.set_ylabel("predicted mean square error (dB)")
+    axes.grid(alpha=0.25, lw=0.6)
+    axes.legend(frameon=False)
+    return report.save_picture(figure, path)

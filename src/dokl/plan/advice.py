@@ -1,0 +1,118 @@
+"""What a plan is: choices, what they are expected to bring, and what each rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dokl import kernels, schedules
+from dokl.errors import BadInput
+from dokl.schedules import Schedule
+from dokl.theory import Curve
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a node may spend. rate: its samples a second; the limits are None where there is none.
+
+    bytes_per_second: sent to all neighbours together; microseconds: per sample, on this machine;
+    memory: bytes of vectors and frequencies; accuracy: the error wanted (mean square or rate).
+    """
+
+    rate: float = 1.0
+    bytes_per_second: float | None = None
+    microseconds: float | None = None
+    memory: float | None = None
+    accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse limits that nothing can keep."""
+        for name in ("rate", "bytes_per_second", "microseconds", "memory", "accuracy"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadInput(f"budget: {name} must be above 0, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One line of a plan: what, how much, and the assumption it rests on."""
+
+    name: str
+    value: Any
+    rests_on: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything to set up a learner, and what to expect of it.
+
+    lines: the choices and predictions, each with its assumption. curve, curve_alone: predicted
+    learning curves together and alone (regression only). spent: samples times features of all
+    pilot runs.
+    """
+
+    task: str
+    kernel: str
+    sigma: float
+    D: int
+    variant: str
+    loss: str
+    schedule: Schedule
+    alpha: float
+    average: str
+    every: int
+    modes: int | None
+    lines: list[Advice] = field(repr=False)
+    curve: Curve | None = field(default=None, repr=False)
+    curve_alone: Curve | None = field(default=None, repr=False)
+    spent: float = 0.0
+
+    def estimator(self, **changes: Any) -> Any:
+        """A single-node estimator with these settings."""
+        from dokl.estimators import KernelClassifier, KernelRegressor
+
+        kind = KernelClassifier if self.task == "classification" else KernelRegressor
+        return kind(**self._parameters(), **changes)
+
+    def network(self, graph: Any, **changes: Any) -> Any:
+        """A network of nodes with these settings."""
+        from dokl.estimators import NetworkClassifier, NetworkRegressor
+
+        kind = NetworkClassifier if self.task == "classification" else NetworkRegressor
+        return kind(graph, every=self.every, **self._parameters(), **changes)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "kernel": kernels.resolve(self.kernel, self.sigma),
+            "n_components": self.D,
+            "features": self.variant,
+            "loss": self.loss,
+            "step": self.schedule,
+            "alpha": self.alpha,
+            "average": self.average,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: choices, lines, and the curves thinned to about 100 points."""
+        keys = ("task", "kernel", "sigma", "D", "variant", "loss", "alpha", "average", "every")
+        out: dict[str, Any] = {key: getattr(self, key) for key in keys}
+        out |= {"modes": self.modes, "schedule": self.schedule.spec(), "spent": self.spent}
+        out["lines"] = [
+            {"name": a.name, "value": a.value, "rests_on": a.rests_on} for a in self.lines
+        ]
+        for name, curve in (("curve", self.curve), ("curve_alone", self.curve_alone)):
+            if curve is not None:
+                step = max(1, len(curve.mse) // 100)
+                out[name] = {"every": step, "mse": curve.mse[::step].tolist()}
+        return out
+
+
+def step_words(schedule: Schedule) -> str:
+    """A schedule in words."""
+    if schedule.name == "normalised":
+        return f"{schedule.scale:.3g} / |z|^2, constant"
+    if schedule.name == "pegasos":
+        return f"1 / (alpha (n + {schedule.offset:.3g}))"
+    if schedule == schedules.constant(schedule.scale):
+        return f"{schedule.scale:.3g}, constant"
+    return schedule.name

@@ -1,0 +1,363 @@
+"""From a sample (or a law of the inputs), a graph and a budget to a plan."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dokl import graphs, kernels, losses, schedules, theory
+from dokl.arrays import Array, Block, check_rows, is_sparse
+from dokl.diffusion import Exchange, Problem, init
+from dokl.draws import generator
+from dokl.engines import choose
+from dokl.errors import BadInput
+from dokl.features import FeatureMap, sample
+from dokl.metrics import decibels
+from dokl.plan.advice import Advice, Budget, Plan, step_words
+from dokl.plan.pilots import Pilots, even
+
+DEFAULT_D = 1000
+THEORY_ROWS = 1500
+LONGEST_CURVE = 20_000
+
+
+def plan(
+    X: Any,
+    y: Any,
+    *,
+    task: str = "auto",
+    weights: Any = None,
+    budget: Budget | None = None,
+    D: int | None = None,
+    kernel: str = "gaussian",
+    seed: int = 0,
+) -> Plan:
+    """Recommend width, size, step and exchange for data like this sample.
+
+    X: (N, d) dense or CSR, as the learner will see it (standardise it first); y: (N,) numbers or
+    labels. weights: (K, K) of the network, None for one node. The rows should be in no order.
+    """
+    budget = budget or Budget()
+    X, Y, classifying = _checked(X, y, task)
+    variant = "orthogonal" if kernels.resolve(kernel, 1.0).isotropic else "paired"
+    size, why = _size(X.shape[1], Y.shape[1], D, budget)
+    loss = losses.hinge() if classifying else losses.squared()
+    pilots = Pilots(X, Y, classifying, loss, kernel, base(X), size, variant, seed)
+    best, error = pilots.search()
+    schedule, alpha, average = pilots.settings(best)
+    sigma = pilots.sigma(best)
+    name = "error rate" if classifying else "mean square error"
+    lines = [
+        Advice("sigma", sigma, "pilot runs; rows are alike, and come in no order"),
+        Advice("D", size, why),
+        Advice("step", step_words(schedule), "pilot runs of one pass"),
+        Advice(f"{name} of the pilots", error, "a third of the sample, once"),
+    ]
+    features = sample(kernels.resolve(kernel, sigma), X.shape[1], size, variant, seed)
+    predicted = None if classifying else _predict(features, X, Y[:, 0], schedule, weights)
+    made = _Setting(features, schedule, weights, budget, average, Y.shape[1])
+    lines += _theory_lines(predicted, made) + _price_lines(predicted, made)
+    if budget.accuracy is not None:
+        lines.append(_verdict(budget.accuracy, error, predicted))
+    return Plan(
+        "classification" if classifying else "regression", kernel, sigma, size, variant, loss.name,
+        schedule, alpha, average, made.every(), predicted.r if predicted else None, lines,
+        predicted.curve if predicted else None, predicted.alone if predicted else None,
+        pilots.spent,
+    )  # fmt: skip
+
+
+def plan_law(
+    mean: Any,
+    cov: Any,
+    *,
+    noise: float,
+    sigma: float,
+    D: int,
+    mu: float | None = None,
+    target: Any = None,
+    weights: Any = None,
+    budget: Budget | None = None,
+    kernel: str = "gaussian",
+    variant: str = "cos",
+    seed: int = 0,
+) -> Plan:
+    """The same from a stated law, inputs ~ N(mean, cov): no data, so the width is given.
+
+    target: a function of X: (n, d); None takes a random expansion of 50 kernels with power 1.
+    mu: None takes half the mean-square limit.
+    """
+    budget = budget or Budget()
+    mean = np.atleast_1d(np.asarray(mean, float))
+    inputs = theory.gaussian_inputs(mean, cov)
+    features = sample(kernels.resolve(kernel, sigma), len(mean), D, variant, seed)
+    basis = theory.basis(features, inputs)
+    target = target if target is not None else _expansion(features, inputs, seed)
+    about = theory.model_on(basis, np.asarray(target(inputs.X), float)[:, None], noise)
+    limit = theory.mean_square_limit(basis)
+    step = 0.5 * limit if mu is None else mu
+    schedule = schedules.constant(step)
+    predicted = _predicted(about, schedule, weights)
+    made = _Setting(features, schedule, weights, budget, "none", 1)
+    lines = [
+        Advice("sigma", sigma, "given"),
+        Advice("D", D, "given"),
+        Advice("step", step_words(schedule), "given" if mu else "half the mean-square limit"),
+    ]
+    lines += _theory_lines(predicted, made) + _price_lines(predicted, made)
+    if budget.accuracy is not None:
+        lines.append(_verdict(budget.accuracy, predicted.steady, predicted))
+    return Plan(
+        "regression", kernel, sigma, D, variant, "squared", schedule, 0.0, "none", made.every(),
+        predicted.r, lines, predicted.curve, predicted.alone,
+    )  # fmt: skip
+
+
+def _expansion(features: FeatureMap, inputs: Any, seed: int) -> Any:
+    rng = generator(seed, "plan-target")
+    centres = inputs.X[rng.choice(len(inputs.X), 50, p=inputs.weight)]
+    bare = theory.KernelExpansion(features.kernel, centres, rng.standard_normal(50))
+    size = math.sqrt(float(inputs.weight @ bare(inputs.X) ** 2))
+    return theory.KernelExpansion(features.kernel, centres, bare.coefficients / size)
+
+
+def _checked(X: Any, y: Any, task: str) -> tuple[Any, Array, bool]:
+    """X as rows, Y: (N, m) as the engines take it, and whether there are classes."""
+    if task not in ("auto", "regression", "classification"):
+        raise BadInput(f"task must be auto, regression or classification, got {task!r}")
+    X = check_rows(X if is_sparse(X) else np.asarray(X, float), np.shape(X)[1])
+    y = np.asarray(y)
+    if y.shape != (X.shape[0],):
+        raise BadInput(f"y must have shape ({X.shape[0]},), one target a row; got {y.shape}")
+    if X.shape[0] < 50:
+        raise BadInput(f"a plan needs a sample of 50 rows or more, got {X.shape[0]}")
+    labels = np.unique(y)
+    classes = task == "classification" or (
+        task == "auto" and (y.dtype.kind not in "fc" or len(labels) == 2)
+    )
+    if not classes:
+        return X, np.asarray(y, float)[:, None], False
+    if len(labels) < 2:
+        raise BadInput(f"the sample has one class only: {labels.tolist()}")
+    if len(labels) == 2:
+        return X, np.where(y == labels[1], 1.0, -1.0)[:, None], True
+    return X, np.where(y[:, None] == labels, 1.0, -1.0), True
+
+
+def base(X: Any) -> float:
+    """The median distance between rows."""
+    rng = generator(0, "plan-distance")
+    a, b = rng.integers(X.shape[0], size=(2, 2000))
+    gaps = X[a] - X[b]
+    squared = gaps.multiply(gaps).sum(axis=1) if is_sparse(gaps) else (gaps**2).sum(axis=1)
+    squared = np.asarray(squared, float).ravel()
+    apart = squared[squared > 0]
+    if not apart.size:
+        raise BadInput("all rows of the sample are the same: there is nothing to learn from them")
+    return float(np.sqrt(np.median(apart)))
+
+
+def _size(d: int, m: int, D: int | None, budget: Budget) -> tuple[int, str]:
+    """The number of features, and what decided it."""
+    if D is not None:
+        return even(D, D), "given"
+    size, why = DEFAULT_D, "the usual; more features, a finer kernel"
+    if budget.memory is not None:
+        # theta, its average or second copy, and a frequency of d numbers for every two features
+        most = int(budget.memory / (4 * (2 * m + d / 2)))
+        if most < size:
+            size, why = most, "memory: vectors, averages and frequencies in float32"
+    if budget.microseconds is not None:
+        most = int(budget.microseconds / _cost(d))
+        if most < size:
+            size, why = most, "time: measured on this machine just now"
+    if size < 2:
+        raise BadInput("the budget leaves no room for even two features")
+    return even(size, size), why
+
+
+def _cost(d: int) -> float:
+    """Microseconds per sample and feature of the compiled engine, on this machine."""
+    features = sample(kernels.Gaussian(1.0), d, 2000, "paired", 0)
+    problem = Problem(features, losses.squared(), schedules.normalised(0.5))
+    exchange = Exchange()
+    _, engine, prepared = choose("auto", problem, exchange, None)
+    rows = generator(0, "plan-speed").standard_normal((500, d))
+    block = Block(rows, np.zeros((500, 1)), None, np.arange(500)[:, None])
+    state, times = init(problem, exchange, 1, 1, prepared.dtype), []
+    for _ in range(4):
+        began = time.perf_counter()
+        engine.advance(prepared, state, block, 1)
+        times.append(time.perf_counter() - began)
+    return min(times) / 500 / 2000 * 1e6
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """What theory says: curves, limits, and the modes worth sending."""
+
+    steady: float
+    steady_alone: float
+    settles: int | None
+    curve: Any
+    alone: Any
+    j_opt: float
+    limit: float
+    lambda_max: float
+    r: int
+
+
+def _predict(features: FeatureMap, X: Any, y: Array, schedule: Any, weights: Any) -> _Predicted:
+    """Theory on a part of the sample: the function by ridge regression, the noise by its residual.
+
+    X: (N, d), y: (N,). One half fits, the other tells the noise; then they change places.
+    """
+    rows = min(X.shape[0], THEORY_ROWS)
+    part = X[:rows].toarray() if is_sparse(X) else X[:rows]
+    Z, y = features.transform(part), y[:rows]
+    half = rows // 2
+    fitted = np.empty(rows)
+    for fit, rest in ((slice(0, half), slice(half, rows)), (slice(half, rows), slice(0, half))):
+        fitted[rest] = _ridge(Z[fit], y[fit], Z[rest])
+    noise = float(np.sqrt(np.mean((y - fitted) ** 2)))
+    inputs = theory.sampled_inputs(part)
+    modes = theory.leading_modes(features, inputs, tail=1e-3)
+    about = theory.model_on(theory.basis(features, inputs, modes), fitted[:, None], noise)
+    return _predicted(about, schedule, weights)
+
+
+def _ridge(Z: Array, y: Array, new: Array) -> Array:
+    """Ridge regression through the kernel matrix, its strength by generalised cross-validation."""
+    values, axes = np.linalg.eigh(Z @ Z.T)
+    turned, n = axes.T @ y, len(y)
+    strengths = np.maximum(values[-1], 1e-12) * np.logspace(-8, 0, 17)
+    scores = []
+    for s in strengths:
+        left = s / (np.maximum(values, 0) + s)
+        scores.append(float(((left * turned) ** 2).sum() / max(left.sum() / n, 1e-6) ** 2))
+    s = strengths[int(np.argmin(scores))]
+    return np.asarray(new @ (Z.T @ (axes @ (turned / (np.maximum(values, 0) + s)))))
+
+
+def _predicted(about: Any, schedule: Any, weights: Any) -> _Predicted:
+    basis = about.basis
+    mu = float(schedule(1, basis.modes.trace))
+    steady = theory.steady_state(about, mu, weights)
+    alone = theory.steady_state(about, mu)
+    n = LONGEST_CURVE
+    curve = theory.learning_curve(about, schedule, n, weights)
+    curve_alone = theory.learning_curve(about, schedule, n) if weights is not None else None
+    limit = theory.mean_square_limit(basis)
+    settles = curve.settles(1.0, steady) if math.isfinite(steady) else None
+    top = float(basis.values[0])
+    return _Predicted(
+        steady, alone, settles, curve, curve_alone, about.j_opt, limit, top, _worth(about)
+    )
+
+
+def _worth(about: Any) -> int:
+    """How few modes lose at most 2% of the reachable error: what modal messages need."""
+    power = np.diagonal(about.start) * about.basis.values  # what each mode explains
+    missing = about.j_opt + power.sum() - np.cumsum(power)
+    enough = np.flatnonzero(missing <= 1.02 * about.j_opt)
+    return int(enough[0]) + 1 if enough.size else len(power)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What the price is made of."""
+
+    features: FeatureMap
+    schedule: Any
+    weights: Any
+    budget: Budget
+    average: str
+    m: int
+
+    @property
+    def links(self) -> float:
+        """Messages a node sends at a combination, on average."""
+        if self.weights is None:
+            return 0.0
+        A = graphs.check_weights(self.weights, doubly=False)
+        return float((A.nnz - np.count_nonzero(A.diagonal())) / A.shape[0])
+
+    def bytes_each(self) -> float:
+        """Bytes a node sends per second when it combines at every sample."""
+        return 4.0 * self.features.D * self.m * self.links * self.budget.rate
+
+    def every(self) -> int:
+        """Combine at every so many samples, to stay within the budget."""
+        most = self.budget.bytes_per_second
+        if most is None or self.weights is None:
+            return 1
+        return max(1, math.ceil(self.bytes_each() / most))
+
+
+def _theory_lines(found: _Predicted | None, made: _Setting) -> list[Advice]:
+    """Predicted errors and limits."""
+    if found is None:
+        return [Advice("predicted curve", "none", "the theory covers the squared loss only")]
+    law = "independent samples of one law; fourth-order theory"
+    lines = [
+        Advice("step limit in the mean", 2 / found.lambda_max, "2 / lambda_max of R_zz"),
+        Advice("step limit in the mean square", found.limit, f"{law}, one node"),
+        Advice("the paper's mean-square condition", 1 / found.lambda_max, "small steps only"),
+        Advice("smallest reachable error", found.j_opt, "noise and misfit of the best vector"),
+        Advice("predicted steady error", found.steady, f"{law}, every sample exchanged"),
+        Advice("samples until within 1 dB", found.settles or f"> {LONGEST_CURVE}", law),
+    ]
+    if made.weights is not None:
+        lines.append(Advice("predicted steady error alone", found.steady_alone, law))
+    return lines
+
+
+def _price_lines(found: _Predicted | None, made: _Setting) -> list[Advice]:
+    """What it costs: memory, bytes, agreement."""
+    d, D, m = made.features.d, made.features.D, made.m
+    copies = 2 if made.average != "none" or made.weights is not None else 1
+    memory = 4 * (copies * m * D + made.features.n_frequencies * d)
+    lines = [Advice("memory of a node, bytes", memory, "float32; vectors and frequencies")]
+    if made.weights is None:
+        return lines
+    every = made.every()
+    fact = graphs.describe(made.weights)
+    lines += [
+        Advice("exchange every", every, "bytes_per_second, if given; the prediction is for 1"),
+        Advice(
+            "bytes sent per node and second", made.bytes_each() / every, f"{made.links:.2f} links"
+        ),
+        Advice("lambda_2", fact.lambda_2, "second eigenvalue of the weights: the weakest link"),
+    ]
+    if found is not None:
+        share = found.r / D
+        lines.append(
+            Advice("modes worth sending", found.r, f"2% more error for {share:.1%} of the bytes")
+        )
+    return lines
+
+
+def _verdict(wanted: float, error: float, found: _Predicted | None) -> Advice:
+    reached = found.steady if found is not None else error
+    word = "reached" if reached <= wanted else "not reached"
+    return Advice(f"accuracy {wanted:g}", f"{word}: {reached:.4g}", "predicted, or of the pilots")
+
+
+def in_decibels(plan: Plan) -> Plan:
+    """The same plan with its errors also in dB, for people."""
+
+    def shown(a: Advice) -> Advice:
+        if (
+            isinstance(a.value, float)
+            and "error" in a.name
+            and a.value > 0
+            and plan.task != "classification"
+        ):
+            return replace(a, value=f"{a.value:.4g} ({decibels(a.value):.2f} dB)")
+        return a
+
+    return replace(plan, lines=[shown(a) for a in plan.lines])

@@ -1,0 +1,159 @@
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dokl import graphs
+from dokl.errors import BadInput
+from dokl.plan import Budget, plan, plan_law
+from dokl.plan.pilots import STEPS, WIDTHS, Candidate, best_of
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(3000, 3))
+y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=3000)
+labels = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+ring = graphs.metropolis(graphs.ring(10))
+
+
+def value(made, name):
+    return next(line.value for line in made.lines if line.name == name)
+
+
+@pytest.fixture(scope="module")
+def advised():
+    return plan(X, y, D=256, weights=ring)
+
+
+def test_the_advice_learns_and_the_prediction_holds(advised):
+    model = advised.estimator(random_state=5)
+    scores = model.prequential(X, y)
+    measured = np.mean((scores[-1000:] - y[-1000:]) ** 2)
+    predicted = advised.curve_alone.mse[1999:2999].mean()
+    assert 0.6 < predicted / measured < 1.7  # from 1500 rows, function and noise both estimated
+    assert value(advised, "predicted steady error") < value(advised, "predicted steady error alone")
+
+
+def test_the_price_is_at_most_two_passes_and_a_bit(advised):
+    assert advised.spent <= 64 / 30 * len(X) * 256
+
+
+def test_every_line_says_what_it_rests_on(advised):
+    assert all(line.rests_on for line in advised.lines)
+    assert value(advised, "lambda_2") == pytest.approx(graphs.describe(ring).lambda_2)
+    sent = value(advised, "bytes sent per node and second")
+    assert sent == 4 * 256 * 2  # two links, once a second
+
+
+def test_labels_make_a_classifier():
+    made = plan(X, labels, D=200)
+    assert made.task == "classification"
+    assert made.curve is None
+    model = made.estimator(random_state=1).partial_fit(X, labels, classes=["other", "same"])
+    assert model.score(X, labels) > 0.9
+
+
+def test_several_classes():
+    three = np.where(X[:, 0] > 0.5, 2, np.where(X[:, 1] > 0, 1, 0))
+    made = plan(X, three, D=100, task="classification")
+    assert made.estimator(random_state=1).fit(X, three).score(X, three) > 0.85
+
+
+def test_a_network_with_these_settings_learns(advised):
+    import networkx as nx
+
+    network = advised.network(nx.cycle_graph(10), random_state=0).fit(X, y)
+    assert network.score(X, y) > 0.9
+
+
+def test_the_memory_budget_sets_the_size():
+    made = plan(X[:500], y[:500], budget=Budget(memory=2000))
+    assert value(made, "memory of a node, bytes") <= 2000
+    assert "memory" in next(line.rests_on for line in made.lines if line.name == "D")
+
+
+def test_the_time_budget_sets_the_size():
+    made = plan(X[:500], y[:500], budget=Budget(microseconds=0.02))
+    assert made.D < 1000
+
+
+def test_the_bytes_budget_spaces_the_exchange():
+    budget = Budget(rate=10, bytes_per_second=2000)
+    made = plan(X[:500], y[:500], D=100, weights=ring, budget=budget)
+    assert made.every == 4  # 100 floats to two neighbours ten times a second are 8000 bytes
+    assert value(made, "bytes sent per node and second") <= 2000
+
+
+@pytest.mark.parametrize(("wanted", "word"), [(1e-9, "not reached"), (10.0, "reached")])
+def test_accuracy_gets_a_verdict(wanted, word):
+    made = plan(X[:500], y[:500], D=100, budget=Budget(accuracy=wanted))
+    assert value(made, f"accuracy {wanted:g}").startswith(word)
+
+
+def test_a_stated_law_needs_no_data():
+    made = plan_law(np.zeros(2), 1.0, noise=0.1, sigma=2.0, D=200, mu=1.0, variant="paired")
+    assert value(made, "step limit in the mean square") == pytest.approx(2.0, abs=1e-3)
+    # |z| = 1: steady state J (1 + mu / (2 - mu)) = 2 J
+    assert value(made, "predicted steady error") == pytest.approx(
+        2 * value(made, "smallest reachable error"), rel=0.01
+    )
+    half = plan_law(np.zeros(2), 1.0, noise=0.1, sigma=2.0, D=200, variant="paired")
+    assert half.schedule.scale == pytest.approx(1.0, abs=1e-3)
+
+
+def test_neighbours_outvote_a_lucky_one():
+    found = {Candidate(w, 4): 0.3 for w in range(len(WIDTHS))}
+    found |= {Candidate(2, 4): 0.11, Candidate(3, 4): 0.10, Candidate(4, 4): 0.11}
+    found[Candidate(7, 4)] = 0.09  # alone among bad ones: luck
+    assert best_of(found, 1) == [Candidate(3, 4)]
+
+
+def test_near_stays_inside_the_lists():
+    corner = set(Candidate(0, len(STEPS) - 1).near())
+    assert corner == {Candidate(0, 7), Candidate(0, 6), Candidate(1, 7)}
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (lambda: plan(X[:10], y[:10]), "50 rows"),
+        (lambda: plan(X, y[:-1]), "one target a row"),
+        (lambda: plan(X, y, task="guess"), "task must be"),
+        (lambda: plan(np.ones((100, 2)), y[:100]), "all rows of the sample are the same"),
+        (lambda: plan(X, np.full(3000, "a")), "one class only"),
+        (lambda: plan(np.where(X > 3, np.nan, X), y), "NaN or infinity"),
+        (lambda: Budget(rate=0), "rate must be above 0"),
+        (lambda: plan(X, y, budget=Budget(memory=8)), "no room"),
+    ],
+)
+def test_bad_input_is_said_in_one_line(bad, said):
+    with pytest.raises(BadInput, match=said):
+        bad()
+
+
+def test_the_plan_is_json(advised):
+    packed = json.loads(json.dumps(advised.to_dict()))
+    assert packed["D"] == 256
+    assert len(packed["curve"]["mse"]) <= 201
+
+
+def test_the_command_plans_and_draws(tmp_path):
+    from dokl.cli import commands
+
+    data = tmp_path / "readings.csv"
+    rows = "\n".join(f"{a:.5f},{b:.5f},{c:.5f},{t:.5f}" for (a, b, c), t in zip(X, y, strict=True))
+    data.write_text("a,b,c,y\n" + rows + "\n")
+    picture = tmp_path / "curve.png"
+    words = ["plan", str(data), "--target", "y", "--components", "100", "--graph", "ring"]
+    shown = CliRunner().invoke(commands, [*words, "--plot", str(picture), "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout)["task"] == "regression"
+    assert picture.stat().st_size > 5000
+
+
+def test_the_command_needs_data_or_a_law():
+    from dokl.cli import commands
+
+    shown = CliRunner().invoke(commands, ["plan", "--inputs", "3"])
+    assert shown.exit_code == 1
+    assert "--noise, --sigma, --components" in shown.stderr
