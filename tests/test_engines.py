@@ -15,7 +15,7 @@ from conftest import COMPILED_FROM, drop_stale_machine_code
 from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Exchange, Problem, init
-from dokl.engines import choose, compiled, loops, reference, sweeps
+from dokl.engines import accelerated, choose, compiled, loops, reference, sweeps
 from dokl.engines.driver import EngineNotice
 from dokl.errors import BadInput, Diverged
 from dokl.features import VARIANTS, sample
@@ -23,7 +23,7 @@ from dokl.graphs import complete, metropolis, ring, star
 from dokl.kernels import Gaussian
 from dokl.losses import Loss
 
-ENGINES = {"reference": reference, "numba": compiled}
+ENGINES = {"reference": reference, "numba": compiled, "jax": accelerated}
 SQUARED, HUBER = losses.squared(), losses.huber(0.5)
 EPSILON, QUANTILE = losses.epsilon_insensitive(0.2), losses.quantile(0.8)
 HALF, SQRT = schedules.constant(0.5), schedules.sqrt(0.7)

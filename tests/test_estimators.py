@@ -4,7 +4,6 @@ import functools
 import gzip
 import os
 import pickle
-import time
 from pathlib import Path
 
 import joblib
@@ -14,7 +13,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array, random_array
 from sklearn.base import clone
-from sklearn.linear_model import Ridge, SGDRegressor
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -824,21 +823,3 @@ def test_both_engines(make):
 
 
 # --- speed ------------------------------------------------------------------------------
-
-
-def test_a_single_row_is_faster_than_sgd_on_mapped_rows():
-    X, y = np.random.default_rng(0).normal(size=(200, 5)), np.zeros(200)
-    model = KernelRegressor(sigma=5.0, n_components=2500, random_state=0).partial_fit(X, y)
-    Z = RandomFeatures(sigma=5.0, n_components=2500, random_state=0).fit(X).transform(X)
-    theirs = SGDRegressor().partial_fit(Z, y)
-
-    def usual(model, rows):
-        times = []
-        for i in range(200):
-            part = slice(i, i + 1)
-            began = time.perf_counter()
-            model.partial_fit(rows[part], y[part])
-            times.append(time.perf_counter() - began)
-        return np.median(times)
-
-    assert usual(model, X) < 0.6 * usual(theirs, Z)

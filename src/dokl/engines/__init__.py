@@ -5,6 +5,7 @@ An engine is a module with `plan`, `advance`, `step` and `predict` (see `referen
 draw no randomness: features, graph and data are drawn outside, so two engines agree to rounding.
 """
 
-from dokl.engines.driver import ENGINES, check_engine, choose, run
+from dokl.engines.choice import ENGINES, choose
+from dokl.engines.driver import check_engine, run
 
 __all__ = ["ENGINES", "check_engine", "choose", "run"]

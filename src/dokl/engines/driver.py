@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -18,11 +16,11 @@ from dokl import metrics
 from dokl.arrays import Array, Block
 from dokl.diffusion import Exchange, Problem, State, Trace, combines_now, init
 from dokl.draws import check_seed, drawn, spawn
+from dokl.engines.choice import DEFAULT_DTYPE as DEFAULT_DTYPE
+from dokl.engines.choice import EngineNotice as EngineNotice
+from dokl.engines.choice import candidates, choose, module_of
 from dokl.errors import BadInput, UnknownName
 from dokl.progress import Bar, progress
-
-ENGINES = {"reference": "dokl.engines.reference", "numba": "dokl.engines.compiled"}
-DEFAULT_DTYPE = {"reference": np.float64, "numba": np.float32}
 
 # Recorded at every step, from predictions f and targets y: (n, K, m) -> (n, ...).
 PER_STEP: dict[str, Callable[..., Array]] = {
@@ -41,38 +39,6 @@ NOW_AND_THEN: dict[str, Callable[[State], Any]] = {
 RECORDABLE = (*PER_STEP, *NOW_AND_THEN, "bytes", "state")
 # Predictions held at once; also how often a progress bar moves.
 BLOCK = 1 << 19
-
-
-class EngineNotice(UserWarning):
-    """Says that another engine than the usual one was taken, and why."""
-
-
-def choose(engine: str, problem: Problem, exchange: Exchange, dtype: Any) -> tuple[str, Any, Any]:
-    """(name, module, plan) for a drawn problem; "auto" falls back to the reference, with a notice.
-
-    >>> choose("nuba", None, None, None)
-    Traceback (most recent call last):
-    dokl.errors.UnknownName: unknown engine 'nuba': did you mean 'numba'? ...
-    """
-    if engine not in (*ENGINES, "auto"):
-        raise UnknownName("engine", engine, (*ENGINES, "auto"))
-    name = "numba" if engine == "auto" else engine
-    module = importlib.import_module(ENGINES[name])
-    try:
-        return name, module, module.plan(problem, exchange, dtype or DEFAULT_DTYPE[name])
-    except getattr(module, "NotCompilable", ()) as error:
-        if engine != "auto":
-            raise BadInput(
-                f"engine {name!r} cannot compile this loss or schedule ({error}): "
-                "use engine='reference', or write it with NumPy functions of numbers"
-            ) from None
-        warnings.warn(
-            f"a loss or schedule of yours does not compile ({error}): using the slower reference "
-            "engine",
-            EngineNotice,
-            stacklevel=3,
-        )
-    return choose("reference", problem, exchange, dtype)
 
 
 @dataclass
@@ -139,6 +105,28 @@ def _cuts(start: int, stop: int, size: int, snapshot: int | None) -> list[int]:
     return sorted(cuts)
 
 
+def targets(Y: Array, index: Array) -> Array:
+    """The targets (n, K, m) at each step; NaN where a node has no sample."""
+    return np.where((index >= 0)[..., None], Y[np.maximum(index, 0)], np.nan)
+
+
+Result = tuple[dict[str, Array], list[int], State, str]
+
+
+@dataclass
+class Start:
+    """A realization that is drawn and planned; its state comes with the first block."""
+
+    problem: Problem
+    exchange: Exchange
+    name: str
+    engine: Any
+    plan: Any
+    recorder: _Recorder
+    blocks: Iterable[Block]
+    state: State | None = None
+
+
 @dataclass(frozen=True)
 class _Job:
     """One realization to run, drawn from its own seed."""
@@ -152,25 +140,38 @@ class _Job:
     snapshot: int | None
     workers: int
     bar: Bar
+    work: float = 0.0
 
-    def realize(self, seed: int) -> tuple[dict[str, Array], list[int], State, str]:
-        """Draw features, graph and data from the seed, run, and return what was recorded."""
+    def prepare(self, seed: int) -> Start:
+        """Draw features, graph and data from the seed."""
         feature_seed, graph_seed, data_seed = spawn(seed, 3)
         problem = replace(self.problem, features=drawn(self.problem.features, feature_seed))
         exchange = replace(self.exchange, weights=drawn(self.exchange.weights, graph_seed))
-        name, engine, plan = choose(self.engine, problem, exchange, self.dtype)
-        state: State | None = None
+        chosen = choose(self.engine, problem, exchange, self.dtype, self.work)
         recorder = _Recorder(self.record, problem, exchange, exchange.graphs)
-        for block in _blocks(self.stream, data_seed):
+        return Start(problem, exchange, *chosen, recorder, _blocks(self.stream, data_seed))
+
+    def realize(self, seed: int) -> Result:
+        """Draw a realization, run it, and return what was recorded."""
+        return self.go(self.prepare(seed))
+
+    def go(self, start: Start) -> Result:
+        """Run a realization over its blocks."""
+        for block in start.blocks:
             K, m = block.index.shape[1], block.Y.shape[1]
-            if state is None:
-                state = init(problem, exchange, K, m, plan.dtype)
-            state = self._feed(engine, plan, state, block, recorder)
+            if start.state is None:
+                start.state = init(start.problem, start.exchange, K, m, start.plan.dtype)
+            start.state = self._feed(start.engine, start.plan, start.state, block, start.recorder)
+        return self.finish(start)
+
+    def finish(self, start: Start) -> Result:
+        """What was recorded."""
+        state, recorder = start.state, start.recorder
         if state is None:
             raise BadInput("the stream is empty")
         if self.snapshot is not None and not recorder.points:
             raise BadInput(f"snapshot={self.snapshot} is beyond the stream's {state.clock} steps")
-        return recorder.curves(), recorder.points, state, name
+        return recorder.curves(), recorder.points, state, start.name
 
     def _feed(
         self, engine: Any, plan: Any, state: State, block: Block, recorder: _Recorder
@@ -181,8 +182,7 @@ class _Job:
         for start, stop in pairwise(cuts):
             piece = cast.steps(start - begin, stop - begin)
             state, f = engine.advance(plan, state, piece, self.workers)
-            y = np.where((piece.index >= 0)[..., None], block.Y[np.maximum(piece.index, 0)], np.nan)
-            recorder.after_block(start, state, f, y)
+            recorder.after_block(start, state, f, targets(block.Y, piece.index))
             if self.snapshot is not None and (stop % self.snapshot == 0):
                 recorder.snapshot(state)
             self.bar.advance((stop - start) * K)
@@ -202,6 +202,8 @@ def run(
     dtype: Any = None,
     workers: int | None = None,
     show_progress: bool | None = None,
+    ranks: int | None = None,
+    checkpoint: Any = None,
 ) -> Trace:
     """Simulate a network over a stream, `runs` times; returns the Trace of what was recorded.
 
@@ -211,6 +213,9 @@ def run(
 
     record: any of mse, node_mse, mistakes, loss, predictions (at every step), disagreement,
     theta, delivered (every `snapshot` steps), bytes (sent so far), state (the final one).
+
+    With engine="mpi" all ranks of an MPI job call this alike; rank 0 gets the result. `ranks`: how
+    many there must be; checkpoint: a `checkpoints.Checkpoint`, to resume the run after a crash.
 
     >>> from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, losses, schedules
     >>> from dokl.streams import Example2
@@ -223,20 +228,40 @@ def run(
     record, seed = _checked_record(record, snapshot, runs), check_seed(seed)
     if isinstance(stream, Iterator) and runs > 1:
         raise BadInput("an iterator of Streams can be read only once: pass a list, or runs=1")
+    if engine == "mpi":
+        from dokl.engines import cluster
+
+        return cluster.run(
+            problem, exchange, stream, runs=runs, seed=seed, record=record, snapshot=snapshot,
+            dtype=dtype, show_progress=show_progress, count=ranks, checkpoint=checkpoint,
+        )  # fmt: skip
+    if ranks is not None or checkpoint is not None:
+        raise BadInput(f"ranks and checkpoints are for engine='mpi', not {engine!r}")
     workers = workers or os.cpu_count() or 1
     began = time.perf_counter()
     total = _total(stream, runs)
     with progress(total, "learning", show_progress) as bar:
         inside = 1 if runs > 1 else workers
-        job = _Job(problem, exchange, stream, engine, dtype, record, snapshot, inside, bar)
+        work = float((total or 0) * getattr(problem.features, "D", 0))
+        job = _Job(problem, exchange, stream, engine, dtype, record, snapshot, inside, bar, work)
         seeds = spawn(seed, runs)
         if runs == 1:
             results = [job.realize(seeds[0])]
         else:
             with ThreadPoolExecutor(min(workers, runs)) as pool:
-                results = list(pool.map(job.realize, seeds))
+                results = _realize_all(job, seeds, pool)
     seconds = time.perf_counter() - began
     return _trace(results, record, seed, seconds, dtype)
+
+
+def _realize_all(job: _Job, seeds: list[int], pool: ThreadPoolExecutor) -> list[Result]:
+    """All realizations: in step with an engine that takes many at once, else one a thread."""
+    likely = module_of(candidates(job.engine, job.work)[0])
+    if not hasattr(likely, "advance_many"):
+        return list(pool.map(job.realize, seeds))
+    from dokl.engines import batches
+
+    return batches.realize_all(job, seeds, pool)
 
 
 def _checked_record(record: Sequence[str], snapshot: int | None, runs: int) -> Sequence[str]:

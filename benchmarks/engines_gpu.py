@@ -1,0 +1,306 @@
+"""The JAX engine on a GPU: `python -m benchmarks.engines_gpu [section ...] [--data FOLDER]`.
+
+Sections: limits (the card's own), examples (the paper's sizes, scan and fused kernel), products
+(what rounding the projection's factors costs), mnist (time of an epoch at D = 100,000), column
+(the paper's MNIST column). The last two read the four MNIST files from FOLDER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dokl import losses, schedules
+from dokl.arrays import Block
+from dokl.diffusion import Exchange, Problem, init
+from dokl.engines import accelerated, chunks, fused, traced, translate
+from dokl.features import Features
+from dokl.graphs import GraphRecipe
+from dokl.kernels import Gaussian
+
+# name: nodes, D, realizations, floor of a plain scan and of a fused prototype in ns
+SIZES = {
+    "Example 2": (20, 300, 1000, 5.2, 1.0),
+    "Example 1": (20, 2500, 100, 44.0, None),
+    "single node": (1, 2500, 500, 36.0, 4.8),
+}
+LANES = 132 * 128  # fused multiply-adds an H200 starts per clock
+CLOCK = 1.98e9
+
+
+def seconds(job: Callable[[], Any], repeats: int = 5) -> float:
+    """Median time of a job that returns JAX arrays, after one that does not count."""
+    jax.block_until_ready(job())
+    taken = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(job())
+        taken.append(time.perf_counter() - began)
+    return float(np.median(taken))
+
+
+def limits() -> dict[str, Any]:
+    """Bytes a second of a copy, multiply-adds a second of a float32 product."""
+    a = jnp.arange(1 << 28, dtype=jnp.float32)
+    copy = jax.jit(lambda a: a + 1)
+    x = jax.random.normal(jax.random.key(0), (8192, 8192))
+    found = {"copy TB/s": 2 * a.nbytes / seconds(lambda: copy(a)) / 1e12}
+    for name, precision in {"float32": "highest", "tf32": "high", "default": "default"}.items():
+        product = jax.jit(lambda x, p=precision: jnp.matmul(x, x, precision=p))
+        found[f"product {name} TFLOP/s"] = 2 * 8192**3 / seconds(lambda f=product: f(x)) / 1e12
+    return found
+
+
+def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> chunks.Work:
+    """`runs` realizations of a network on random samples, each with its own features and graph."""
+    rng = np.random.default_rng(0)
+    loss, schedule = losses.squared(), schedules.constant(0.5)
+    recipe, graph = Features(Gaussian(5.0), 5, D), GraphRecipe("random", K)
+    plans, states, blocks = [], [], []
+    for seed in range(runs):
+        problem = Problem(recipe.draw(seed), loss, schedule)
+        exchange = Exchange(graph.draw(seed) if K > 1 else None, order)
+        plans.append(accelerated.plan(problem, exchange, np.float32))
+        X = rng.standard_normal((n * K, 5), np.float32)
+        Y = np.tanh(X[:, :1]) + 0.1 * rng.standard_normal((n * K, 1), np.float32)
+        blocks.append(Block(X, Y, None, np.arange(n * K).reshape(n, K)))
+        states.append(init(problem, exchange, K, 1, np.float32))
+    return chunks.Work(accelerated.together(plans), states, blocks)
+
+
+def per_step(work: chunks.Work, steps: int) -> tuple[float, Any, Any]:
+    """Seconds per node and step on the device, and what came out."""
+    function, arrays = work.chunk(work.memory(), 0, steps, steps)
+    arrays = jax.device_put(arrays)
+    taken = seconds(lambda: function(arrays))
+    memory, f = function(arrays)
+    theta, f = np.asarray(memory["memory.theta"]), np.asarray(f)
+    return taken / (len(work.blocks) * work.K * steps), theta, f
+
+
+def operations(K: int, D: int, links: float) -> float:
+    """Multiply-adds (or other float32 instructions) a node and step needs, at least."""
+    projection, cosine, dot, update = 5, 10, 1, 1
+    return D * (projection + cosine + dot + update + (links / K if K > 1 else 0))
+
+
+def examples(tiles: bool = False) -> list[dict[str, Any]]:
+    rows = []
+    for name, (K, D, runs, scan_floor, fused_floor) in SIZES.items():
+        steps = 256
+        work = work_of(K, D, runs, steps)
+        links = float(np.mean([p.graphs[0].nnz for p in work.batch.plans])) if K > 1 else 0.0
+        limit = operations(K, D, links) / (LANES * CLOCK)
+        work.__dict__["fused"] = None
+        scan, theta, f = per_step(work, steps)
+        row = {"what": name, "scan ns": scan * 1e9, "scan floor ns": scan_floor}
+        if tiles:
+            for unroll in (1, 8):
+                chunks.UNROLL = unroll
+                work.__dict__.pop("rule")
+                row[f"unroll {unroll}"] = per_step(work, steps)[0] * 1e9
+            chunks.UNROLL = 4
+        work.__dict__.pop("rule")
+        row["limit ns"] = limit * 1e9
+        rows.append(row)
+        del work.__dict__["fused"]
+        chunks.FUSED_FROM = 0
+        if work.fused is None:
+            continue
+        sizes, best = work.fused
+        for tile in _variants(sizes, D, best) if tiles else [best]:
+            work.__dict__["fused"] = (sizes, tile)
+            one = {} if tile == best else {"what": name}
+            try:
+                found, theta2, f2 = per_step(work, steps)
+            except Exception as error:
+                rows.append({"what": name, "tile": str(tuple(tile)), "error": str(error)[:200]})
+                continue
+            one |= {"fused ns": found * 1e9, "fused floor ns": fused_floor}
+            one |= {"tile": str(tuple(tile)), "of the limit": limit / found}
+            one |= {"largest difference in f": float(np.abs(f - f2).max())}
+            one |= {"in theta": float(np.abs(theta - theta2).max())}
+            if tile == best:
+                row |= one
+            else:
+                rows.append(one)
+    return rows
+
+
+def _variants(sizes: Any, F: int, best: Any) -> list[Any]:
+    """Other tiles than the one chosen, compiled."""
+    found = [best]
+    for tile in [*fused._whole(sizes, F), *fused._in_groups(sizes, F)]:
+        if fused._shared_bytes(sizes, tile, 200) > fused.SHARED or tile.threads * tile.R > 1.2 * F:
+            continue
+        if tile.R == tile.G:
+            found += [tile, tile._replace(blocks=tile.blocks + 1)]
+        elif tile.threads > 300:
+            found += [tile, tile._replace(G=1)]
+    with ThreadPoolExecutor(14) as pool:  # nvcc is the slow part
+        list(pool.map(lambda tile: fused.build(sizes, tile), dict.fromkeys(found)))
+    return list(dict.fromkeys(found))
+
+
+PRESETS = ("F32_F32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X3",
+           "TF32_TF32_F32", "BF16_BF16_F32")  # fmt: skip
+
+
+def products(rows: int = 4096, d: int = 784, F: int = 100_000) -> list[dict[str, Any]]:
+    """Projection of MNIST-like rows: time, and error of features against float64."""
+    rng = np.random.default_rng(0)
+    x = (rng.integers(0, 256, (rows, d)) * (rng.random((rows, d)) < 0.19) / 255).astype(np.float32)
+    omega = (rng.standard_normal((d, F), np.float32) / 4 / (2 * np.pi)).astype(np.float32)
+    exact = x[:64].astype(np.float64) @ omega[:, :4096].astype(np.float64)
+    exact = np.cos(2 * np.pi * exact)
+    x_d, omega_d, found = jnp.asarray(x), jnp.asarray(omega), []
+    for name in PRESETS:
+        preset = getattr(jax.lax.DotAlgorithmPreset, name)
+        function = jax.jit(lambda x, w, p=preset: jnp.matmul(x, w, precision=p))
+        try:
+            taken = seconds(lambda f=function: f(x_d, omega_d))
+            u = np.asarray(function(x_d, omega_d)[:64, :4096], np.float64)
+        except Exception as error:
+            found.append({"what": name, "error": str(error)[:200]})
+            continue
+        row = {"what": name, "TFLOP/s": 2 * rows * d * F / taken / 1e12}
+        row["largest error of cos"] = float(np.abs(np.cos(2 * np.pi * u) - exact).max())
+        row["s an epoch"] = taken * 60000 / rows
+        found.append(row)
+    return found
+
+
+def read_mnist(folder: Path) -> list[np.ndarray]:
+    def images(name: str) -> np.ndarray:
+        with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as file:
+            rows = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)
+        return rows.astype(np.float32) / np.float32(255)
+
+    def eights(name: str) -> np.ndarray:
+        with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as file:
+            labels = np.frombuffer(file.read(), np.uint8, offset=8)
+        return np.where(labels == 8, np.float32(1), np.float32(-1))[:, None]
+
+    return [f(name) for name in ("train", "t10k") for f in (images, eights)]
+
+
+def mnist_problem(D: int, seed: int) -> Problem:
+    lam = 1e-7
+    features = Features(Gaussian(4.0), 784, D).draw(seed)
+    translate.map_numbers(features, np.float32)  # kept, and so done by the thread that draws
+    return Problem(features, losses.hinge(), schedules.pegasos(lam), lam)
+
+
+def order_of(N: int, K: int, passes: int, seed: int) -> np.ndarray:
+    """Rows dealt over nodes, in a new order each pass: (passes, N // K, K)."""
+    rng = np.random.default_rng(seed)
+    first = rng.permutation(N)[: N // K * K].reshape(-1, K)
+    return np.stack([first, *(rng.permuted(first, axis=0) for _ in range(passes - 1))])
+
+
+def mnist(folder: Path, D: int = 100_000) -> list[dict[str, Any]]:
+    """Seconds of an epoch for one realization."""
+    rows_in, Y, _, _ = read_mnist(folder)
+    problem, rows = mnist_problem(D, 0), []
+    for K, floor in ((5, 0.19), (20, 0.10)):
+        for name, weights in (("together", GraphRecipe("random", K).draw(1)), ("alone", None)):
+            exchange = Exchange(weights, "cta")
+            plan = accelerated.plan(problem, exchange, np.float32)
+            X = accelerated.on_device(plan, rows_in)
+            state = init(problem, exchange, K, 1, np.float32)
+            block = Block(X, Y, None, order_of(len(Y), K, 1, 0)[0])
+            accelerated.advance(plan, state, block)
+            began = time.perf_counter()
+            accelerated.advance(plan, state, block)
+            taken = time.perf_counter() - began
+            row = {"what": f"{K} nodes {name}", "s an epoch": taken, "floor": floor}
+            row["of it features"] = _features_alone(plan, state, block)
+            row["steps"] = block.n
+            rows.append(row)
+            print(row, flush=True)
+    return rows
+
+
+def _features_alone(plan: Any, state: Any, block: Block) -> float:
+    """Seconds an epoch takes to compute features, and nothing else."""
+    work = chunks.Work(accelerated.alone(plan), [state], [block])
+    steps = work.longest()
+    _, arrays = work.chunk(work.memory(), 0, steps, steps)
+    map = {name[4:]: a for name, a in arrays.items() if name.startswith("map.")}
+    function = jax.jit(lambda map, x: traced.features(work.rule, map, x))
+    return seconds(lambda: function(map, arrays["step.x"][0])) * block.n / steps
+
+
+def column(folder: Path, D: int = 100_000, runs: int = 10) -> list[dict[str, Any]]:
+    """The paper's MNIST column: test error in % after passes 1, 2 and 5, and the time of it all."""
+    began = time.perf_counter()
+    X, Y, X_test, Y_test = read_mnist(folder)
+    errors: dict[str, list[list[float]]] = {}
+    with ThreadPoolExecutor(10) as pool:
+        problems = [pool.submit(mnist_problem, D, seed) for seed in range(runs)]
+        for seed in range(runs):
+            problem = problems[seed].result()
+            problems[seed] = None
+            for K in (5, 20):
+                order = order_of(len(Y), K, 5, seed)
+                for name, weights in (("together", GraphRecipe("random", K)), ("alone", None)):
+                    drawn = weights.draw(seed) if weights is not None else None
+                    exchange = Exchange(drawn, "cta")
+                    plan = accelerated.plan(problem, exchange, np.float32)
+                    if isinstance(X, np.ndarray):
+                        X, X_test = (accelerated.on_device(plan, rows) for rows in (X, X_test))
+                    state, found = init(problem, exchange, K, 1, np.float32), []
+                    for passes in ((0, 1), (1, 2), (2, 5)):
+                        index = order[slice(*passes)].reshape(-1, K)
+                        state, _ = accelerated.advance(plan, state, Block(X, Y, None, index))
+                        f = accelerated.predict(plan, state.theta[:, 0], np.zeros(K), X_test)
+                        found.append(100 * float(np.mean(np.where(f >= 0, 1, -1) != Y_test)))
+                    errors.setdefault(f"{K} {name}", []).append(found)
+            print(seed, f"{time.perf_counter() - began:.1f} s", flush=True)
+    rows: list[dict[str, Any]] = []
+    for name, each in errors.items():
+        mean, spread = np.mean(each, axis=0), np.std(each, axis=0, ddof=1) / np.sqrt(runs)
+        rows.append(
+            {"what": name, "error %": mean.round(2).tolist(), "se": spread.round(2).tolist()}
+        )
+    rows.append({"what": "whole column", "s": time.perf_counter() - began})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("section", nargs="*", default=["limits", "examples", "products"])
+    parser.add_argument("--data", type=Path, help="folder of the MNIST files")
+    parser.add_argument("--tiles", action="store_true", help="also try other tiles of the kernel")
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    args = parser.parse_args()
+    print(jax.__version__, jax.devices(), "fused:", fused.available())
+    done = {}
+    for name in args.section:
+        began = time.perf_counter()
+        if name in ("mnist", "column"):
+            done[name] = globals()[name](args.data)
+        elif name == "examples":
+            done[name] = examples(args.tiles)
+        else:
+            done[name] = globals()[name]()
+        print(f"== {name} ({time.perf_counter() - began:.0f} s)")
+        for row in done[name] if isinstance(done[name], list) else [done[name]]:
+            shown = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}
+            print(shown, flush=True)
+        if args.json:
+            args.json.write_text(json.dumps(done, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Checkpoints of a run over ranks: one file per rank, and a manifest that names a complete set.
+
+    folder/checkpoint.json              which set is whole, and of what run; replaced last
+    folder/00000012/rank00003.safetensors   a rank's vectors, means, counts
+    folder/00000012/record.safetensors      what rank 0 has recorded so far
+
+A crash at any moment leaves the last complete set in force. The state is all there is (engines
+draw no randomness), so a resumed run ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dokl import files
+from dokl.arrays import Array, Block, is_sparse
+from dokl.diffusion import State
+from dokl.engines import crew
+from dokl.errors import BadFile, BadInput
+
+MANIFEST, KIND = "checkpoint.json", "checkpoint"
+DEFAULT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where and how often a run is written down; every 300 s unless told otherwise.
+
+    resume: go on from the folder's last complete set; from the beginning if there is none.
+    """
+
+    folder: Path
+    every_seconds: float | None = None
+    every_steps: int | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("every_seconds", "every_steps"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadInput(f"{name} must be positive, got {value!r}")
+
+    def below(self, name: str) -> Checkpoint:
+        """The same in a folder of its own."""
+        folder = Path(self.folder) / name
+        return Checkpoint(folder, self.every_seconds, self.every_steps, self.resume)
+
+
+@dataclass
+class Result:
+    """One realization: curves by name, the steps of snapshots, and the final state if asked for."""
+
+    curves: dict[str, Array]
+    points: list[int]
+    state: State | None
+
+
+class Keeper:
+    """Keeps one run's checkpoints; all ranks have one and call it together."""
+
+    def __init__(self, comm: crew.Comm, plan: Checkpoint | None, settings: dict[str, Any]) -> None:
+        """Settings: what must be the same when the run is resumed."""
+        self._comm, self._plan, self._settings = comm, plan, settings
+        self._written = time.monotonic()
+        self._manifest: dict[str, Any] | None = None
+        if plan is not None:
+            found = crew.attempt(comm, self._find)
+            self._manifest = comm.bcast(found)
+
+    def _find(self) -> dict[str, Any] | None:
+        """The manifest of the run to go on with, read by rank 0."""
+        plan = self._plan
+        if plan is None or self._comm.rank > 0:
+            return None
+        folder = Path(plan.folder)
+        _make(folder)
+        path = folder / MANIFEST
+        if not path.exists():
+            return None
+        if not plan.resume:
+            raise BadInput(
+                f"{folder} holds a checkpoint already: resume it, or name another folder"
+            )
+        return _understood(path, self._settings)
+
+    @property
+    def run(self) -> int:
+        """The realization to begin with."""
+        return 0 if self._manifest is None else int(self._manifest["run"])
+
+    @property
+    def clock(self) -> int:
+        """Steps of it that are done."""
+        return 0 if self._manifest is None else int(self._manifest["clock"])
+
+    @property
+    def steps(self) -> int | None:
+        """A checkpoint at every so many steps; None: by the clock."""
+        return None if self._plan is None else self._plan.every_steps
+
+    def _place(self, name: str) -> Path:
+        assert self._plan is not None
+        assert self._manifest is not None
+        return Path(self._plan.folder) / str(self._manifest["set"]) / name
+
+    # -- reading -------------------------------------------------------------------------------
+    def record(self) -> tuple[list[Result], dict[str, Array]]:
+        """On rank 0: what finished realizations gave, and what the present one recorded."""
+        if self._manifest is None or self._comm.rank > 0:
+            return [], {}
+        meta, arrays = files.read(self._place("record.safetensors"), KIND)
+        done = [_result(arrays, f"{i}.", about) for i, about in enumerate(meta["done"])]
+        return done, {k.removeprefix("now."): v for k, v in arrays.items() if k.startswith("now.")}
+
+    def state(self, digest: str) -> State:
+        """This rank's state, if it belongs to this data and this share of the nodes."""
+        path = self._place(_rank_file(self._comm.rank))
+        meta, arrays = files.read(path, KIND)
+        if meta["digest"] != digest:
+            raise BadInput(
+                f"{path}: the data, the features or the network are not those of the checkpoint"
+            )
+        return _state(arrays, "", meta)
+
+    # -- writing -------------------------------------------------------------------------------
+    def due(self, clock: int) -> bool:
+        """Whether to write now; rank 0's watch decides for all."""
+        plan = self._plan
+        if plan is None:
+            return False
+        if plan.every_steps is not None and clock % plan.every_steps == 0:
+            return True
+        if plan.every_steps is not None and plan.every_seconds is None:
+            return False
+        wait = DEFAULT_SECONDS if plan.every_seconds is None else plan.every_seconds
+        return bool(self._comm.bcast(time.monotonic() - self._written >= wait))
+
+    def keep(
+        self, run: int, clock: int, state: State | None, digest: str, done: list[Result], now: Any
+    ) -> None:
+        """Write a set; done and now (arrays by name) are rank 0's. No state: the run is finished,
+        or the realization not begun.
+        """
+        if self._plan is None:
+            return
+        comm, before = self._comm, self._manifest
+        number = 1 if before is None else int(before["set"]) + 1
+        manifest = {"set": f"{number:08d}", "run": run, "clock": clock, "ranks": comm.size}
+        self._manifest = manifest | {"settings": self._settings}
+        crew.attempt(comm, self._make_room)
+        crew.attempt(comm, lambda: self._write(state, digest, done, now))
+        crew.attempt(comm, lambda: self._declare(before))
+        self._written = time.monotonic()
+
+    def _make_room(self) -> None:
+        if self._comm.rank == 0:
+            _make(self._place(""))
+
+    def _write(self, state: State | None, digest: str, done: list[Result], now: Any) -> None:
+        if state is not None:
+            meta = {"digest": digest, "clock": state.clock, "peak": state.peak}
+            path = self._place(_rank_file(self._comm.rank))
+            files.write(path, KIND, meta, _arrays(state, ""))
+        if self._comm.rank == 0:
+            about: list[dict[str, Any]] = []
+            arrays = {f"now.{name}": value for name, value in now.items()}
+            for i, result in enumerate(done):
+                arrays |= {f"{i}.curve.{name}": value for name, value in result.curves.items()}
+                final = result.state
+                arrays |= {} if final is None else _arrays(final, f"{i}.state.")
+                numbers = {} if final is None else {"clock": final.clock, "peak": final.peak}
+                about.append({"points": result.points, **numbers})
+            files.write(self._place("record.safetensors"), KIND, {"done": about}, arrays)
+
+    def _declare(self, before: dict[str, Any] | None) -> None:
+        """The new set is whole: say so, then drop the old one."""
+        if self._comm.rank == 0 and self._plan is not None:
+            folder = Path(self._plan.folder)
+            files.atomic_text(folder / MANIFEST, json.dumps(self._manifest, indent=1))
+            if before is not None:
+                with suppress(OSError):
+                    shutil.rmtree(folder / str(before["set"]))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadFile(f"{folder}: the folder cannot be made ({error.strerror})") from None
+
+
+def _rank_file(rank: int) -> str:
+    return f"rank{rank:05d}.safetensors"
+
+
+def _understood(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """A manifest whose settings are ours; otherwise a message that names the first difference."""
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        kept, _ = manifest["settings"], [manifest[key] for key in ("set", "run", "clock")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadFile(f"{path}: not a checkpoint's manifest ({error})") from None
+    for key, value in json.loads(json.dumps(settings)).items():
+        if kept.get(key) != value:
+            raise BadInput(
+                f"{path}: the checkpoint was made with {key} = {kept.get(key)!r}, this run has "
+                f"{value!r}: resume with the same settings and the same number of ranks"
+            )
+    return manifest
+
+
+def _arrays(state: State, prefix: str) -> dict[str, Array]:
+    named = {"theta": state.theta, "bias": state.bias, "count": state.count}
+    if state.mean_theta is not None and state.mean_bias is not None:
+        named |= {"mean_theta": state.mean_theta, "mean_bias": state.mean_bias}
+    return {prefix + name: value for name, value in named.items()}
+
+
+def _state(arrays: dict[str, Array], prefix: str, meta: dict[str, Any]) -> State:
+    names = ("theta", "bias", "mean_theta", "mean_bias", "count")
+    theta, bias, mean_theta, mean_bias, count = (arrays.get(prefix + name) for name in names)
+    if theta is None or bias is None or count is None:
+        raise BadFile("a checkpoint's file lacks theta, bias or count")
+    return State(theta, bias, mean_theta, mean_bias, count, int(meta["clock"]), float(meta["peak"]))
+
+
+def _result(arrays: dict[str, Array], prefix: str, about: dict[str, Any]) -> Result:
+    start = prefix + "curve."
+    curves = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+    state = _state(arrays, prefix + "state.", about) if "clock" in about else None
+    return Result(curves, [int(p) for p in about["points"]], state)
+
+
+def digest_of(block: Block, *more: Any) -> str:
+    """A hash of samples and of whatever else must be the same (texts, arrays)."""
+    X = block.X
+    parts: list[Any] = [X.data, X.indices, X.indptr] if is_sparse(X) else [X]
+    parts += [block.Y, block.index, *([] if block.weight is None else [block.weight]), *more]
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else np.ascontiguousarray(part)
+        digest.update(data if isinstance(data, bytes) else data.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

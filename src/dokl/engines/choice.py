@@ -1,0 +1,100 @@
+"""Which engine runs a problem: the one asked for, or what size and machine suggest."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dokl.diffusion import Exchange, Problem
+from dokl.errors import BadInput, MissingExtra, UnknownName
+
+ENGINES = {
+    "reference": "dokl.engines.reference",
+    "numba": "dokl.engines.compiled",
+    "jax": "dokl.engines.accelerated",
+    "mpi": "dokl.engines.ranks",
+}
+DEFAULT_DTYPE = {
+    "reference": np.float64,
+    "numba": np.float32,
+    "jax": np.float32,
+    "mpi": np.float32,
+}
+# Engines that need a package which is not always there: what to ask for, and what installs it.
+OPTIONAL = {"jax": ("jax", "jax")}
+# Numbers of theta to update (runs x steps x nodes x outputs x D) from which a GPU is worth its
+# compilation of some seconds; the compiled engine does about so many in a few seconds.
+WORTH_A_GPU = 2e10
+
+
+class EngineNotice(UserWarning):
+    """Says that another engine than the usual one was taken, and why."""
+
+
+def module_of(name: str) -> Any:
+    """The engine's module; raises MissingExtra where its package is absent."""
+    if name in OPTIONAL:
+        package, extra = OPTIONAL[name]
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra(f"engine {name!r}", extra)
+    return importlib.import_module(ENGINES[name])
+
+
+@lru_cache(maxsize=1)
+def gpu() -> str | None:
+    """The name of a GPU that JAX can use, or None; JAX is only imported where it has a plugin."""
+    plugins = importlib.util.find_spec("jax_plugins")
+    if plugins is None or importlib.util.find_spec("jax") is None:
+        return None
+    jax = importlib.import_module("jax")
+    devices = jax.local_devices()
+    return None if devices[0].platform == "cpu" else str(devices[0].device_kind)
+
+
+def candidates(engine: str, work: float) -> list[str]:
+    """Engines to try in turn; "auto" takes the GPU only for much work, and never JAX on a CPU."""
+    if engine not in (*ENGINES, "auto"):
+        raise UnknownName("engine", engine, (*ENGINES, "auto"))
+    if engine != "auto":
+        return [engine]
+    return ["jax", "numba"] if work >= WORTH_A_GPU and gpu() is not None else ["numba"]
+
+
+def choose(
+    engine: str, problem: Problem, exchange: Exchange, dtype: Any, work: float = 0.0
+) -> tuple[str, Any, Any]:
+    """(name, module, plan) for a drawn problem; "auto" says so if it does not take the usual one.
+
+    work: how many numbers of theta there are to update, as far as that is known.
+
+    >>> choose("nuba", None, None, None)
+    Traceback (most recent call last):
+    dokl.errors.UnknownName: unknown engine 'nuba': did you mean 'numba'? ...
+    """
+    why = ""
+    for name in candidates(engine, work):
+        module = module_of(name)
+        try:
+            plan = module.plan(problem, exchange, dtype or DEFAULT_DTYPE.get(name, np.float64))
+        except getattr(module, "NotCompilable", ()) as error:
+            why = str(error)
+            continue
+        if engine == "auto" and name == "jax":
+            _say(f"engine='auto' takes 'jax' on {gpu()}, for {work:.1e} updates")
+        return name, module, plan
+    if engine != "auto":
+        raise BadInput(
+            f"engine {engine!r} cannot compile this loss or schedule ({why}): "
+            "use engine='reference', or write it with NumPy functions of numbers"
+        )
+    _say(f"a loss or schedule of yours does not compile ({why}): using the slower reference engine")
+    return choose("reference", problem, exchange, dtype)
+
+
+def _say(what: str) -> None:
+    warnings.warn(what, EngineNotice, stacklevel=4)

@@ -1,0 +1,302 @@
+"""The MPI engine: the nodes spread over ranks, each rank running its own with the compiled loops.
+
+All ranks call the same functions with the same arguments. A `Worker` holds a rank's nodes over a
+whole run; `advance` is the engine as others are: the whole network in, the whole network out.
+Whatever the number of ranks, the result is that of the compiled engine bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array, Block
+from dokl.diffusion import Exchange, Problem, State, check_block, check_index, check_progress
+from dokl.engines import compiled, crew, halo, sweeps
+from dokl.engines.halo import Halo, Wire
+from dokl.engines.partition import cut, partition
+from dokl.engines.projection import pieces
+from dokl.engines.sweeps import Memory, Rows
+from dokl.errors import BadInput, FingerprintMismatch
+
+# Numbers that a rank's interior nodes must have before vectors travel while these are computed.
+# It costs one more call of the loops, some us, and gives nothing where the MPI library moves bytes
+# only inside its own calls (shared memory: see docs/clusters.md).
+OVERLAP = 1_000_000
+
+
+@dataclass(frozen=True)
+class Share:
+    """Who has which nodes: owner (K,) the rank of each; own: this rank's, in its order."""
+
+    owner: Array
+    own: Array
+    halo: Halo | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A problem and an exchange, prepared on every rank of `comm`."""
+
+    problem: Problem
+    exchange: Exchange
+    dtype: Any
+    comm: crew.Comm
+    local: compiled.Plan  # its graph is this rank's share
+    share: Share | None  # None: every node alone, any number of them
+
+    def close(self) -> None:
+        """Give communicators back; all ranks do."""
+        if self.share is not None and self.share.halo is not None:
+            self.share.halo.close()
+
+
+def plan(
+    problem: Problem, exchange: Exchange, dtype: Any = np.float32, comm: crew.Comm = None
+) -> Plan:
+    """Prepare a problem (its features drawn) for `advance`; all ranks of comm (the world) call."""
+    comm = crew.world() if comm is None else comm
+    lonely = replace(exchange, weights=None)
+    local = crew.attempt(comm, lambda: _compiled(problem, lonely, dtype))
+    graphs = crew.attempt(comm, lambda: exchange.graphs)
+    _check_same(comm, problem)
+    if not graphs:
+        return Plan(problem, exchange, local.dtype, comm, local, None)
+    K = graphs[0].shape[0]
+    owner = crew.attempt(comm, lambda: _owner(comm, graphs, K))
+    owner = comm.bcast(owner)  # of rank 0: eigenvectors may round differently elsewhere
+    near = halo.build(comm, graphs, owner, local.dtype)
+    share = Share(owner, near.own, near)
+    if comm.size > 1:
+        found = cut(graphs, owner)
+        crew.log.info(
+            f"{K} nodes on {comm.size} ranks: {found.cut} of {found.edges} edges are cut, "
+            f"{found.vectors} vectors travel per combination"
+        )
+    return Plan(problem, exchange, local.dtype, comm, replace(local, graph=near.graph), share)
+
+
+def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> compiled.Plan:
+    try:
+        return compiled.plan(problem, exchange, dtype)
+    except compiled.NotCompilable as error:
+        raise BadInput(
+            f"engine 'mpi' cannot compile this loss or schedule ({error}): write it with NumPy "
+            "functions of numbers"
+        ) from None
+
+
+def _owner(comm: crew.Comm, graphs: list[Any], K: int) -> Array | None:
+    return partition(graphs, K, comm.size) if comm.rank == 0 else None
+
+
+def _check_same(comm: crew.Comm, problem: Problem) -> None:
+    """Vectors of different feature maps must not meet."""
+    ours = problem.features.fingerprint
+    first = comm.bcast(ours)
+    error = FingerprintMismatch(f"rank {comm.rank}", first, ours) if ours != first else None
+    crew.agree(comm, error)
+
+
+def share_of(plan: Plan, K: int) -> Share:
+    """Who has which of K nodes."""
+    if plan.share is not None:
+        return plan.share
+    owner = crew.attempt(plan.comm, lambda: partition([], K, plan.comm.size))
+    return Share(owner, np.flatnonzero(owner == plan.comm.rank), None)
+
+
+class Worker:
+    """A rank's nodes and all they remember; `advance` changes it."""
+
+    def __init__(self, plan: Plan, share: Share, state: State) -> None:
+        """State is of own nodes only."""
+        self.plan, self.share, self.m = plan, share, state.theta.shape[1]
+        self.clock, self.peak = state.clock, state.peak
+        self._averaging = state.mean_theta is not None
+        self._memory = self._room(state)
+        self._at = 0  # which of the two buffers holds the vectors
+        self._wire: Wire | None = None
+        self._rim = len(share.own)  # nodes from here on need no ghosts, and are run meanwhile
+        if share.halo is not None and plan.comm.size > 1:
+            self._wire = Wire(share.halo, (self._memory.old, self._memory.new), self.m)
+            if (self._rim - share.halo.boundary) * state.theta[0].size >= OVERLAP:
+                self._rim = share.halo.boundary
+
+    def _room(self, state: State) -> Memory:
+        """The compiled engine's memory, with room for ghosts behind own vectors."""
+        memory = compiled._memory(self.plan.local, state)
+        near = self.share.halo
+        if near is None:
+            return memory
+        rows = (len(self.share.own) + near.ghosts) * self.m
+        old, new = (np.zeros((rows, memory.old.shape[1]), self.plan.dtype) for _ in range(2))
+        old[: len(memory.old)] = memory.old
+        return memory._replace(old=old, new=new)
+
+    @property
+    def state(self) -> State:
+        """A copy of own nodes' state."""
+        return self.view.copy()
+
+    @property
+    def view(self) -> State:
+        """Own nodes' state as it lies: the next `advance` overwrites it."""
+        memory, shape = self._present(), (len(self.share.own), self.m, -1)
+        theta = memory.old[: shape[0] * self.m].reshape(shape)
+        means: tuple[Array | None, Array | None] = (None, None)
+        if self._averaging:
+            means = memory.mean.reshape(shape), memory.mean_bias
+        return State(theta, memory.bias, *means, memory.seen, self.clock, self.peak)
+
+    def _present(self) -> Memory:
+        """Memory with the buffer that holds the vectors as `old`."""
+        here = self._memory
+        return here._replace(old=here.new, new=here.old) if self._at else here
+
+    def advance(self, block: Block) -> Array:
+        """Run a block of own nodes' samples; predictions f: (n, own, m). All ranks advance
+        together, and all raise if one finds targets that are not finite or iterates diverged.
+        """
+        plan, own, largest = self.plan, len(self.share.own), np.zeros(2)
+        crew.attempt(plan.comm, lambda: self._check(block))
+        out = np.empty((block.n, own, self.m), plan.dtype)
+        done = 0
+        for rows, n in self._rows(block):
+            self._run(rows, out[done : done + n], largest)
+            done += n
+        self.peak = max(self.peak, float(largest[1]))
+        found = plan.problem, plan.exchange, self.view, block, out, float(largest[0])
+        crew.attempt(plan.comm, lambda: check_progress(*found))
+        return out
+
+    def _check(self, block: Block) -> None:
+        check_block(self.plan.problem.features, len(self.share.own), self.view, block)
+        check_index(block)
+
+    def _rows(self, block: Block) -> Iterator[tuple[Rows, int]]:
+        """The block as the loops take it, with its number of steps; projected piece by piece."""
+        plan = self.plan.local
+        if plan.projection is None:
+            yield compiled.row_numbers(block, plan.dtype), block.n
+            return
+        for _, part in pieces(block, plan.map.freq.shape[1]):
+            X = plan.projection.of_rows(compiled.row_numbers(part, plan.dtype), part.X.shape[0])
+            projected = Block(X, part.Y, part.weight, part.index)
+            yield compiled.row_numbers(projected, plan.dtype), part.n
+
+    def _run(self, rows: Rows, out: Array, largest: Array) -> None:
+        near = self.plan.local
+        fixed = (*near.map, *rows, *near.graph, *near.rule)
+        for start, stop in self._pieces(len(out)):
+            self._piece(start, stop, (*fixed, *self._present(), out, largest))
+        self.clock += len(out)
+
+    def _mixes(self, t: int) -> bool:
+        rule = self.plan.local.rule
+        turn = self.clock + t + (0 if rule.cta else 1)
+        return turn % rule.every == 0
+
+    def _pieces(self, n: int) -> Iterator[tuple[int, int]]:
+        """Steps 0..n cut so that each piece needs one exchange at most: at its first step (CTA)
+        or at its last (ATC).
+        """
+        if self._wire is None:
+            yield from [(0, n)] if n else []
+            return
+        rule, start = self.plan.local.rule, 0
+        shift = 0 if rule.cta else 1
+        while start < n:
+            turn = self.clock + start + shift
+            ahead = rule.every - turn % rule.every if rule.cta else -turn % rule.every + 1
+            stop = min(n, start + ahead)
+            yield start, stop
+            start = stop
+
+    def _piece(self, start: int, stop: int, arguments: tuple[Any, ...]) -> None:
+        """Steps start..stop: exchange where the first or last combines, and run the loops."""
+        sweep = sweeps.sweep_custom if self.plan.local.custom else sweeps.sweep
+        K, clock, cta = len(self.share.own), self.clock, self.plan.local.rule.cta
+        first, phase = (start, 0) if cta else (stop - 1, 2)
+        if self._wire is None or not self._mixes(first):
+            self._at ^= bool(sweep(0, K, start, stop, clock, 0, *arguments))
+            return
+        if not cta:
+            sweep(0, K, start, stop, clock, 1, *arguments)
+        self._wire.start(self._at, clock + first)
+        if self._rim < K:
+            sweep(self._rim, K, first, stop, clock, phase, *arguments)
+        self._wire.wait()
+        sweep(0, self._rim, first, stop, clock, phase, *arguments)
+        self._at ^= 1
+
+    def close(self) -> None:
+        """Free what MPI holds for this worker."""
+        if self._wire is not None:
+            self._wire.close()
+
+
+def columns(block: Block, own: Array) -> Block:
+    """The samples of own nodes: only the rows they see."""
+    index = np.ascontiguousarray(block.index[:, own])
+    used, where = np.unique(index[index >= 0], return_inverse=True)
+    index[index >= 0] = where
+    weight = None if block.weight is None else block.weight[used]
+    return Block(block.X[used], block.Y[used], weight, index)
+
+
+def part_of(state: State, own: Array) -> State:
+    """The state of own nodes."""
+    means = state.mean_theta, state.mean_bias
+    mean_theta, mean_bias = (None if a is None else a[own] for a in means)
+    arrays = state.theta[own], state.bias[own], mean_theta, mean_bias, state.count[own]
+    return State(*arrays, state.clock, state.peak)
+
+
+def whole(plan: Plan, share: Share, state: State, to_all: bool = False) -> State | None:
+    """The state of all nodes from each rank's; None off rank 0, unless to all."""
+    comm, owner, own = plan.comm, share.owner, share.own
+
+    def all_of(values: Array | None) -> Any:
+        return None if values is None else crew.gather(comm, owner, own, values, to_all)
+
+    theta, bias, count = all_of(state.theta), all_of(state.bias), all_of(state.count)
+    means = all_of(state.mean_theta), all_of(state.mean_bias)
+    peak = comm.allreduce(state.peak, op=crew.mpi().MAX)
+    return None if theta is None else State(theta, bias, *means, count, state.clock, peak)
+
+
+def advance(
+    plan: Plan, state: State, block: Block, workers: int | None = None
+) -> tuple[State, Array]:
+    """Run a block of all nodes; every rank gets the new state and predictions f: (n, K, m)."""
+    nodes = None if plan.share is None else len(plan.share.owner)
+    check_block(plan.problem.features, nodes, state, block)
+    share = share_of(plan, state.theta.shape[0])
+    worker = Worker(plan, share, part_of(state, share.own))
+    with crew.together(plan.comm):
+        own = columns(block, share.own)
+        f = worker.advance(own)
+        turned = np.ascontiguousarray(f.transpose(1, 0, 2))
+        every_f = crew.gather(plan.comm, share.owner, share.own, turned, True)
+        new = whole(plan, share, worker.state, to_all=True)
+    worker.close()
+    assert new is not None
+    return new, np.ascontiguousarray(every_f.transpose(1, 0, 2))
+
+
+def step(
+    plan: Plan, state: State, X: Array, Y: Array, w: Array | None = None
+) -> tuple[State, Array]:
+    """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
+    index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
+    state, f = advance(plan, state, Block(X, Y, w, index))
+    return state, f[0]
+
+
+def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+    """Scores (N, m) of rows X with theta: (m, D), bias: (m,), on the rank that asks."""
+    return compiled.predict(plan.local, theta, bias, X, workers)
