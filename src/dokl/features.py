@@ -10,8 +10,6 @@ variant       z                                                  frequencies
 "sobol"       as paired                                          shifted quasi-Monte Carlo
 "structured"  as paired; D log d operations instead of D d       rows of norms * H S0 H S1 H S2
 
-`project` keeps r directions of z, so that nodes send r numbers and not D.
-
 >>> from dokl.kernels import Gaussian
 >>> z = sample(Gaussian(sigma=5.0), d=5, D=300, variant="orthogonal", seed=1)
 >>> Z = z.transform(np.eye(5))
@@ -183,11 +181,6 @@ class ProjectedMap:
 
     All nodes need the same V to the last bit, so compute it once and hand it out with sigma and
     the seed: eigenvectors of nearly equal eigenvalues may turn between machines.
-
-    >>> from dokl.kernels import Gaussian
-    >>> z = sample(Gaussian(1.0), d=2, D=8, seed=1)
-    >>> z.project(np.eye(8)[:, :3]).transform(np.ones((5, 2))).shape
-    (5, 3)
     """
 
     base: FeatureMap
@@ -195,7 +188,6 @@ class ProjectedMap:
     paired = False  # |V'z| is not fixed, so engines measure it
 
     def __post_init__(self) -> None:
-        """Refuse what would break |V'z| <= |z|, and freeze it."""
         V, D = self.modes, self.base.D
         if V.ndim != 2 or V.shape[0] != D or not 1 <= V.shape[1] <= D:
             raise BadInput(f"modes must have shape ({D}, r) with 1 <= r <= {D}, got {V.shape}")
@@ -369,11 +361,15 @@ def _orthogonal(recipe: Features, seed: int) -> dict[str, Any]:
 
 def _haar_blocks(seed: int, d: int, F: int) -> Iterator[tuple[int, Array]]:
     """Uniformly random orthogonal matrices, a stack at a time, as rows: (start, (b d, d))."""
+    from threadpoolctl import threadpool_limits
+
     stack = max(1, 2**16 // d**2)
     for number, start in enumerate(range(0, F, stack * d)):
         u = draws.uniforms(seed, ("direction", number), (stack, d, d))
         b = min(stack, -((start - F) // d))  # blocks still needed
-        q, r = np.linalg.qr(draws.normal_quantile(u[:b]))
+        # These are small: several threads only wait for each other, on a busy machine for seconds.
+        with threadpool_limits(1, "blas"):
+            q, r = np.linalg.qr(draws.normal_quantile(u[:b]))
         # LAPACK leaves the signs open; with those of R fixed, Q is Haar and unique
         q *= np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)[:, None, :]
         yield start, q.transpose(0, 2, 1).reshape(-1, d)
