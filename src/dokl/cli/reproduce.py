@@ -1,0 +1,131 @@
+"""dokl reproduce"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dokl.cli.common import echo_json, examples, output_switches
+from dokl.errors import BadInput
+
+
+@click.command(
+    epilog="""\b
+list             what there is, and what is already in OUT
+fig1 fig2 fig3   learning curves (PNG and SVG)
+table2 table3    Pegasos with 5 and 20 nodes; table5: training times
+beside           other choices on the same data
+all              all of these, but what takes very long (see --long)
+report           write pictures, tables and report again from the stored results
+
+"""
+    + examples(
+        "dokl reproduce all --quick --data-dir data      a few minutes",
+        "dokl reproduce fig1 --only a --runs 20",
+        "dokl reproduce table2 --only banana --json",
+        "dokl reproduce table2 --only mnist              one run, very long on a CPU",
+        "dokl reproduce report --md REPRODUCTION.md",
+    )
+)
+@click.argument("what")
+@click.option("--only", multiple=True, metavar="PART", help="Panels (a-d) or data sets; repeat it.")
+@click.option("--runs", type=click.IntRange(min=1), help="Realizations. [default: the paper's]")
+@click.option("--engine", default="auto", show_default=True, help="numba, reference.")
+@click.option("--seed", default=1, show_default=True, help="Everything is drawn from it.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Folder of the data files; or DOKL_DATA."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("reproduction"), show_default=True,
+    help="Where results go; finished realizations are kept there and not computed again.",
+)  # fmt: skip
+@click.option("--quick", is_flag=True, help="Few realizations: minutes for everything.")
+@click.option("--long", is_flag=True, help="Also what takes very long: MNIST, SVC on Adult.")
+@click.option(
+    "--md", "--write-md", "md", type=click.Path(path_type=Path),
+    help="Write this Markdown, and its pictures to docs/reproduction beside it.",
+)  # fmt: skip
+@output_switches
+def reproduce(
+    what: str, only: tuple[str, ...], runs: int | None, engine: str, seed: int,
+    data_dir: Path | None, out: Path, quick: bool, long: bool, md: Path | None, as_json: bool,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """Run the paper's figures and tables again and compare.
+
+    WHAT is list, fig1, fig2, fig3, table2, table3, table5, beside, all or report. Interrupt at
+    will: the same command goes on where it stopped.
+    """
+    from dokl.reproduce import runner
+    from dokl.reproduce.options import Options
+    from dokl.reproduce.parts import chosen
+
+    if what == "list":
+        _list(out, as_json)
+        return
+    if what == "report":
+        _written(runner.write(out), md, out, quiet)
+        return
+    options = Options(
+        out, seed, runs, engine, data_dir, quick, long, False if quiet or as_json else None
+    )
+    parts, found = chosen(what, only, long), []
+    runner.folder_for(out)
+    for i, part in enumerate(parts, 1):
+        if not quiet and len(parts) > 1:
+            click.echo(f"{i}/{len(parts)} {part.name}", err=True)
+        result = runner.reproduce(part, options)
+        found.append(result)
+        if not as_json:
+            _show(result)
+    written = runner.write(out, [part.name for part in parts])
+    if as_json:
+        from dokl.reproduce.show import record
+
+        echo_json([record(result) for result in found])
+    _written(written, md, out, quiet)
+
+
+def _show(result: Any) -> None:
+    from dokl.reproduce.show import print_result
+
+    print_result(result)
+
+
+def _list(out: Path, as_json: bool) -> None:
+    from dokl.report import table
+    from dokl.reproduce.parts import COMMANDS, PARTS
+    from dokl.reproduce.runner import stored
+
+    there = stored(out)
+    rows = [
+        {"part": p.name, "command": p.command, "only": p.only, "what": COMMANDS[p.command],
+         "long": p.long, "stored": p.name in there}
+        for p in PARTS.values()
+    ]  # fmt: skip
+    if as_json:
+        echo_json(rows)
+        return
+    words = {True: "yes", False: ""}
+    cells = [
+        [f"dokl reproduce {r['command']} --only {r['only']}", str(r["what"]),
+         words[bool(r["long"])], words[bool(r["stored"])]]
+        for r in rows
+    ]  # fmt: skip
+    table("", ["command", "what", "long", "stored"], cells)
+
+
+def _written(written: list[Path], md: Path | None, out: Path, quiet: bool) -> None:
+    from dokl.reproduce import markdown, runner
+
+    if md is not None:
+        results = runner.stored(out)
+        if not results:
+            raise BadInput(f"{out} holds no results yet: run dokl reproduce all first")
+        written = [*written, *markdown.write(results, md)]
+    if not quiet:
+        report = [path for path in written if path.suffix in (".html", ".md")]
+        for path in report:
+            click.echo(f"wrote {path}", err=True)

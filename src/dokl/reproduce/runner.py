@@ -1,0 +1,54 @@
+"""Run parts one after another, keep what each found, and write everything that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dokl.errors import BadFile
+from dokl.reproduce import beside, figures, html, pictures, show, tables, timing
+from dokl.reproduce.options import Options
+from dokl.reproduce.parts import PARTS, Part
+from dokl.reproduce.results import Result, load, save
+
+
+def reproduce(part: Part, options: Options) -> Result:
+    """One part: run what is missing, store and draw it."""
+    if part.command.startswith("fig"):
+        result = figures.reproduce(part.name, options)
+    elif part.command == "table5":
+        result = timing.reproduce(options)
+    elif part.command == "beside":
+        result = beside.reproduce(part.only, options)
+    else:
+        result = tables.reproduce(part.command, part.only, options)
+    save(options.out, result)
+    return result
+
+
+def stored(folder: Path) -> dict[str, Result]:
+    """Every result that a folder holds, in the paper's order."""
+    found = {name: load(folder, name) for name in PARTS}
+    return {name: result for name, result in found.items() if result is not None}
+
+
+def folder_for(path: Path) -> Path:
+    """The folder, made if need be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadFile(f"{path}: the folder cannot be made ({error.strerror})") from None
+    return path
+
+
+def write(folder: Path, names: Sequence[str] | None = None) -> list[Path]:
+    """Pictures and tables of some parts (or all stored), and the report on all of them."""
+    found = stored(folder_for(folder))
+    written = []
+    for name in found if names is None else names:
+        result = found[name]
+        if result.curves:
+            written += [pictures.draw(result, folder / f"{name}.{kind}") for kind in ("png", "svg")]
+        written += show.write(result, folder)
+    written.append(html.write(found, folder / "report.html"))
+    return written
