@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.common import Section, machine
 
-SECTIONS = ("single", "network", "sparse", "memory", "scaling", "startup", "ranks")
+SECTIONS = ("single", "network", "sparse", "memory", "scaling", "startup", "cli", "ranks")
 
 
 def main() -> None:

@@ -31,6 +31,8 @@ _HOME = {
     "GraphRecipe": "graphs",
     "Stream": "streams",
     "run": "engines",
+    "Plan": "plan",
+    "Budget": "plan",
     "KernelRegressor": "estimators",
     "KernelClassifier": "estimators",
     "NetworkRegressor": "estimators",
@@ -54,6 +56,7 @@ _MODULES = (
     "kernels",
     "losses",
     "metrics",
+    "plan",
     "schedules",
     "streams",
 )

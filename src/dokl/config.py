@@ -105,5 +105,7 @@ def _words(hint: Any) -> str:
         return " or ".join(_words(option) for option in arguments if option is not type(None))
     if origin is tuple:
         return f"a list, each entry {_words(arguments[0])}"
+    if origin is dict:
+        return "a table, like { key = 1 }"
     known = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
     return known.get(hint, str(hint))

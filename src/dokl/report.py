@@ -10,7 +10,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.diffusion import Trace
-from dokl.errors import MissingExtra
+from dokl.errors import BadInput, MissingExtra
 from dokl.files import atomic_write
 from dokl.metrics import decibels
 
@@ -109,11 +109,12 @@ def draw_graph(axes: Any, graph: Any, values: Array | None = None, label: str = 
     # A drawing from a fixed seed: the same graph looks the same every time.
     place = nx.get_node_attributes(graph, "pos") or nx.spring_layout(graph, seed=1, iterations=300)
     nx.draw_networkx_edges(graph, place, ax=axes, edge_color="#9aa3ad", width=1.0)
-    colour = COLOURS[0] if values is None else values
+    colour: dict[str, Any] = {"node_color": COLOURS[0]}
+    if values is not None:
+        colour = {"node_color": values, "cmap": "viridis"}
     dots = nx.draw_networkx_nodes(
-        graph, place, ax=axes, node_color=colour, cmap="viridis", node_size=170,
-        edgecolors="white", linewidths=1.0,
-    )  # fmt: skip
+        graph, place, ax=axes, node_size=170, edgecolors="white", linewidths=1.0, **colour
+    )
     if values is not None:
         bar = axes.figure.colorbar(dots, ax=axes, shrink=0.75, pad=0.02)
         bar.set_label(label)
@@ -121,9 +122,22 @@ def draw_graph(axes: Any, graph: Any, values: Array | None = None, label: str = 
     axes.set_axis_off()
 
 
+PICTURES = ("png", "svg", "pdf")
+
+
+def check_picture(path: Path) -> str:
+    """The format that a picture's name asks for; BadInput where it is none."""
+    kind = path.suffix.lstrip(".").lower() or "png"
+    if kind not in PICTURES:
+        raise BadInput(f"{path}: a picture is {', '.join(PICTURES)}, and not {kind!r}")
+    pyplot()
+    return kind
+
+
 def save_picture(figure: Any, path: Path) -> Path:
     """Write a figure to disk, whole or not at all, and close it."""
+    kind = check_picture(path)
     with atomic_write(path) as file:
-        figure.savefig(file, dpi=150, bbox_inches="tight", format=path.suffix.lstrip(".") or "png")
+        figure.savefig(file, dpi=150, bbox_inches="tight", format=kind)
     pyplot().close(figure)
     return path

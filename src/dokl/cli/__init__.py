@@ -8,42 +8,90 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from typing import Any
 
 import click
 
 from dokl import __version__
+from dokl.cli.bench import bench
+from dokl.cli.common import advice
 from dokl.cli.completion import completion
 from dokl.cli.demo import demo
-from dokl.cli.files import evaluate, inspect, predict, train
+from dokl.cli.evaluate import evaluate
 from dokl.cli.graph import graph
+from dokl.cli.inspect import inspect
+from dokl.cli.plan import plan
+from dokl.cli.predict import predict
+from dokl.cli.reproduce import reproduce
 from dokl.cli.run import run
+from dokl.cli.train import train
 from dokl.errors import DoklError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Commands(click.Group):
+    """The group of all commands: what went wrong on purpose is one line on stderr."""
+
+    def main(self, *args: Any, **how: Any) -> Any:
+        """Run a command and exit with a code that means something."""
+        how["standalone_mode"] = False
+        try:
+            code = super().main(*args, **how)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except DoklError as error:
+            _fail(f"{error}{advice(str(error))}", 1)
+        except (click.Abort, KeyboardInterrupt):
+            _fail("interrupted", 130)
+        except MemoryError:
+            _fail("there is not enough memory for this", 1)
+        except OSError as error:
+            _fail(f"{error.filename or 'stdout'}: {error.strerror or error}", 1)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which one meets them."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; whoever reads our output may stop reading."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # Python would complain once more when it closes stdout.
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"dokl: {message}", err=True)
+    sys.exit(code)
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="dokl COMMAND --help shows options and examples of a command.",
+)
 @click.version_option(__version__, prog_name="dokl")
 def commands() -> None:
-    """Distributed online kernel learning: nodes of a network learn one function together."""
+    """Distributed online kernel learning: nodes of a network learn one function together.
+
+    \b
+    Exit codes: 0 done, 1 bad input or a full disk, 2 wrong command line, 130 interrupted.
+    """
 
 
-for command in (demo, train, predict, evaluate, inspect, graph, run, completion):
+for command in (
+    demo, train, predict, evaluate, inspect, graph, run, plan, bench, reproduce, completion,
+):  # fmt: skip
     commands.add_command(command)
 
 
 def main() -> None:
-    """Entry point: what went wrong on purpose is one line on stderr."""
-    try:
-        commands(prog_name="dokl", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except DoklError as error:
-        click.echo(f"dokl: {error}", err=True)
-        sys.exit(1)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("dokl: interrupted", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has enough. Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    """Entry point."""
+    commands(prog_name="dokl")

@@ -1,14 +1,30 @@
-"""What the commands share: output switches, results as JSON, parameters as KEY=VALUE."""
+"""What the commands share: examples, output switches, results as JSON, KEY=VALUE, advice."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 
 from dokl.errors import BadInput
+
+# What the library says in words, as options of the command line.
+OPTIONS = {
+    "Give the number of features": "--n-features N",
+    "say that there is no header": "--no-header",
+    "say that the column holds text": "--text COLUMN",
+    "Say so if this file starts at 0": "--zero-based",
+    "Exclude it": "--drop COLUMN",
+}
+
+
+def advice(message: str) -> str:
+    """The options that do what a message recommends, in brackets."""
+    found = [option for words, option in OPTIONS.items() if words in message]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def examples(*lines: str) -> str:
@@ -24,23 +40,63 @@ def output_switches(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def echo_json(value: Any) -> None:
-    """Results for programs: one JSON document on stdout."""
-    click.echo(json.dumps(value, indent=2, default=_plain))
+    """Results for programs: one JSON document on stdout; what is not a number is null."""
+    click.echo(json.dumps(_plain(value), indent=2))
 
 
 def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def key_values(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """KEY=VALUE options as a dictionary; numbers become numbers."""
+def key_values(pairs: Iterable[str]) -> dict[str, Any]:
+    """KEY=VALUE options as a dictionary; numbers become numbers, true and false truth values."""
     out: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise BadInput(f"{pair!r} is not KEY=VALUE")
+    for key, text in split_pairs(pairs):
         try:
             out[key] = json.loads(text)
         except json.JSONDecodeError:
-            out[key] = text
+            out[key] = {"True": True, "False": False, "None": None}.get(text, text)
     return out
+
+
+def split_pairs(pairs: Iterable[str], shape: str = "KEY=VALUE") -> Iterable[tuple[str, str]]:
+    """KEY and VALUE of each option, as text."""
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{pair!r} is not {shape}")
+        yield key, text
+
+
+def figure(name: str, value: Any) -> str:
+    """A score as people read it."""
+    if value is None:
+        return "undefined"
+    if name == "rows":
+        return f"{int(value):,}"
+    percent = name in ("accuracy", "error") or name.startswith("recall")
+    return f"{100 * value:.2f}%" if percent else f"{value:.5g}"
+
+
+def remark(text: str, quiet: bool) -> None:
+    """Something to know besides the results, on stderr."""
+    if not quiet:
+        click.echo(text, err=True)
+
+
+def check_new(path: Any, overwrite: bool) -> None:
+    """Refuse at once a file that could not, or should not, be written in the end."""
+    if path.is_dir():
+        raise BadInput(f"{path}: this is a folder, a file is meant")
+    if path.exists() and not overwrite:
+        raise BadInput(f"{path} exists: --continue goes on with it, --overwrite starts anew")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"{path}: there is no folder {path.absolute().parent}, make it first")

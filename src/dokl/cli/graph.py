@@ -6,39 +6,58 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from dokl.cli.common import echo_json, examples, key_values, output_switches
+from dokl.cli.common import echo_json, examples, key_values, output_switches, remark
+
+TOPOLOGIES = (
+    "random", "ring", "grid", "star", "complete", "small-world", "geometric", "exponential",
+)  # fmt: skip
+RULES = ("metropolis", "laplacian", "uniform")
+
+
+class Topology(click.ParamType):  # type: ignore[type-arg]
+    """A name of a topology, or a file of edges; the shell completes both."""
+
+    name = "topology"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Names that begin like this, and files."""
+        names = [CompletionItem(name) for name in TOPOLOGIES if name.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")]
 
 
 @click.command(
     epilog=examples(
         "dokl graph random --nodes 20              the paper's networks",
         "dokl graph geometric --nodes 50 --plot net.png",
-        "dokl graph small_world --nodes 1000 -p k=6 -p p=0.05 --json",
+        "dokl graph small-world --nodes 1000 -p k=6 -p p=0.05 --json",
         "dokl graph links.csv --weights weights.csv",
     )
 )
-@click.argument("topology")
-@click.option("--nodes", default=20, show_default=True, help="Number of nodes.")
+@click.argument("topology", type=Topology())
+@click.option("--nodes", type=click.IntRange(1), metavar="N", default=20, show_default=True,
+              help="Number of nodes.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of random topologies.")
 @click.option(
     "--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
     help="A parameter of the topology, e.g. p=0.3 (random), radius=0.2 (geometric).",
 )  # fmt: skip
-@click.option(
-    "--rule", default="metropolis", show_default=True, help="metropolis, laplacian, uniform."
-)
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw it into this PNG or SVG.")
+@click.option("--rule", type=click.Choice(RULES), default="metropolis", show_default=True,
+              help="How the weights are made.")  # fmt: skip
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw it: PNG, SVG or PDF.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Write the weights as CSV.")
 @output_switches
 def graph(
     topology: str, nodes: int, seed: int, parameters: tuple[str, ...], rule: str,
     plot: Path | None, weights: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Describe and draw a TOPOLOGY: connectivity, weights, how fast nodes agree.
+    """Describe and draw a TOPOLOGY: how fast its nodes agree.
 
-    TOPOLOGY is random, ring, grid, star, complete, small_world, geometric or exponential, or a
-    file with one edge (two node names) a line.
+    TOPOLOGY is random, ring, grid, star, complete, small-world, geometric or exponential, or a
+    file with one edge a line: two node names, between them a comma, semicolon, tab or blank.
     """
     from dokl.jobs import topology as job
 
@@ -61,20 +80,22 @@ def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
     def number(value: Any) -> str:
         return "unknown" if value is None else f"{value:.4g}"
 
+    never = found["lambda_2"] is not None and found["steps_to_tenth"] is None
     rows = [
         ["nodes", f"{found['K']:,}"],
         ["links", f"{found['edges']:,}"],
         ["mean degree", number(found["mean_degree"])],
         ["algebraic connectivity", number(found["algebraic_connectivity"])],
         [f"lambda_2 of the {found['rule']} weights", number(found["lambda_2"])],
-        ["steps until disagreement is a tenth", number(found.get("steps_to_tenth"))],
+        [
+            "steps until disagreement is a tenth",
+            "never: it falls apart" if never else number(found["steps_to_tenth"]),
+        ],
         ["doubly stochastic", "yes" if found["doubly_stochastic"] else "no: a biased average"],
     ]
     if found["diameter"] is not None:
         rows.insert(3, ["diameter", str(found["diameter"])])
     table(topology, ["", ""], rows)
-    if found.get("note") and not quiet:
-        click.echo(found["note"], err=True)
-    for kind in ("plot", "weights"):
-        if kind in found and not quiet:
-            click.echo(f"{kind}: {found[kind]}", err=True)
+    for kind in ("note", "plot", "weights"):
+        if found.get(kind):
+            remark(f"{kind}: {found[kind]}", quiet)

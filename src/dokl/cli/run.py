@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,33 +15,65 @@ from dokl.cli.common import echo_json, examples, output_switches
         "dokl run --example > my.toml        a commented configuration to start from",
         "dokl run my.toml                    files are read and written beside my.toml",
         "dokl run my.toml --out results --engine reference --json",
+        "mpirun -n 4 dokl run my.toml --engine mpi --checkpoint kept --resume",
     )
 )
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--example", is_flag=True, help="Print a commented configuration and stop.")
 @click.option("--engine", help="Instead of the configuration's engine.")
-@click.option("--runs", type=int, help="Instead of the configuration's number of runs.")
+@click.option(
+    "--runs", type=click.IntRange(1), metavar="N", help="Instead of the configuration's number."
+)
 @click.option("--seed", type=int, help="Instead of the configuration's seed.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for plot and JSON; made if absent."
 )
+@click.option("--ranks", type=int, help="How many MPI ranks there must be (engine mpi).")
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path),
+    help="Folder to write the run's state to, now and then (engine mpi).",
+)  # fmt: skip
+@click.option("--every-seconds", type=float, help="How often; 300 without either.")
+@click.option("--every-steps", type=int, help="How often, in steps.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
 @output_switches
 def run(
     config: Path | None, example: bool, engine: str | None, runs: int | None, seed: int | None,
-    out: Path | None, as_json: bool, quiet: bool,
+    out: Path | None, ranks: int | None, checkpoint: Path | None, every_seconds: float | None,
+    every_steps: int | None, resume: bool, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Simulate a network described by one CONFIG file (TOML)."""
-    from dokl.jobs import simulate as job
+    """Simulate a network that a CONFIG file (TOML) describes.
 
+    Prints the mean over the last tenth of the steps, for the nodes together and alone; writes the
+    picture and the JSON file that CONFIG names.
+    """
     if example:
-        click.echo(job.EXAMPLE, nl=False)
+        from dokl.jobs.settings import EXAMPLE
+
+        click.echo(EXAMPLE, nl=False)
         return
     if config is None:
         raise click.UsageError("name a CONFIG file; 'dokl run --example > my.toml' prints one")
-    sim = job.overridden(job.load(config), engine, runs, seed)
-    traces = job.simulate(sim, config.parent, False if quiet else None)
-    folder = config.parent if out is None else out
-    folder.mkdir(parents=True, exist_ok=True)
+    if checkpoint is None and (resume or every_seconds or every_steps):
+        raise click.UsageError("--resume, --every-seconds and --every-steps need --checkpoint")
+    from dokl.engines.checkpoints import Checkpoint
+    from dokl.jobs import simulate as job
+
+    with job.one_voice(config, engine, quiet) as speaks:
+        sim = job.overridden(job.load(config), engine=engine, runs=runs, seed=seed, ranks=ranks)
+        how = every_seconds, every_steps, resume
+        kept = None if checkpoint is None else Checkpoint(checkpoint, *how)
+        folder = config.parent if out is None else out
+        if speaks:
+            job.check_outputs(sim, folder)
+        traces = job.simulate(sim, config.parent, False if quiet else None, kept)
+        if speaks:
+            _show(sim, traces, folder, as_json, quiet)
+
+
+def _show(sim: Any, traces: dict[str, Any], folder: Path, as_json: bool, quiet: bool) -> None:
+    from dokl.jobs import simulate as job
+
     written = job.write_outputs(sim, traces, folder)
     if as_json:
         echo_json(job.results(sim, traces))

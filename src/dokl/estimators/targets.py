@@ -48,9 +48,7 @@ class Regression(RegressorMixin, Learner):  # type: ignore[misc]
     def _values(self, scores: Array) -> Array:
         return scores[:, 0] if self._flat else scores
 
-    def prequential(
-        self, X: Any, y: Any, sample_weight: Any = None, nodes: Any = None
-    ) -> Array:
+    def prequential(self, X: Any, y: Any, sample_weight: Any = None, nodes: Any = None) -> Array:
         """`partial_fit` that returns what it predicted for each row just before learning it.
 
         The honest error of an online learner: every row is a test row first.

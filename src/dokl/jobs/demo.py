@@ -36,15 +36,36 @@ class Demo:
         return [self._row("together", self.together), self._row("alone", self.alone)]
 
     def _row(self, name: str, trace: Trace) -> list[str]:
-        reached = report.first_below(report.smooth(trace["mse"], WINDOW), DEMO_LEVEL)
-        sent = trace["bytes"][-1] / DEMO_NODES / trace.steps / 1e3
+        found = _figures(trace)
+        reached = found["samples_to_level"]
         return [
             name,
-            f"{decibels(trace.tail().mean()):.2f} dB",
+            f"{found['final_error_db']:.2f} dB",
             "never" if reached is None else f"{reached:,} samples",
-            f"{sent:.1f} kB",
-            f"{trace.runs * trace.steps * DEMO_NODES / trace.seconds / 1e6:.2f} M",
+            f"{found['bytes_per_step'] / 1e3:.1f} kB",
+            f"{found['samples_per_second'] / 1e6:.2f} M",
         ]
+
+    @property
+    def gain(self) -> float:
+        """How many times smaller the error is together."""
+        return float(self.alone.tail().mean() / self.together.tail().mean())
+
+    def results(self) -> dict[str, Any]:
+        """Everything, for programs."""
+        both = {"together": _figures(self.together), "alone": _figures(self.alone)}
+        made = {"gain": self.gain, "runs": self.together.runs, "seed": self.together.seed}
+        return {**both, **made, "level_db": float(decibels(DEMO_LEVEL)), "picture": self.picture}
+
+
+def _figures(trace: Trace) -> dict[str, Any]:
+    """Final error, how soon it was low, what was sent per node and step, and the speed."""
+    return {
+        "final_error_db": float(decibels(trace.tail().mean())),
+        "samples_to_level": report.first_below(report.smooth(trace["mse"], WINDOW), DEMO_LEVEL),
+        "bytes_per_step": float(trace["bytes"][-1] / DEMO_NODES / trace.steps),
+        "samples_per_second": trace.runs * trace.steps * DEMO_NODES / trace.seconds,
+    }
 
 
 def demo(folder: Path, runs: int = 12, seed: int = 1, show_progress: bool | None = None) -> Demo:
@@ -55,6 +76,7 @@ def demo(folder: Path, runs: int = 12, seed: int = 1, show_progress: bool | None
     """
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a folder: make it first, or name another one")
+    report.pyplot()  # where it is missing, say so before the work and not after it
     problem = Problem(Features(Gaussian(5.0), 5, DEMO_D), losses.squared(), schedules.constant(1.0))
     stream, recipe = Example1(K=DEMO_NODES, n=DEMO_STEPS), GraphRecipe("random", DEMO_NODES)
     record = ("mse", "node_mse", "bytes")

@@ -8,29 +8,53 @@ from typing import Any
 import numpy as np
 
 from dokl.jobs.tables import Model
-from dokl.jobs.train import names, parameters_in_use
+
+
+def settings(model: Model) -> dict[str, Any]:
+    """What the estimator settled on."""
+    estimator = model.estimator
+    return {
+        "estimator": type(estimator).__name__,
+        "kernel": estimator.feature_map_.kernel.spec(),
+        "features": estimator.feature_map_.variant,
+        "D": estimator.feature_map_.D,
+        "inputs": estimator.feature_map_.d,
+        "loss": estimator.loss_.spec(),
+        "schedule": estimator.schedule_.spec(),
+        "alpha": float(estimator.alpha),
+        "average": estimator.average,
+        "engine": estimator.engine_,
+        "dtype": np.dtype(estimator.dtype_).name,
+        "fingerprint": model.fingerprint,
+    }
 
 
 def describe(path: Path) -> dict[str, Any]:
     """Settings, inputs, target, how much was learned, and how large it is."""
     model = Model.load(path)
-    estimator = model.estimator
+    estimator, size = model.estimator, {"file_size": path.stat().st_size}
     if not hasattr(estimator, "state_"):
-        return {"estimator": type(estimator).__name__, "fingerprint": estimator.fingerprint_}
-    out = parameters_in_use(model)
-    state = estimator.state_
-    if model.target is not None:
-        out["target"] = model.target
-    if model.preprocessor is not None:
-        out["input names"] = names(model.preprocessor.names_out, 12)
-        out["standardisation"] = model.preprocessor.standardise
-    if hasattr(estimator, "classes_"):
-        out["classes"] = names(estimator.classes_.tolist(), 12)
-    out["nodes"] = len(state.theta)
-    out["samples learned"] = int(state.count.sum())
+        drawn = estimator.feature_map_
+        kind = {"estimator": type(estimator).__name__, "kernel": drawn.kernel.spec()}
+        features = {"features": drawn.variant, "D": drawn.D, "inputs": drawn.d}
+        return {**kind, **features, "fingerprint": estimator.fingerprint_, **size}
+    learned = {"samples_learned": int(estimator.state_.count.sum())}
     if model.rows:
-        out["rows read"], out["rows without target"] = model.rows, model.skipped
-    out |= {f"prequential {name}": value for name, value in model.error.items()}
-    out["|theta|"] = float(np.linalg.norm(estimator.coef_))
-    out["file size"] = f"{path.stat().st_size:,} bytes"
-    return out
+        learned |= {"rows_read": model.rows, "rows_skipped": model.skipped}
+    score = {} if model.score is None else {"prequential": model.score.figures()}
+    length = {"theta_norm": float(np.linalg.norm(estimator.coef_))}
+    return settings(model) | _names(model) | learned | score | length | size
+
+
+def _names(model: Model) -> dict[str, Any]:
+    """The target, the inputs, the classes and the nodes, by name."""
+    out: dict[str, Any] = {} if model.target is None else {"target": model.target}
+    if model.preprocessor is not None:
+        out["input_names"] = list(model.preprocessor.names_out)
+        out["standardisation"] = model.preprocessor.standardise
+    if model.labels is not None:
+        out["classes"] = model.labels
+    if hasattr(model.estimator, "nodes_"):
+        out["node_names"] = model.estimator.nodes_.tolist()
+        out |= {} if model.node is None else {"node_column": model.node}
+    return out | {"nodes": len(model.estimator.state_.theta)}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,35 +10,12 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.jobs.scores import Score, make_score
+from dokl.jobs.sources import Source, listed
 from dokl.jobs.tables import Model
-from dokl.jobs.train import Source, check_labels
+from dokl.jobs.train import check_labels, check_nodes
 from dokl.readers import Chunk, Reader
 
-OUTPUTS = ("csv", "jsonl")
-
-
-def predicted_columns(model: Model, chunk: Chunk, more: str | None) -> dict[str, Array]:
-    """Columns of results for a chunk: `prediction`, then probabilities or scores if asked."""
-    X, estimator = model.inputs(chunk, learn=False), model.estimator
-    columns = {"prediction": estimator.predict(X)}
-    if columns["prediction"].ndim == 2:
-        outputs = columns.pop("prediction").T
-        columns = {f"prediction{i + 1}": output for i, output in enumerate(outputs)}
-    if more is None:
-        return columns
-    if not model.classifying:
-        raise BadInput(f"--{more} is for classifiers; this model is a regression")
-    values = _proba(estimator, X) if more == "proba" else estimator.decision_function(X)
-    if values.ndim == 1:
-        return {**columns, "score": values}
-    labels = estimator.classes_.tolist()
-    return columns | {f"{more} {label}": values[:, i] for i, label in enumerate(labels)}
-
-
-def _proba(estimator: Any, X: Any) -> Array:
-    if not hasattr(estimator, "predict_proba"):
-        raise BadInput("--proba needs a model trained with --loss logistic; --scores works always")
-    return np.asarray(estimator.predict_proba(X))
+Watch = Callable[[Reader, int], None]
 
 
 def predictions(
@@ -49,61 +23,105 @@ def predictions(
     source: Source,
     keep: tuple[str, ...] = (),
     more: str | None = None,
-    watch: Callable[[Reader, int], None] | None = None,
-) -> Iterator[dict[str, list[Any]]]:
-    """Result columns chunk by chunk; `keep` copies columns of the input."""
+    by_node: bool = False,
+    watch: Watch | None = None,
+) -> Iterator[dict[str, Array]]:
+    """Result columns chunk by chunk, as rows arrive; `keep` copies columns of the input.
+
+    more: "proba" or "scores", for each class besides. by_node: by the vector of each row's own
+    node, where a network's mean vector would predict.
+    """
+    _check(model, by_node, more)
     rows = 0
-    with source.open() as reader:
-        missing = [name for name in keep if name not in reader.names]
-        if missing:
-            raise BadInput(f"--keep: no column {missing[0]!r}; there are {', '.join(reader.names)}")
+    with source.open(model.wanted(*keep, target=False, node=by_node), live=True) as reader:
         for chunk in reader:
-            kept = {name: _listed(chunk.columns[name]) for name in keep}
-            made = predicted_columns(model, chunk, more)
-            yield kept | {name: _listed(values) for name, values in made.items()}
+            missing = [name for name in keep if name not in chunk.columns]
+            if missing:
+                there = listed(chunk.names) or "none: LIBSVM rows have no names"
+                raise BadInput(f"--keep: no column {missing[0]!r}; there are {there}")
+            kept = {name: _copied(chunk.columns[name]) for name in keep}
+            yield kept | predicted_columns(model, chunk, more, by_node, reader.name)
             rows += chunk.n
             if watch is not None:
                 watch(reader, rows)
 
 
-def _listed(values: Array) -> list[Any]:
-    """Plain values; float32's digits, no more, and None for what is missing."""
-    if values.dtype.kind == "f":
-        out: list[Any] = [float(f"{v:.8g}") for v in values.tolist()]
-        return [None if v != v else v for v in out]
-    return list(values.tolist())
+def _copied(values: Array) -> Array:
+    """A column of the input as texts, numbers with all their digits."""
+    if values.dtype.kind != "f":
+        return values
+    texts = (None if v != v else repr(v).removesuffix(".0") for v in values.tolist())
+    return np.fromiter(texts, object, len(values))
 
 
-def as_text(columns: dict[str, list[Any]], output: str, first: bool) -> str:
-    """A chunk of results as CSV (with a header before the first) or JSON lines."""
-    names, rows = list(columns), list(zip(*columns.values(), strict=True))
-    if output == "jsonl":
-        return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if first:
-        writer.writerow(names)
-    writer.writerows(rows)
-    return text.getvalue()
+def _check(model: Model, by_node: bool, more: str | None = None) -> None:
+    """Whether the model can do what is asked for."""
+    if not hasattr(model.estimator, "predict"):
+        raise BadInput(f"a {type(model.estimator).__name__} does not predict")
+    if by_node and model.node is None:
+        raise BadInput("--by-node is for networks trained with --nodes; this model is none")
+    if more is not None and not model.classifying:
+        raise BadInput(f"--{more} is for classifiers; this model is a regression")
+    if more == "proba" and not hasattr(model.estimator, "predict_proba"):
+        raise BadInput("--proba needs a model trained with --loss logistic; --scores works always")
+
+
+def predicted_columns(
+    model: Model, chunk: Chunk, more: str | None, by_node: bool, name: str
+) -> dict[str, Array]:
+    """Columns of results for a chunk: `prediction`, then probabilities or scores if asked."""
+    X, estimator = model.inputs(chunk, learn=False), model.estimator
+    owner = _owners(model, chunk, np.ones(chunk.n, bool), by_node, name)
+    predicted = estimator.predict(X, **owner)
+    columns = {"prediction": predicted}
+    if predicted.ndim == 2:
+        columns = {f"prediction {i + 1}": output for i, output in enumerate(predicted.T)}
+    if more is None:
+        return columns
+    ask = estimator.predict_proba if more == "proba" else estimator.decision_function
+    values = ask(X, **owner)
+    if values.ndim == 1:
+        return {**columns, "score": values}
+    kind = "probability" if more == "proba" else "score"
+    return columns | {f"{kind} {label}": values[:, i] for i, label in enumerate(model.labels or ())}
+
+
+def _owners(
+    model: Model, chunk: Chunk, keep: Array, by_node: bool, name: str
+) -> dict[str, list[str]]:
+    return {"nodes": check_nodes(model, chunk, keep, name)} if by_node else {}
+
+
+def digits(model: Model) -> int:
+    """Digits of a prediction that mean something."""
+    return 9 if np.dtype(model.estimator.dtype_) == np.float32 else 17
 
 
 def evaluate(
-    model: Model, source: Source, watch: Callable[[Reader, int], None] | None = None
+    model: Model, source: Source, by_node: bool = False, watch: Watch | None = None
 ) -> Score:
     """Score a model on rows with targets; nothing is learned."""
+    _check(model, by_node)
     score, rows = make_score(model.classifying), 0
-    with source.open() as reader:
+    with source.open(model.wanted(target=True, node=by_node)) as reader:
         for chunk in reader:
-            y, keep = model.targets(chunk)
-            X = model.inputs(chunk, learn=False)
-            y = y[keep]
-            if model.classifying:
-                check_labels(model, chunk, y, keep, reader.name)
-            if len(y):
-                score.add(y, model.estimator.predict(X if keep.all() else X[keep]))
+            _add(score, model, chunk, by_node, reader.name)
             rows += chunk.n
             if watch is not None:
                 watch(reader, rows)
     if not score.n:
         raise BadInput(f"{source.path}: no row has a target to compare with")
     return score
+
+
+def _add(score: Score, model: Model, chunk: Chunk, by_node: bool, name: str) -> None:
+    y, keep = model.targets(chunk)
+    X: Any = model.inputs(chunk, learn=False)
+    if not keep.all():
+        X, y = X[keep], y[keep]
+    if not len(y):
+        return
+    y = y.astype(str) if y.dtype == object else y
+    if model.classifying:
+        check_labels(model, chunk, y, keep, name)
+    score.add(y, model.estimator.predict(X, **_owners(model, chunk, keep, by_node, name)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -21,27 +22,35 @@ class Score(Protocol):
     def add(self, y: Array, predicted: Array) -> None:
         """Some more rows; y and predicted: (n,)."""
 
-    def figures(self) -> dict[str, float]:
-        """All figures so far."""
+    def figures(self) -> dict[str, Any]:
+        """All figures so far; None where one is not defined."""
 
     def line(self) -> str:
         """The one figure for a progress bar, over the recent rows."""
 
+    def sums(self, labels: Sequence[Any] = ()) -> Array:
+        """What it takes to go on later, of a fixed size; labels of the classes."""
+
 
 @dataclass
 class _Recent:
-    """Mean of a per-row figure over about the last RECENT rows."""
+    """Mean of a per-row figure over about the last RECENT rows, in some twenty sums."""
 
     parts: deque[tuple[int, float]] = field(default_factory=deque)
+    n: int = 0
 
     def add(self, values: Array) -> None:
-        self.parts.append((len(values), float(values.sum())))
-        while len(self.parts) > 1 and sum(n for n, _ in self.parts) - self.parts[0][0] > RECENT:
-            self.parts.popleft()
+        n, total = len(values), float(values.sum())
+        if self.parts and self.parts[-1][0] < RECENT // 20:
+            before = self.parts.pop()
+            self.n, n, total = self.n - before[0], n + before[0], total + before[1]
+        self.parts.append((n, total))
+        self.n += n
+        while len(self.parts) > 1 and self.n - self.parts[0][0] > RECENT:
+            self.n -= self.parts.popleft()[0]
 
     def mean(self) -> float:
-        n = sum(n for n, _ in self.parts)
-        return sum(s for _, s in self.parts) / n if n else float("nan")
+        return sum(s for _, s in self.parts) / self.n if self.n else float("nan")
 
 
 @dataclass
@@ -58,7 +67,8 @@ class RegressionScore:
     def add(self, y: Array, predicted: Array) -> None:
         """Some more rows."""
         e = np.asarray(y, float) - predicted
-        self.squared += float((e**2).sum())
+        squares = e * e
+        self.squared += float(squares.sum())
         self.absolute += float(np.abs(e).sum())
         # Chan's way to merge means and sums of squares: no large numbers are subtracted.
         n, mean = len(y), float(np.mean(y))
@@ -66,14 +76,14 @@ class RegressionScore:
         self.spread += float(((y - mean) ** 2).sum()) + gap**2 * self.n * n / total
         self.mean += gap * n / total
         self.n = total
-        self.recent.add(e**2)
+        self.recent.add(squares)
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, Any]:
         """rows, mse, rmse, mae, r2."""
         if not self.n:
             return {"rows": 0}
         mse = self.squared / self.n
-        r2 = 1.0 - self.squared / self.spread if self.spread > 0 else float("nan")
+        r2 = 1.0 - self.squared / self.spread if self.spread > 0 else None
         out = {"rows": self.n, "mse": mse, "rmse": float(np.sqrt(mse))}
         return {**out, "mae": self.absolute / self.n, "r2": r2}
 
@@ -81,41 +91,77 @@ class RegressionScore:
         """Recent mean squared error."""
         return f"mse {self.recent.mean():.4g}"
 
+    def sums(self, labels: Sequence[Any] = ()) -> Array:
+        """The five sums: (5,)."""
+        return np.array([self.n, self.squared, self.absolute, self.mean, self.spread], float)
+
+    @classmethod
+    def of(cls, sums: Array) -> Self:
+        """The score that had these sums."""
+        n, squared, absolute, mean, spread = (float(value) for value in sums)
+        return cls(int(n), squared, absolute, mean, spread)
+
 
 @dataclass
 class ClassScore:
-    """Accuracy and error rate, and recall for each class."""
+    """Accuracy and error rate, and recall for each class; labels are whole numbers or texts."""
 
     n: int = 0
     wrong: int = 0
-    seen: dict[object, int] = field(default_factory=dict)
-    hit: dict[object, int] = field(default_factory=dict)
+    seen: dict[Any, int] = field(default_factory=dict)
+    hit: dict[Any, int] = field(default_factory=dict)
     recent: _Recent = field(default_factory=_Recent)
 
     def add(self, y: Array, predicted: Array) -> None:
         """Some more rows."""
         miss = np.asarray(y != predicted)
         self.n += len(y)
-        self.wrong += int(miss.sum())
-        self.recent.add(miss.astype(float))
-        for label in np.unique(y).tolist():
-            mine = y == label
-            self.seen[label] = self.seen.get(label, 0) + int(mine.sum())
-            self.hit[label] = self.hit.get(label, 0) + int((mine & ~miss).sum())
+        self.wrong += int(np.count_nonzero(miss))
+        self.recent.add(miss)
+        labels, which = np.unique(y, return_inverse=True)
+        seen = np.bincount(which, minlength=len(labels))
+        hit = seen - np.bincount(which[miss], minlength=len(labels))
+        for i, label in enumerate(map(whole_label, labels.tolist())):
+            self.seen[label] = self.seen.get(label, 0) + int(seen[i])
+            self.hit[label] = self.hit.get(label, 0) + int(hit[i])
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, Any]:
         """rows, accuracy, error, and recall of each class."""
         if not self.n:
             return {"rows": 0}
         error = self.wrong / self.n
-        recall = {f"recall {label}": self.hit[label] / n for label, n in self.seen.items()}
+        recall = {f"recall {label}": self.hit[label] / n for label, n in self.seen.items() if n}
         return {"rows": self.n, "accuracy": 1.0 - error, "error": error, **recall}
 
     def line(self) -> str:
         """Recent error rate."""
         return f"error {100 * self.recent.mean():.2f}%"
 
+    def sums(self, labels: Sequence[Any] = ()) -> Array:
+        """How often each class was seen, and hit: (classes, 2)."""
+        pairs = [(self.seen.get(label, 0), self.hit.get(label, 0)) for label in labels]
+        return np.array(pairs, float).reshape(-1, 2)
+
+    @classmethod
+    def of(cls, sums: Array, labels: Sequence[Any]) -> Self:
+        """The score that had these sums."""
+        counts = dict(zip(labels, sums.astype(int).tolist(), strict=True))
+        seen = {label: pair[0] for label, pair in counts.items() if pair[0]}
+        hit = {label: pair[1] for label, pair in counts.items() if pair[0]}
+        n = sum(seen.values())
+        return cls(n, n - sum(hit.values()), seen, hit)
+
+
+def whole_label(label: Any) -> Any:
+    """Files know one kind of number; a label that is whole is shown as such: 1, and not 1.0."""
+    return int(label) if isinstance(label, float) and label.is_integer() else label
+
 
 def make_score(classifying: bool) -> RegressionScore | ClassScore:
     """The score that suits the task."""
     return ClassScore() if classifying else RegressionScore()
+
+
+def restored(sums: Array, labels: Sequence[Any] | None) -> RegressionScore | ClassScore:
+    """A score from its `sums`, to go on with; labels of the classes, None in a regression."""
+    return RegressionScore.of(sums) if labels is None else ClassScore.of(sums, labels)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,147 +15,17 @@ import numpy as np
 from dokl import __version__, config, losses, report, schedules
 from dokl.diffusion import Exchange, Problem, Trace
 from dokl.engines import run
+from dokl.engines.checkpoints import Checkpoint
 from dokl.errors import BadInput, UnknownName
 from dokl.features import Features
 from dokl.files import atomic_write
-from dokl.graphs import GraphRecipe
+from dokl.jobs.samples import network_and_stream
+from dokl.jobs.settings import LearnSection, Simulation
 from dokl.kernels import resolve as resolve_kernel
 from dokl.metrics import decibels
-from dokl.streams import AbruptDrift, Missing, Shards, SlowDrift, example
 
-EXAMPLE = """\
-# A simulated network. Run it with: dokl run my.toml
-# Every key is optional; the values here are the paper's Example 2, made shorter.
-
-[data]
-example = "example2"     # example1 ... example4; or file = "readings.csv" with target = "y"
-nodes = 20
-steps = 3000             # per node
-missing = 0.0            # share of samples that never arrive
-drift = "none"           # "abrupt" (new targets at drift_at) or "slow"; example1 and example2
-drift_at = [0.5]
-
-[features]
-kernel = "gaussian"      # laplacian, matern, cauchy, rational_quadratic
-sigma = 5.0
-D = 300                  # numbers in a node's vector, and in a message
-variant = "cos"          # the paper's; paired, orthogonal, sobol, structured
-
-[learn]
-loss = "squared"         # hinge, squared_hinge, logistic, huber, absolute, quantile, ...
-# loss_parameter = 1.0   # of huber, epsilon_insensitive, quantile
-schedule = "constant"    # sqrt, pegasos, inverse_power, normalised
-mu = 1.0                 # pegasos takes lam (and n0) instead
-lam = 0.0                # L2 regularization
-
-[network]
-graph = "random"         # ring, grid, star, complete, small_world, geometric, exponential
-rule = "metropolis"      # laplacian, uniform
-order = "cta"            # combine-then-adapt (the paper's) or "atc"
-every = 1                # combine at every so many steps
-average = "none"         # uniform, weighted
-intercept = 0.0          # size of a private constant feature
-alone = true             # also run the same nodes without any exchange
-# parameters = { p = 0.2 }
-
-[run]
-engine = "auto"          # numba, reference
-runs = 10
-seed = 1
-
-[output]
-record = ["mse"]         # mistakes, loss, node_mse, disagreement, bytes
-# snapshot = 100         # every how many steps to take disagreement
-plot = "curves.png"
-json = "curves.json"
-"""
-
-
-@dataclass(frozen=True)
-class DataSection:
-    """Where samples come from."""
-
-    example: str | None = None
-    file: str | None = None
-    target: str | None = None
-    nodes: int = 20
-    steps: int | None = None
-    passes: int = 1
-    missing: float = 0.0
-    drift: str = "none"
-    drift_at: tuple[float, ...] = (0.5,)
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class FeatureSection:
-    """The feature map."""
-
-    kernel: str = "gaussian"
-    sigma: float = 5.0
-    D: int = 300
-    variant: str = "cos"
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class LearnSection:
-    """Loss, schedule, regularization."""
-
-    loss: str = "squared"
-    loss_parameter: float | None = None
-    schedule: str = "constant"
-    mu: float | None = None
-    lam: float = 0.0
-    n0: float | None = None
-    power: float | None = None
-    eps: float | None = None
-
-
-@dataclass(frozen=True)
-class NetworkSection:
-    """Who talks to whom, and how."""
-
-    graph: str = "random"
-    rule: str = "metropolis"
-    order: str = "cta"
-    every: int = 1
-    average: str = "none"
-    intercept: float = 0.0
-    alone: bool = True
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RunSection:
-    """How it is computed."""
-
-    engine: str = "auto"
-    runs: int = 10
-    seed: int = 1
-    dtype: str | None = None
-
-
-@dataclass(frozen=True)
-class OutputSection:
-    """What is recorded and where it goes."""
-
-    record: tuple[str, ...] = ("mse",)
-    snapshot: int | None = None
-    plot: str | None = None
-    json: str | None = None
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """A whole configuration file."""
-
-    data: DataSection
-    features: FeatureSection
-    learn: LearnSection
-    network: NetworkSection
-    run: RunSection
-    output: OutputSection
+# What has one number a step, and can be drawn as a curve.
+DRAWN = ("mse", "mistakes", "loss", "disagreement", "bytes")
 
 
 def load(path: Path) -> Simulation:
@@ -165,54 +37,49 @@ def load(path: Path) -> Simulation:
         raise BadInput(message if str(path) in message else f"{path}: {message}") from None
 
 
-def overridden(
-    sim: Simulation, engine: str | None, runs: int | None, seed: int | None
-) -> Simulation:
-    """The configuration with what the command line says instead."""
-    given = {"engine": engine, "runs": runs, "seed": seed}
-    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+def overridden(sim: Simulation, **given: Any) -> Simulation:
+    """The configuration with what the command line says instead (None: nothing) in [run]."""
+    changes = {key: value for key, value in given.items() if value is not None}
     return replace(sim, run=replace(sim.run, **changes))
 
 
 def schedule_of(learn: LearnSection) -> schedules.Schedule:
     """The schedule of a [learn] section, from the numbers it takes."""
+    if learn.schedule not in schedules.BUILTIN:
+        raise UnknownName("schedule", learn.schedule, schedules.BUILTIN)
+    taken = inspect.signature(schedules.BUILTIN[learn.schedule]).parameters
     given = {"mu": learn.mu, "n0": learn.n0, "power": learn.power, "eps": learn.eps}
     numbers = {key: value for key, value in given.items() if value is not None}
-    if learn.schedule == "pegasos":
+    for key in numbers:
+        if key not in taken:
+            raise BadInput(
+                f"[learn] schedule {learn.schedule!r} takes {', '.join(taken)}, and not {key}"
+            )
+    if "lam" in taken:
         numbers["lam"] = learn.lam
-    elif learn.schedule in ("constant", "sqrt", "inverse_power"):
+    elif taken["mu"].default is inspect.Parameter.empty:
         numbers.setdefault("mu", 1.0)
     return schedules.resolve(learn.schedule, **numbers)
 
 
-def stream_of(data: DataSection, folder: Path) -> tuple[Any, int]:
-    """The stream's recipe and its number of inputs."""
-    if data.file is not None:
-        stream, d = _file_stream(data, folder)
-    else:
-        size = {} if data.steps is None else {"n": data.steps}
-        stream = example(data.example or "example2", K=data.nodes, **size, **data.parameters)
-        d = stream.draw(0).d if not hasattr(stream, "d") else stream.d
-    if data.drift == "abrupt":
-        stream = AbruptDrift(stream, data.drift_at)
-    elif data.drift == "slow":
-        stream = SlowDrift(stream)
-    elif data.drift != "none":
-        raise UnknownName("drift", data.drift, ("none", "abrupt", "slow"))
-    return (Missing(stream, data.missing) if data.missing else stream), d
+def one_voice(path: Path, engine: str | None, quiet: bool) -> AbstractContextManager[bool]:
+    """For a run that may have many ranks: says whether to print and write, errors come once."""
+    from dokl.engines.crew import one_voice as voice
+
+    with suppress(BadInput):  # `load` says what is wrong
+        section = config.read_toml(path).get("run")
+        engine = engine or (section.get("engine") if isinstance(section, dict) else None)
+    return voice(engine == "mpi", quiet)
 
 
-def _file_stream(data: DataSection, folder: Path) -> tuple[Any, int]:
-    """Rows of a file dealt over the nodes."""
-    from dokl.jobs.tables import whole_table
-
-    X, y = whole_table(folder / str(data.file), data.target)
-    return Shards(X, y, data.nodes, passes=data.passes), int(X.shape[1])
-
-
-def simulate(sim: Simulation, folder: Path, show_progress: bool | None = None) -> dict[str, Trace]:
+def simulate(
+    sim: Simulation,
+    folder: Path,
+    show_progress: bool | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> dict[str, Trace]:
     """Run a configuration; "together" and, if asked for, "alone". Paths are below `folder`."""
-    stream, d = stream_of(sim.data, folder)
+    weights, stream, d = network_and_stream(sim, folder)
     part = sim.features
     kernel = resolve_kernel(part.kernel, part.sigma, **part.parameters)
     parameter = sim.learn.loss_parameter
@@ -220,8 +87,7 @@ def simulate(sim: Simulation, folder: Path, show_progress: bool | None = None) -
     features = Features(kernel, d, part.D, part.variant)
     problem = Problem(features, loss, schedule_of(sim.learn), sim.learn.lam)
     net = sim.network
-    recipe = GraphRecipe(net.graph, sim.data.nodes, net.rule, net.parameters)
-    exchange = Exchange(recipe, net.order, net.every, net.intercept, net.average)
+    exchange = Exchange(weights, net.order, net.every, net.intercept, net.average)
     settings: dict[str, Any] = {
         "engine": sim.run.engine,
         "runs": sim.run.runs,
@@ -230,10 +96,15 @@ def simulate(sim: Simulation, folder: Path, show_progress: bool | None = None) -
         "record": sim.output.record,
         "snapshot": sim.output.snapshot,
         "show_progress": show_progress,
+        "ranks": sim.run.ranks,
     }
-    traces = {"together": run(problem, exchange, stream, **settings)}
+    exchanges = {"together": exchange}
     if net.alone:
-        traces["alone"] = run(problem, replace(exchange, weights=None), stream, **settings)
+        exchanges["alone"] = replace(exchange, weights=None)
+    traces = {}
+    for label, each in exchanges.items():
+        place = None if checkpoint is None else checkpoint.below(label)
+        traces[label] = run(problem, each, stream, checkpoint=place, **settings)
     return traces
 
 
@@ -266,6 +137,18 @@ def results(sim: Simulation, traces: dict[str, Trace]) -> dict[str, Any]:
     return {"config": asdict(sim), "made": made, "summary": summary(traces), "curves": curves}
 
 
+def check_outputs(sim: Simulation, folder: Path) -> None:
+    """Make the folder, and refuse before the run what could not be written after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be made a folder ({error.strerror})") from None
+    if sim.output.plot:
+        report.check_picture(folder / sim.output.plot)
+        if not set(sim.output.record) & set(DRAWN):
+            raise BadInput(f"[output] plot: nothing to draw is recorded, like {', '.join(DRAWN)}")
+
+
 def write_outputs(sim: Simulation, traces: dict[str, Trace], folder: Path) -> list[Path]:
     """The files the configuration asks for; returns their paths."""
     written = []
@@ -280,10 +163,7 @@ def write_outputs(sim: Simulation, traces: dict[str, Trace], folder: Path) -> li
 
 
 def _plot(traces: dict[str, Trace], path: Path, record: Sequence[str]) -> Path:
-    names = [n for n in record if n in next(iter(traces.values())).curves]
-    names = [n for n in names if next(iter(traces.values())).curves[n].ndim == 2]
-    if not names:
-        raise BadInput("nothing recorded can be drawn: record mse, mistakes, loss or disagreement")
+    names = [name for name in record if name in DRAWN]
     plt = report.pyplot()
     size = (7.5, 3.8 * len(names))
     figure, axes = plt.subplots(len(names), 1, figsize=size, layout="constrained", squeeze=False)

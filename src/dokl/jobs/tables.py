@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dokl import __version__
 from dokl.arrays import Array
-from dokl.errors import BadInput
+from dokl.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators.saving import load_with_extra, save
+from dokl.features import agreed_fingerprint
+from dokl.jobs.scores import Score, restored, whole_label
+from dokl.jobs.sources import Wanted, listed
 from dokl.preprocess import Preprocessor, class_target, numeric_target
-from dokl.readers import Chunk, open_table
+from dokl.readers import Chunk
 
 
 @dataclass
@@ -21,44 +23,105 @@ class Model:
     """An estimator and how columns of a file become its inputs and targets.
 
     target: name of the target's column, None for LIBSVM files, which have no names and no
-    preprocessor. rows: rows learned so far; skipped: rows without a target.
+    preprocessor. node: the column that says which node of a network a row belongs to. rows: rows
+    read so far; skipped: those without a target, or without a node. score: the prequential error
+    of all rows so far. remarks: for the user, not saved.
     """
 
     estimator: Any
-    preprocessor: Preprocessor | None
-    target: str | None
+    preprocessor: Preprocessor | None = None
+    target: str | None = None
+    node: str | None = None
     rows: int = 0
     skipped: int = 0
-    error: dict[str, float] = field(default_factory=dict)
+    score: Score | None = None
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def classifying(self) -> bool:
         """Whether targets are labels."""
-        return bool(self.estimator._classifying)
+        return bool(getattr(self.estimator, "_classifying", False))
 
+    @property
+    def labels(self) -> list[Any] | None:
+        """The classes, None in a regression."""
+        if not self.classifying:
+            return None
+        return [whole_label(label) for label in self.estimator.classes_.tolist()]
+
+    @property
+    def fingerprint(self) -> str:
+        """What vectors of this model may be averaged with; fixed standardisation is part of it."""
+        features = str(self.estimator.fingerprint_)
+        if self.preprocessor is None or not self.preprocessor.frozen:
+            return features
+        return agreed_fingerprint(features, preprocessing=self.preprocessor.agreed())
+
+    # -- files -------------------------------------------------------------------------------
     def save(self, path: Path) -> Path:
         """Write everything into one file, whole or not at all."""
-        meta: dict[str, Any] = {"target": self.target, "rows": self.rows, "skipped": self.skipped}
-        meta |= {"error": self.error, "dokl": __version__}
-        arrays: dict[str, Array] = {}
+        meta: dict[str, Any] = {
+            "target": self.target,
+            "node": self.node,
+            "fingerprint": self.fingerprint,
+        }
+        # Counts are arrays: as JSON they would grow a digit now and then, and the file with them.
+        arrays: dict[str, Array] = {"rows": np.array([self.rows, self.skipped], np.int64)}
+        if self.score is not None:
+            arrays["score"] = self.score.sums(self.labels or ())
         if self.preprocessor is not None:
-            meta["preprocessing"], arrays = self.preprocessor.spec()
+            packed, moments = self.preprocessor.spec()
+            meta["preprocessing"] = packed
+            arrays |= moments
         return save(self.estimator, path, (meta, arrays))
 
     @classmethod
     def load(cls, path: Path) -> Model:
         """Read a model file; an estimator saved by `dokl.save` has no preprocessing."""
         estimator, (meta, arrays) = load_with_extra(path)
+        if not meta:
+            return cls(estimator)
+        try:
+            return cls._restored(estimator, meta, arrays)
+        except FingerprintMismatch as error:
+            raise BadFile(f"{path}: {error}") from None
+        except (BadInput, KeyError, TypeError, ValueError, IndexError) as error:
+            raise BadFile(f"{path}: the file is damaged ({error})") from None
+
+    @classmethod
+    def _restored(cls, estimator: Any, meta: Any, arrays: Any) -> Model:
         packed = meta.get("preprocessing")
         prepared = None if packed is None else Preprocessor.from_spec(packed, arrays)
-        counts = int(meta.get("rows", 0)), int(meta.get("skipped", 0))
-        return cls(estimator, prepared, meta.get("target"), *counts, dict(meta.get("error", {})))
+        rows, skipped = (int(count) for count in arrays["rows"])
+        model = cls(estimator, prepared, meta["target"], meta["node"], rows, skipped)
+        if "score" in arrays:
+            model.score = restored(arrays["score"], model.labels)
+        if model.fingerprint != meta["fingerprint"]:
+            ours, theirs = model.fingerprint, meta["fingerprint"]
+            raise FingerprintMismatch("the saved preprocessing", ours, theirs)
+        return model
+
+    # -- columns -----------------------------------------------------------------------------
+    def wanted(self, *more: str, target: bool, node: bool) -> Wanted:
+        """The columns to read: the inputs, `more` (as text), the target, the node."""
+        if self.preprocessor is None:
+            return Wanted(n_features=getattr(self.estimator, "n_features_in_", None))
+        numeric, text = list(self.preprocessor.numeric), list(self.preprocessor.levels)
+        if target and self.target is not None:
+            (text if self._text_labels else numeric).append(self.target)
+        if node and self.node is not None:
+            text.append(self.node)
+        trained = (*numeric, *text)
+        text += [name for name in more if name not in trained]
+        return Wanted((*numeric, *text), tuple(text), tuple(numeric), trained=trained)
+
+    @property
+    def _text_labels(self) -> bool:
+        return self.classifying and self.estimator.classes_.dtype.kind not in "biuf"
 
     def inputs(self, chunk: Chunk, learn: bool) -> Any:
         """X (n, d) of a chunk: preprocessed columns, or LIBSVM's own rows."""
         if chunk.X is not None:
-            if self.preprocessor is not None:
-                raise BadInput("the model was trained on named columns, this is a LIBSVM file")
             return chunk.X
         if self.preprocessor is None:
             return self._plain(chunk)
@@ -67,39 +130,46 @@ class Model:
 
     def _plain(self, chunk: Chunk) -> Array:
         """Columns of numbers as they are, for an estimator that was saved by itself."""
-        names = [name for name in chunk.names if name != self.target]
         known = getattr(self.estimator, "feature_names_in_", None)
-        if known is not None:
-            missing = [name for name in known if name not in names]
-            if missing:
-                raise BadInput(f"column {missing[0]!r} is missing; the file has {', '.join(names)}")
-            names = list(known)
-        return np.column_stack([np.asarray(chunk.columns[name], float) for name in names])
+        names = [name for name in chunk.names if name != self.target] if known is None else known
+        missing = [name for name in names if name not in chunk.columns]
+        if missing:
+            raise BadInput(f"there is no column {missing[0]!r}; there are {listed(chunk.names)}")
+        if len(names) != self.estimator.n_features_in_:
+            raise BadInput(
+                f"the model takes {self.estimator.n_features_in_} inputs and there are "
+                f"{len(names)} columns: {listed(names)}"
+            )
+        for name in names:
+            column = chunk.columns[name]
+            if column.dtype.kind != "f" or np.isnan(column).any():
+                raise BadInput(
+                    f"column {name!r} has text or missing values, and this model has no "
+                    "preprocessing: it was saved in Python"
+                )
+        return np.column_stack([chunk.columns[name] for name in names])
 
     def targets(self, chunk: Chunk) -> tuple[Array, Array]:
-        """Targets (n,) and which rows have one, (n,) of bool."""
+        """Targets (n,) and which rows have one (and a node, in a network), (n,) of bool."""
         if chunk.y is not None:
             return chunk.y, np.ones(chunk.n, bool)
         if self.target is None or self.target not in chunk.columns:
-            name = "a target" if self.target is None else f"the target column {self.target!r}"
-            raise BadInput(f"{name} is needed and not in the file: {', '.join(chunk.names)}")
+            known = "--target must be" if self.target is None else f"no {self.target!r} among"
+            raise BadInput(f"the target is needed: {known} one of {listed(chunk.names)}")
         pick = class_target if self.classifying else numeric_target
-        return pick(chunk.columns[self.target], self.target)
+        y, keep = pick(chunk.columns[self.target], self.target)
+        if self.node is not None and self.node in chunk.columns:
+            keep = keep & np.array([name is not None for name in chunk.columns[self.node]], bool)
+        return y, keep
 
-
-def whole_table(path: Path, target: str | None) -> tuple[Any, Array]:
-    """A file that fits into memory as X and y: numbers standardised over the whole file."""
-    with open_table(path) as reader:
-        chunks = list(reader)
-    if chunks[0].X is not None:
-        from scipy.sparse import vstack
-
-        return vstack([c.X for c in chunks]).tocsr(), np.concatenate(
-            [c.y for c in chunks if c.y is not None]
-        )
-    if target is None:
-        raise BadInput(f"{path}: name the target column, one of {', '.join(chunks[0].names)}")
-    columns = {name: np.concatenate([c.columns[name] for c in chunks]) for name in chunks[0].names}
-    prepared = Preprocessor.plan(columns, [target], "fixed")
-    y, keep = numeric_target(columns[target], target)
-    return prepared.transform(columns)[keep], y[keep]
+    def notices(self) -> list[str]:
+        """What the user may not have meant."""
+        prepared = self.preprocessor
+        unseen = {} if prepared is None else {k: n for k, n in prepared.unseen.items() if n}
+        return self.remarks + [
+            f"column {name!r}: {count:,} texts are none of the levels that the first rows had "
+            f"({listed(prepared.levels[name], 5) or 'none'}); they count as none of them. "
+            f"--levels names all levels at the start"
+            for name, count in unseen.items()
+            if prepared is not None
+        ]

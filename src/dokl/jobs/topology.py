@@ -12,32 +12,61 @@ from dokl import graphs, report
 from dokl.errors import BadInput
 from dokl.files import atomic_write
 
+# First lines of files of edges that name the columns, and no nodes.
+HEADERS = {("from", "to"), ("source", "target"), ("node", "neighbour"), ("node", "neighbor")}
+
 
 def topology(name: str, nodes: int, seed: int, parameters: dict[str, Any]) -> Any:
-    """A graph by its name, or from a file of edges (two columns: from, to)."""
-    if Path(name).suffix in (".csv", ".txt", ".tsv", ".edges"):
-        return edges_from_file(Path(name))
-    return graphs.build(name, nodes, seed=seed, **parameters)
+    """A graph by its name, or from a file of edges."""
+    if not is_file_of_edges(name):
+        return graphs.build(name, nodes, seed=seed, **parameters)
+    if parameters:
+        raise BadInput(f"a file of edges takes no parameter {next(iter(parameters))!r}")
+    return edges_from_file(Path(name))
+
+
+def is_file_of_edges(name: str) -> bool:
+    """Whether a file is meant, and not the name of a topology."""
+    if name.replace("_", "-") in graphs.BUILDERS:
+        return False
+    return Path(name).suffix != "" or "/" in name or Path(name).exists()
 
 
 def edges_from_file(path: Path) -> Any:
-    """One edge a line: two node names, separated by a comma, semicolon, tab or blank."""
+    """One edge a line: two node names, separated by comma, semicolon, tab, or blanks."""
     import networkx as nx
 
     graph = nx.Graph()
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-    for number, line in enumerate(lines, 1):
-        parts = line.split("#")[0].replace(",", " ").replace(";", " ").split()
-        if parts and len(parts) != 2:
+    for number, line in enumerate(_lines(path), 1):
+        parts = _parts(line.split("#")[0])
+        if parts and (len(parts) != 2 or "" in parts):
             raise BadInput(f"{path}, line {number}: an edge is two node names, got {line!r}")
-        if parts:
+        header = number == 1 and tuple(part.lower() for part in parts) in HEADERS
+        if parts and not header:
             graph.add_edge(*parts)
     if not len(graph):
         raise BadInput(f"{path}: no edges in it")
     return graph
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise BadInput(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a directory: name a file of edges") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not UTF-8 text: an edge is two node names on a line") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _parts(line: str) -> list[str]:
+    for separator in ",;\t":
+        if separator in line:
+            return [part.strip() for part in line.split(separator)]
+    return line.split()
 
 
 def facts(graph: Any, rule: str) -> dict[str, Any]:
@@ -46,13 +75,18 @@ def facts(graph: Any, rule: str) -> dict[str, Any]:
     found = asdict(graphs.describe(graph))
     found["lambda_2"] = graphs.describe(A).lambda_2
     found["rule"] = rule
-    if found["lambda_2"] is not None:
-        found["gap"] = 1.0 - found["lambda_2"]
-        if 0 < found["lambda_2"] < 1:
-            found["steps_to_tenth"] = float(np.log(0.1) / np.log(found["lambda_2"]))
+    found["gap"] = None if found["lambda_2"] is None else 1.0 - found["lambda_2"]
+    found["steps_to_tenth"] = _steps_to_tenth(found["lambda_2"])
     sums = np.asarray(A.sum(axis=0)).ravel()
     found["doubly_stochastic"] = bool(np.abs(sums - 1).max() < 1e-9)
     return found
+
+
+def _steps_to_tenth(lambda_2: float | None) -> float | None:
+    """Steps until disagreement is a tenth; None if that is unknown, or never."""
+    if lambda_2 is None or lambda_2 >= 1 - 1e-12:
+        return None
+    return 1.0 if lambda_2 <= 0.1 else float(np.log(0.1) / np.log(lambda_2))
 
 
 def draw(graph: Any, path: Path, title: str) -> Path:

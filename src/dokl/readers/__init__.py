@@ -24,6 +24,6 @@ have): NaN among numbers, None among texts. Blanks around a cell do not count.
 from __future__ import annotations
 
 from dokl.readers.reader import FORMATS, Reader, open_table
-from dokl.readers.table import MISSING, Chunk
+from dokl.readers.table import MISSING, Chunk, NoColumn
 
-__all__ = ["FORMATS", "MISSING", "Chunk", "Reader", "open_table"]
+__all__ = ["FORMATS", "MISSING", "Chunk", "NoColumn", "Reader", "open_table"]

@@ -6,10 +6,10 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.readers.source import Source, decoded
 from dokl.readers.table import Chunk, Columns, Options, number
@@ -20,7 +20,7 @@ DELIMITERS = ",;\t"
 def read(source: Source, options: Options) -> Iterator[Chunk]:
     """Chunks of rows; blank lines are no rows."""
     table = _Table(source, options)
-    while raw := list(itertools.islice(table.lines, table.rows)):
+    while raw := source.take(table.rows):
         chunk = table.parsed(raw)
         if chunk.n:
             yield chunk
@@ -30,9 +30,8 @@ class _Table:
     """What is known after the header, and how far we are."""
 
     def __init__(self, source: Source, options: Options) -> None:
-        self.name = source.name
+        self.name, self.source = source.name, source
         self.rows = options.rows(source.first_line)
-        self.lines = iter(source)
         self.line = 1
         first = decoded([source.first_line], self.name, 1)
         if "\r" in first.rstrip("\r\n"):
@@ -40,14 +39,13 @@ class _Table:
         self.delimiter = options.delimiter or _sniffed(first)
         self.names = self._header(first, options.header)
         self.columns = Columns(self.name, self.names, options)
-        self.clean = False  # whether the last chunk was numbers only, none of them missing
 
     def _header(self, first: str, header: bool | None) -> tuple[str, ...]:
         """Names of the columns; where there are none, x1..xd."""
         if header is False:
             cells = [""] * len(_split(first, self.delimiter))
         else:
-            cells = [cell.strip() for cell in self._records([next(self.lines)])[0][0]]
+            cells = [cell.strip() for cell in self._records(self.source.take(1))[0][0]]
         words = " ".join(cells).split()
         if not cells or (header is None and all(number(word) is not None for word in words)):
             raise BadInput(
@@ -61,40 +59,42 @@ class _Table:
         return names
 
     def parsed(self, raw: list[bytes]) -> Chunk:
-        """The rows of some lines, quickly where all is plain numbers."""
-        values = self._quick(raw) if self.clean and self.columns.all_numbers else None
-        if values is not None:
+        """The rows of some lines, quickly where nothing about them is unusual."""
+        quick = self._quick(raw) if self.columns.known else None
+        if quick is not None:
             lines = range(self.line, self.line + len(raw))
             self.line += len(raw)
-            return self.columns.chunk(dict(zip(self.columns.kept, values.T, strict=True)), lines)
+            return self.columns.chunk(quick, lines)
         rows, at = self._even(*self._records(raw))
         cells = zip(*rows, strict=True) if rows else ((),) * len(self.names)
-        chunk = self.columns.chunk(dict(zip(self.names, cells, strict=True)), at)
-        self.clean = self.columns.all_numbers and not any(
-            np.isnan(column).any() for column in chunk.columns.values()
-        )
-        return chunk
+        return self.columns.chunk(dict(zip(self.names, cells, strict=True)), at)
 
-    def _quick(self, raw: list[bytes]) -> Array | None:
-        """Numbers (n, kept) by NumPy's parser; None if anything at all is unusual."""
-        text = decoded(raw, self.name, self.line)
-        commas = set(map(bytes.count, raw, itertools.repeat(self.delimiter.encode())))
-        if commas != {len(self.names) - 1} or '"' in text or text.isspace():
+    def _quick(self, raw: list[bytes]) -> dict[str, Any] | None:
+        """The columns kept, numbers by compiled code; None if anything at all is unusual."""
+        from dokl.readers.digits import numbers
+
+        data, mark, known = b"".join(raw), self.delimiter.encode(), self.columns.kinds
+        if _unusual(data) or len(mark) > 1 or len(self.names) == 1:
             return None
-        at = [self.names.index(name) for name in self.columns.kept]
-        try:
-            values = np.loadtxt(
-                io.StringIO(text), delimiter=self.delimiter, comments=None, usecols=at, ndmin=2
-            )
-        except ValueError:
+        if not data.isascii():
+            decoded(raw, self.name, self.line)  # which names the byte that is wrong
+        at = {name: i for i, name in enumerate(self.names) if name in self.columns.kept}
+        numeric = np.zeros(len(self.names), bool)
+        numeric[[i for name, i in at.items() if known[name] == "number"]] = True
+        values = numbers(data, self.delimiter, numeric, len(raw))
+        if values is None:
             return None
-        return None if len(values) != len(raw) or np.isinf(values).any() else values
+        found: dict[str, Any] = dict(zip(np.array(self.names)[numeric], values, strict=True))
+        for name, i in at.items():
+            if known[name] == "text":
+                found[name] = _texts([line.split(mark, i + 1)[i] for line in raw])
+        return found
 
     def _records(self, raw: list[bytes]) -> tuple[list[list[str]], list[int]]:
         """Rows of cells and their line numbers; a quoted cell may go on beyond these lines."""
         n, start = len(raw), 0
         text = io.StringIO(decoded(raw, self.name, self.line), newline="\n")
-        after = enumerate(self.lines, self.line + n)
+        after = enumerate(self.source, self.line + n)
         more = (decoded([line], self.name, at) for at, line in after)
         reader = csv.reader(itertools.chain(text, more), delimiter=self.delimiter, strict=True)
         rows, lines = [], []
@@ -120,6 +120,17 @@ class _Table:
                     f"line, and {len(rows[i])} are there"
                 )
         return [rows[i] for i in kept], [lines[i] for i in kept]
+
+
+def _unusual(data: bytes) -> bool:
+    """Whether there are quotes, or line ends other than LF and CRLF."""
+    return b'"' in data or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n"))
+
+
+def _texts(cells: list[bytes]) -> list[str]:
+    """Cells as text; there are few different ones, as a rule."""
+    seen = {cell: cell.decode() for cell in set(cells)}
+    return [seen[cell] for cell in cells]
 
 
 def _sniffed(line: str) -> str:

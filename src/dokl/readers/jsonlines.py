@@ -17,8 +17,8 @@ from dokl.readers.table import Chunk, Columns, Options, shown
 
 def read(source: Source, options: Options) -> Iterator[Chunk]:
     """Chunks of objects; the columns are those asked for, or all keys of the first chunk."""
-    columns, line, lines = None, 1, iter(source)
-    while raw := list(itertools.islice(lines, options.rows(source.first_line))):
+    columns, line = None, 1
+    while raw := source.take(options.rows(source.first_line)):
         rows, at = _objects(decoded(raw, source.name, line), source.name, line)
         line += len(raw)
         if not rows:

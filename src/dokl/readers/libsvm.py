@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -19,11 +18,20 @@ from dokl.readers.table import Chunk, Options, number, shown
 
 def read(source: Source, options: Options) -> Iterator[Chunk]:
     """Chunks of sparse rows and labels; lines that are blank or a comment are no rows."""
-    if options.columns or options.text or options.numeric:
-        raise BadInput(f"{source.name}: the columns of a LIBSVM file have no names to choose by")
+    named = [*(options.columns or ()), *options.drop, *options.text, *options.numeric]
+    if named:
+        raise BadInput(
+            f"{source.name}: the columns of a LIBSVM file have no names to choose by, and "
+            f"{named[0]!r} is asked for"
+        )
     d = _n_features(source, options)
-    line, lines = 1, iter(source)
-    while raw := list(itertools.islice(lines, options.rows(source.first_line))):
+    line = 1
+    while raw := source.take(options.rows(source.first_line)):
+        quick = _quick(raw, d, 0 if options.zero_based else 1)
+        if quick is not None:
+            yield Chunk((), {}, range(line, line + len(raw)), *quick)
+            line += len(raw)
+            continue
         rows = [(at, row) for at, row in enumerate(raw, line) if row.partition(b"#")[0].strip()]
         line += len(raw)
         if rows:
@@ -53,6 +61,19 @@ def scanned(source: Source) -> int:
             if last and last[-1].isdigit():
                 largest = max(largest, int(last[-1]))
     return largest
+
+
+def _quick(raw: list[bytes], d: int, first: int) -> tuple[Any, Array] | None:
+    """X (n, d) CSR and y (n,) by compiled code; None if anything at all is unusual."""
+    from scipy.sparse import csr_matrix
+
+    from dokl.readers.digits import sparse_rows
+
+    found = sparse_rows(b"".join(raw), len(raw), first, d)
+    if found is None:
+        return None
+    y, *matrix = found
+    return csr_matrix(tuple(matrix), shape=(len(y), d)), y
 
 
 def _loaded(

@@ -88,6 +88,10 @@ class Reader:
         while (chunk := self._next()) is not None:
             yield chunk
 
+    def go_live(self) -> None:
+        """From now on a chunk of a pipe is the rows that are there, be it one."""
+        self._source.go_live()
+
     def close(self) -> None:
         """Close the file; what was not read is not read."""
         self._source.close()
@@ -111,24 +115,28 @@ def open_table(
     n_features: int | None = None,
     chunk: int | None = None,
     columns: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] = (),
     text_columns: str | Sequence[str] = (),
     numeric_columns: str | Sequence[str] = (),
     header: bool | None = None,
     delimiter: str | None = None,
     zero_based: bool = False,
+    live: bool = False,
 ) -> Reader:
     """Open a file, or stdin for "-", and read its first chunk.
 
     format: one of `FORMATS`; None looks at the name, then at the first line. chunk: rows at a
-    time; None takes 8192, fewer where lines are long. columns: those wanted, others are not
-    converted. n_features: for LIBSVM; without it a file is read twice, and stdin refused.
-    header: False for a CSV file without one (columns are then x1..xd); True takes the first line
-    for names even if they look like numbers. delimiter: None finds , ; or tab in the header.
-    zero_based: LIBSVM features are numbered from 0.
+    time; None takes 8192, fewer where lines are long. columns: those wanted, drop: those not
+    wanted; others are not converted. n_features: for LIBSVM; without it a file is read twice, and
+    stdin refused. header: False for a CSV file without one (columns are then x1..xd); True takes
+    the first line for names even if they look like numbers. delimiter: None finds , ; or tab in
+    the header. zero_based: LIBSVM features are numbered from 0. live: of a pipe, a chunk is the
+    rows that are there, at least one; do not wait for more.
     """
     options = Options(
         chunk=_positive("chunk", chunk),
         columns=None if columns is None else _names(columns),
+        drop=frozenset(_names(drop)),
         text=frozenset(_names(text_columns)),
         numeric=frozenset(_names(numeric_columns)),
         header=header,
@@ -139,7 +147,7 @@ def open_table(
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise BadInput(f"delimiter must be one character, and no quote; got {delimiter!r}")
     known = None if format is None else known_format(format)
-    opened = Source(source)
+    opened = Source(source, live)
     name = known or guessed_format(opened)
     if name == "tsv" and delimiter is None:
         options = replace(options, delimiter="\t")

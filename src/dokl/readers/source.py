@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -72,13 +73,40 @@ class _Counted(io.RawIOBase):
         return n
 
 
+class _Arriving(Iterator[bytes]):
+    """Lines of a stream as they come in; they wait here, not in the stream."""
+
+    def __init__(self, file: Any, *before: bytes) -> None:
+        self.file, self.rest = file, b""
+        self.lines = deque(before)
+
+    def __next__(self) -> bytes:
+        while not self.lines:
+            data = self.file.read1(BUFFER)  # what is there now; it waits only if that is nothing
+            if not data and not self.rest:
+                raise StopIteration
+            pieces = (self.rest + data).split(b"\n") if data else [self.rest, b""]
+            self.rest = pieces.pop()
+            self.lines.extend(piece + b"\n" for piece in pieces)
+        return self.lines.popleft()
+
+    def take(self, rows: int) -> list[bytes]:
+        """The lines that are there, at least one; none at the end."""
+        first = next(self, None)
+        if first is None:
+            return []
+        more = min(rows - 1, len(self.lines))
+        return [first, *(self.lines.popleft() for _ in range(more))]
+
+
 class Source:
     """An open file, or stdin for "-", unpacked where it is gzip (its first bytes say so).
 
-    first_line is looked at and not taken; iterating gives every line, as bytes.
+    first_line is looked at and not taken; iterating gives every line, as bytes. live: of a pipe,
+    `take` gives the lines that are there now, rather than wait for as many as it may take.
     """
 
-    def __init__(self, source: str | os.PathLike[str]) -> None:
+    def __init__(self, source: str | os.PathLike[str], live: bool = False) -> None:
         path = os.fspath(source)
         self.path = None if path == "-" else path
         self.name = "stdin" if path == "-" else path
@@ -91,6 +119,9 @@ class Source:
                 self.zipped = self._counted.magic == GZIP
                 self._lines = self._unpacked()
                 self.first_line: bytes = self._lines.readline(LONGEST_FIRST_LINE)
+            self._rows: Iterator[bytes] = itertools.chain((self.first_line,), self._lines)
+            if live and not self.regular:
+                self._rows = _Arriving(self._lines, self.first_line)
             self._check()
         except BaseException:
             self.close()
@@ -129,7 +160,18 @@ class Source:
         return self.path is not None and os.path.isfile(self.path)
 
     def __iter__(self) -> Iterator[bytes]:
-        return itertools.chain((self.first_line,), self._lines)
+        return self._rows
+
+    def take(self, rows: int) -> list[bytes]:
+        """The next lines, at most so many; none at the end."""
+        if isinstance(self._rows, _Arriving):
+            return self._rows.take(rows)
+        return list(itertools.islice(self._rows, rows))
+
+    def go_live(self) -> None:
+        """From now on, take what a pipe has; some lines must have been taken already."""
+        if not self.regular:
+            self._rows = _Arriving(self._lines)
 
     def close(self) -> None:
         """Close the file; stdin is left open."""

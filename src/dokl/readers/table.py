@@ -19,12 +19,22 @@ MOST_ROWS = 8192
 CHUNK_BYTES = 1 << 21
 
 
+class NoColumn(BadInput):
+    """A column that somebody asked for is not in the file."""
+
+    def __init__(self, name: str, column: str, known: Sequence[str]) -> None:
+        near = difflib.get_close_matches(column, known, n=1, cutoff=0.0)
+        super().__init__(f"{name} has no column {column!r}; the nearest is {near[0]!r}")
+        self.column = column
+
+
 @dataclass(frozen=True)
 class Options:
     """What the caller said about the file; see `open_table`."""
 
     chunk: int | None = None
     columns: Sequence[str] | None = None
+    drop: frozenset[str] = frozenset()
     text: frozenset[str] = frozenset()
     numeric: frozenset[str] = frozenset()
     header: bool | None = None
@@ -75,23 +85,23 @@ class Columns:
     def __post_init__(self) -> None:
         """Check that every column somebody named is there."""
         told = self.options
-        for wanted in (*(told.columns or ()), *sorted(told.text | told.numeric)):
+        for wanted in (*(told.columns or ()), *sorted(told.text | told.numeric | told.drop)):
             self._find(wanted)
         both = sorted(told.text & told.numeric)
         if both:
             raise BadInput(f"column {both[0]!r} cannot be both text and numeric")
-        self.kept = self.names if told.columns is None else tuple(dict.fromkeys(told.columns))
+        kept = self.names if told.columns is None else dict.fromkeys(told.columns)
+        self.kept = tuple(name for name in kept if name not in told.drop)
         self.kinds = dict.fromkeys(told.text, "text") | dict.fromkeys(told.numeric, "number")
 
     def _find(self, wanted: str) -> None:
         if wanted not in self.names:
-            near = difflib.get_close_matches(wanted, self.names, n=1, cutoff=0.0)
-            raise BadInput(f"{self.name} has no column {wanted!r}; the nearest is {near[0]!r}")
+            raise NoColumn(self.name, wanted, self.names)
 
     @property
-    def all_numbers(self) -> bool:
-        """Whether every column that is kept is known to hold numbers."""
-        return all(self.kinds.get(name) == "number" for name in self.kept)
+    def known(self) -> bool:
+        """Whether it is settled for every column that is kept what it holds."""
+        return all(name in self.kinds for name in self.kept)
 
     def chunk(self, cells: Mapping[str, Sequence[Any] | Array], lines: Sequence[int]) -> Chunk:
         """Convert the kept columns; an array of float64 is taken as it is."""

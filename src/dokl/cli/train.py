@@ -1,0 +1,261 @@
+"""dokl train"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dokl.cli.common import (
+    check_new,
+    echo_json,
+    examples,
+    figure,
+    key_values,
+    output_switches,
+    remark,
+    split_pairs,
+)
+from dokl.cli.meter import Meter
+from dokl.cli.source import FILES_HELP, ROWS_HELP, Data, make_source, reading_options
+
+KERNELS = (
+    "gaussian", "laplacian", "matern", "matern12", "matern32", "matern52", "cauchy",
+    "rational_quadratic",
+)  # fmt: skip
+FEATURES = ("auto", "cos", "paired", "orthogonal", "sobol", "structured")
+TASKS = ("auto", "regression", "classification")
+STANDARDISE = ("running", "fixed", "off")
+PARAMETERS = {"components": "n_components"} | {
+    name: name for name in ("kernel", "sigma", "loss", "features", "step", "alpha", "random_state")
+}
+# A model that goes on keeps what it was started with.
+START_ONLY = (
+    "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes", "graph",
+    "kernel", "sigma", "components", "features", "loss", "step", "alpha", "random_state",
+    "parameters",
+)  # fmt: skip
+EXAMPLES = examples(
+    "dokl train readings.csv --target temp --model temp.dokl",
+    "dokl train more.csv --model temp.dokl --continue",
+    "dokl train a9a.gz --model adult.dokl --components 800",
+    "zcat log.jsonl.gz | dokl train - --format jsonl --target y --model m.dokl",
+    "dokl train spam.csv --target label --loss logistic --classes ham,spam --model spam.dokl",
+    "dokl train x.csv --target y --model m.dokl --drop id --levels colour=red,green,blue",
+    "dokl train x.csv --target y --model m.dokl -p average=weighted -p dtype=float64",
+    "dokl train air.csv --target PM10 --nodes station --graph links.csv --model air.dokl",
+)
+NETWORK_HELP = """\b
+Networks: with --nodes each row belongs to the node that this column names, each
+node learns from its own rows, and neighbours in --graph exchange their vectors.
+Rows should be in the order of time, all nodes mixed: numbers are standardised
+by the first rows, once for all nodes.
+"""
+
+
+def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What to learn, and how."""
+    column = {"multiple": True, "metavar": "COLUMN"}
+    options = [
+        click.option("--target", metavar="COLUMN", help="Column to predict (not for LIBSVM)."),
+        click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
+                     help="auto: text and two numbers out of -1, 0, 1 are classes."),
+        click.option("--classes", help="All labels, comma separated; else those of first rows."),
+        click.option("--levels", multiple=True, metavar="COLUMN=A,B,...",
+                     help="All levels of a text column; else those of the first rows."),
+        click.option("--drop", help="Do not use this column.", **column),  # type: ignore[arg-type]
+        click.option("--text", help="Take this column as text.", **column),  # type: ignore[arg-type]
+        click.option("--numeric", help="Take it as numbers.", **column),  # type: ignore[arg-type]
+        click.option("--n-features", type=click.IntRange(1), metavar="N",
+                     help="Features of a LIBSVM file; needed from stdin."),
+        click.option("--standardise", type=click.Choice(STANDARDISE),
+                     help="running; fixed (first rows), which is the default of networks; off."),
+        click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
+        click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
+                     help="The network: a topology of 'dokl graph', or a file of edges."),
+        click.option("--kernel", type=click.Choice(KERNELS), help="gaussian if not given."),
+        click.option("--sigma", help="Kernel width: a number, scale or median."),
+        click.option("--components", type=click.IntRange(1), metavar="D",
+                     help="Length of the model's vector: 500."),
+        click.option("--features", type=click.Choice(FEATURES), help="How they are drawn."),
+        click.option("--loss", help="squared, huber:1, quantile:0.9, ...; hinge, logistic, ..."),
+        click.option("--step", help="A number, auto, or pegasos."),
+        click.option("--alpha", type=float, help="L2 regularization."),
+        click.option("--seed", "random_state", type=int, default=0, show_default=True,
+                     help="Seed of the features (and of a random graph)."),
+        click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
+                     help="Any other parameter of the estimator."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(epilog="\n".join([FILES_HELP, ROWS_HELP, NETWORK_HELP, EXAMPLES]))
+@click.argument("data", type=Data)
+@click.option(
+    "--model", "path", required=True, type=click.Path(path_type=Path), help="Model file to write."
+)
+@click.option("--continue", "go_on", is_flag=True, help="Go on with the model file that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace a model file that is there.")
+@click.option(
+    "--skip", type=click.IntRange(0), default=0, metavar="N", help="Rows to pass over first."
+)
+@click.option("--passes", type=click.IntRange(1), default=1, metavar="N",
+              show_default=True, help="How often to read the file.")  # fmt: skip
+@learning_options
+@reading_options
+@output_switches
+@click.pass_context
+def train(
+    context: click.Context, /, data: str, path: Path, skip: int, passes: int, as_json: bool,
+    quiet: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Learn from DATA row by row and write a model file.
+
+    Memory stays the same however long DATA is. Prints the prequential error: each row is predicted
+    before it is learned. Ctrl-C saves what was learned so far, and prints the command that goes on.
+    """
+    from dokl.jobs import train as job
+
+    model = _existing(context, path, options)
+    source = make_source(data, options)
+    training = _training(options, source, model)
+    with Meter("training", quiet, passes) as meter:
+        learned = job.train(
+            source, training, path, model, passes, skip,
+            lambda reader, made, score: meter.show(reader, score.n, score.line()),
+        )  # fmt: skip
+    _tell(learned, path, meter.seconds, passes, as_json, quiet)
+    if learned.halt is not None:
+        click.echo(
+            f"interrupted; what was learned from {learned.model.rows:,} rows is in {path}. "
+            f"Go on with:\n  {_resume(context, learned.halt)}",
+            err=True,
+        )
+        sys.exit(128 + learned.halt.signum)
+
+
+def _existing(context: click.Context, path: Path, options: dict[str, Any]) -> Any:
+    """The model to go on with, None for a new one."""
+    go_on, overwrite = options.pop("go_on"), options.pop("overwrite")
+    if go_on and overwrite:
+        raise click.UsageError("--continue or --overwrite, not both")
+    if not go_on:
+        check_new(path, overwrite)
+        if options["classes"] and options["task"] == "regression":
+            raise click.UsageError("--classes are for a classification")
+        if _told(context, ("graph",)) and options["nodes"] is None:
+            raise click.UsageError("--graph needs --nodes, the column that names each row's node")
+        return None
+    told = _told(context, START_ONLY)
+    if told:
+        raise click.UsageError(
+            f"--continue keeps what the model was started with: leave out {', '.join(told)}"
+        )
+    from dokl.jobs.tables import Model
+
+    return _with_target(Model.load(path), options["target"])
+
+
+def _told(context: click.Context, names: tuple[str, ...]) -> list[str]:
+    """Which of these options are on the command line."""
+    source = click.core.ParameterSource.COMMANDLINE
+    spelled = {p.name: p.opts[0] for p in context.command.params}
+    return [spelled[name] for name in names if context.get_parameter_source(name) == source]
+
+
+def _with_target(model: Any, target: str | None) -> Any:
+    """The model; one that was saved in Python has to be told its target."""
+    if target is not None and target != model.target:
+        if model.target is not None:
+            raise click.UsageError(f"the model's target is {model.target!r}, and not {target!r}")
+        model.target = target
+    return model
+
+
+def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
+    from dokl.jobs.start import Training
+
+    if model is not None:
+        return Training(node=model.node)
+    given = {PARAMETERS[key]: options.pop(key) for key in PARAMETERS}
+    extra = key_values(options.pop("parameters"))
+    parameters = {key: _number(value) for key, value in given.items() if value is not None} | extra
+    levels = split_pairs(options.pop("levels"), "COLUMN=A,B,...")
+    node, graph = options.pop("nodes"), options.pop("graph")
+    if node is not None:
+        from dokl.jobs.network import named_graph
+
+        graph = named_graph(graph, source, node, parameters["random_state"])
+    return Training(
+        target=options["target"],
+        task=options["task"],
+        classes=_listed(options["classes"]),
+        levels={name: _listed(text) for name, text in levels},
+        standardise=options["standardise"],
+        node=node,
+        graph=graph,
+        parameters=parameters,
+    )
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+def _number(value: Any) -> Any:
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _tell(
+    learned: Any, path: Path, seconds: float, passes: int, as_json: bool, quiet: bool
+) -> None:
+    model, figures = learned.model, learned.score.figures()
+    rate = learned.score.n / seconds
+    notices = model.notices()
+    if as_json:
+        from dokl.jobs.describe import settings
+
+        made = {"model": path, "rows": model.rows, "skipped": model.skipped, "seconds": seconds}
+        made |= {"prequential": figures, "prequential_since_start": model.score.figures()}
+        made |= {"rows_per_second": rate, "notices": notices}
+        echo_json({**made, "interrupted": learned.halt is not None, "settings": settings(model)})
+        return
+    from dokl.report import table
+
+    title = "prequential: every row predicted before it was learned"
+    title += "" if passes == 1 else f" ({passes} passes: most of them had been learned before)"
+    rows = [[name, figure(name, value)] for name, value in figures.items()]
+    header = ["", ""]
+    if model.score is not learned.score:
+        ever = model.score.figures()
+        rows = [[name, now, figure(name, ever[name])] for name, now in rows]
+        header = ["", "this run", "since the start"]
+    table(title, header, rows)
+    remark(f"{rate:,.0f} rows/s; model in {path}", quiet)
+    if learned.skipped:
+        lacking = "a target" if model.node is None else "a target or a node"
+        remark(f"{learned.skipped:,} rows without {lacking} were skipped", quiet)
+    for notice in notices:
+        remark(notice, quiet)
+
+
+def _resume(context: click.Context, halt: Any) -> str:
+    """The command that goes on where this one was stopped."""
+    given = context.params
+    words = ["dokl", "train", given["data"], "--model", str(given["path"]), "--continue"]
+    words += ["--skip", str(halt.rows)] if halt.rows else []
+    words += ["--passes", str(halt.passes)] if halt.passes > 1 else []
+    for name in ("format", "delimiter", "chunk"):
+        words += [f"--{name}", str(given[name])] if given[name] is not None else []
+    words += ["--no-header"] if given["no_header"] else []
+    words += ["--zero-based"] if given["zero_based"] else []
+    return shlex.join(words)

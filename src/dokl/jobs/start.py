@@ -1,0 +1,172 @@
+"""How a training starts: the task, the columns, the classes and the estimator, from first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dokl import losses
+from dokl.arrays import Array
+from dokl.errors import BadInput, UnknownName
+from dokl.estimators import (
+    KernelClassifier,
+    KernelRegressor,
+    NetworkClassifier,
+    NetworkRegressor,
+)
+from dokl.jobs.sources import listed
+from dokl.jobs.tables import Model
+from dokl.preprocess import Preprocessor, is_text
+from dokl.readers import Chunk
+
+TASKS = ("auto", "regression", "classification")
+
+
+@dataclass(frozen=True)
+class Training:
+    """What to learn: target, task, preprocessing and the estimator's parameters.
+
+    standardise: None is "running" for one node, and "fixed" for a network. node: the column that
+    names the node of each row; graph: the network then, a networkx graph of these names.
+    """
+
+    target: str | None = None
+    task: str = "auto"
+    classes: tuple[str, ...] = ()
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    standardise: str | None = None
+    node: str | None = None
+    graph: Any = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+def start(training: Training, chunk: Chunk) -> Model:
+    """A model that has learned nothing yet, planned on the first chunk."""
+    if training.task not in TASKS:
+        raise UnknownName("task", training.task, TASKS)
+    if chunk.X is not None:
+        return _of_rows(training, chunk)
+    target = _target_name(training, chunk)
+    given = [name for name in (target, training.node) if name is not None]
+    prepared = Preprocessor.plan(
+        chunk.columns,
+        given,
+        training.standardise or ("running" if training.node is None else "fixed"),
+        training.levels,
+    )
+    if training.node is not None:
+        _agree(prepared, chunk)
+    estimator = _estimator(training, _classifying(training, chunk.columns[target]))
+    remarks = _nodes_missing(training, chunk)
+    return Model(estimator, prepared, target, training.node, remarks=remarks)
+
+
+def _of_rows(training: Training, chunk: Chunk) -> Model:
+    """A model of LIBSVM rows, which are taken as they are."""
+    named = {"target": training.target, "node": training.node, "levels": training.levels or None}
+    for option, value in named.items():
+        if value is not None:
+            raise BadInput(f"a LIBSVM file has no named columns: leave out the {option}")
+    assert chunk.y is not None
+    return Model(_estimator(training, _classifying(training, chunk.y)))
+
+
+def _agree(prepared: Preprocessor, chunk: Chunk) -> None:
+    """A network's scaling is fixed on the first rows, once for all nodes."""
+    if prepared.standardise == "running":
+        raise BadInput(
+            "nodes of a network must scale their inputs alike: standardise fixed (by the first "
+            "rows), or off"
+        )
+    if not prepared.frozen:
+        prepared.learn_transform(chunk.columns)  # the means that stand for missing numbers
+    prepared.freeze()
+
+
+def _nodes_missing(training: Training, chunk: Chunk) -> list[str]:
+    """Whether the first rows stand for the whole network."""
+    if training.node is None:
+        return []
+    seen, nodes = set(chunk.columns[training.node].tolist()), set(training.graph.nodes)
+    if nodes <= seen:
+        return []
+    return [
+        f"the first {chunk.n:,} rows, which settle the standardisation for all, come from "
+        f"{len(nodes & seen)} of {len(nodes)} nodes: sort the rows by time, or take a larger "
+        "--chunk"
+    ]
+
+
+def _estimator(training: Training, classifying: bool) -> Any:
+    kinds: tuple[Any, Any] = (KernelRegressor, KernelClassifier)
+    parameters = dict(training.parameters)
+    if training.node is not None:
+        kinds = (NetworkRegressor, NetworkClassifier)
+        parameters["graph"] = training.graph
+    kind = kinds[classifying]
+    known = [name for name in kind._get_param_names() if name != "n_nodes"]
+    for name in parameters:
+        if name not in known:
+            raise UnknownName(f"parameter of {kind.__name__}", name, known)
+    if isinstance(parameters.get("loss"), str):
+        parameters["loss"] = parsed_loss(parameters["loss"])
+    return kind(**parameters)
+
+
+def parsed_loss(text: str) -> str | losses.Loss:
+    """A loss with its number: "quantile:0.9", "huber:2".
+
+    >>> parsed_loss("quantile:0.9").spec()
+    {'name': 'quantile', 'p': 0.9}
+    """
+    name, colon, number = text.partition(":")
+    if not colon:
+        return text
+    try:
+        return losses.resolve(name, p=float(number))
+    except ValueError as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"loss {text!r}: {number!r} is not a number") from None
+
+
+def _target_name(training: Training, chunk: Chunk) -> str:
+    if training.target is None:
+        raise BadInput(f"name the target column with --target: {listed(chunk.names)}")
+    if training.target not in chunk.columns:
+        raise UnknownName("target column", training.target, chunk.names)
+    return training.target
+
+
+def _classifying(training: Training, y: Array) -> bool:
+    """Text, or two distinct numbers out of -1, 0, 1, are classes unless told otherwise."""
+    if training.task != "auto":
+        return training.task == "classification"
+    if is_text(y) or training.classes:
+        return True
+    values = set(np.unique(y[~np.isnan(y)]).tolist())
+    return values in ({-1.0, 1.0}, {0.0, 1.0})
+
+
+def known_classes(training: Training, y: Array) -> Array:
+    """All labels there will be: those named, else those of the first rows."""
+    labels = np.unique(y)
+    if training.classes and is_text(y):
+        return np.array(sorted(training.classes))
+    if training.classes:
+        try:
+            labels = np.array(sorted(float(label) for label in training.classes))
+        except ValueError:
+            raise BadInput(
+                f"the labels are numbers, but --classes are {listed(training.classes)}"
+            ) from None
+    if len(labels) < 2:
+        raise BadInput(
+            f"the first rows have one class only, {listed(labels)}: name all with --classes"
+        )
+    # Files know only one kind of number; labels that are whole are better shown as such.
+    whole = labels.dtype.kind == "f" and bool((labels == labels.round()).all())
+    return labels.astype(np.int64) if whole else labels

@@ -1,0 +1,81 @@
+"""Run `dokl` inside this process, and make small files for it to read."""
+
+import csv
+import gzip
+import json
+
+import numpy as np
+from click.testing import CliRunner
+
+from dokl.cli import commands
+
+
+def dokl(*arguments, code=0, input=None, env=None):
+    """What a command printed; `code` is the exit code it must have."""
+    words = [str(argument) for argument in arguments]
+    result = CliRunner().invoke(commands, words, input=input, env=env)
+    unexpected = result.exception is not None and not isinstance(result.exception, SystemExit)
+    if unexpected:
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def fails(*arguments, code=1, **how):
+    """The one line that a command says when it refuses."""
+    result = dokl(*arguments, code=code, **how)
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("dokl: ")
+    return lines[0].removeprefix("dokl: ")
+
+
+def json_of(*arguments, **how):
+    return json.loads(dokl(*arguments, **how).stdout)
+
+
+def write_csv(path, columns, delimiter=","):
+    """columns: name -> values."""
+    with open(path, "w", newline="") as file:
+        out = csv.writer(file, delimiter=delimiter)
+        out.writerow(columns)
+        out.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def readings(n=600, seed=0):
+    """Columns of a small stream: two numbers, a place, a number and a label to learn."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(2, n)).round(4)
+    place = rng.choice(["roof", "cellar", "yard"], n)
+    y = (np.sin(2 * a) * b + (place == "roof")).round(4)
+    label = np.where(a * b > 0, "same", "other")
+    return {"id": np.arange(n) + 10**15, "a": a, "b": b, "place": place, "y": y, "label": label}
+
+
+def rows_of(text):
+    """Lines of CSV as dictionaries."""
+    return list(csv.DictReader(text.splitlines()))
+
+
+INPUTS = ("--drop", "id", "--components", "60")
+
+
+def make_folder(place):
+    """A folder with one stream in several formats, and two models of it: y.dokl, label.dokl."""
+    columns = readings()
+    write_csv(place / "r.csv", columns)
+    lines = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    text = "".join(json.dumps(line, default=lambda v: v.item()) + "\n" for line in lines)
+    (place / "r.jsonl").write_text(text)
+    with gzip.open(place / "r.csv.gz", "wb") as file:
+        file.write((place / "r.csv").read_bytes())
+    pairs = zip(columns["a"], columns["b"], strict=True)
+    rows = [f"{'+1' if a * b > 0 else '-1'} 1:{a} 3:{b}" for a, b in pairs]
+    (place / "r.svm").write_text("\n".join(rows) + "\n")
+    quick = (*INPUTS, "--quiet")
+    dokl("train", place / "r.csv", "--target", "y", "--drop", "label", *quick,
+         "--model", place / "y.dokl")  # fmt: skip
+    dokl("train", place / "r.csv", "--target", "label", "--drop", "y", *quick,
+         "--loss", "logistic", "--model", place / "label.dokl")  # fmt: skip
+    return place

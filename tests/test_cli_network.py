@@ -1,0 +1,101 @@
+"""dokl train --nodes: a network learns from a file whose rows belong to nodes."""
+
+import numpy as np
+import pytest
+
+from commands import INPUTS, dokl, fails, json_of, readings, rows_of, write_csv
+from dokl.jobs.tables import Model
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """Rows of four stations, mixed, and a model of their network."""
+    place = tmp_path_factory.mktemp("network")
+    columns = readings(800)
+    columns["station"] = np.random.default_rng(1).choice(list("ABCD"), 800)
+    write_csv(place / "r.csv", columns)
+    (place / "links.csv").write_text("from,to\nA,B\nB,C\nC,D\n")
+    dokl("train", place / "r.csv", "--target", "y", "--drop", "label", *INPUTS, "--nodes",
+         "station", "--graph", place / "links.csv", "--model", place / "m.dokl")  # fmt: skip
+    return place
+
+
+def test_a_network_learns_from_a_column_of_nodes(network):
+    found = json_of("inspect", network / "m.dokl", "--json")
+    assert found["estimator"] == "NetworkRegressor"
+    assert found["node_names"] == ["A", "B", "C", "D"]
+    assert found["node_column"] == "station"
+    assert found["standardisation"] == "fixed"
+    assert found["samples_learned"] == 800
+
+
+def test_fixed_standardisation_is_part_of_the_fingerprint(network):
+    model = Model.load(network / "m.dokl")
+    assert model.fingerprint != model.estimator.fingerprint_
+    model.preprocessor.moments.total += 1.0
+    other = model.fingerprint
+    assert other != json_of("inspect", network / "m.dokl", "--json")["fingerprint"]
+
+
+def test_a_network_predicts_by_its_mean_or_by_node(network):
+    arguments = (network / "m.dokl", network / "r.csv", "--json")
+    mean, own = json_of("evaluate", *arguments), json_of("evaluate", *arguments, "--by-node")
+    assert mean["r2"] > 0.5
+    assert own["r2"] > 0.5
+    assert mean["mse"] != own["mse"]
+    rows = dokl("predict", network / "m.dokl", network / "r.csv", "--by-node", "--keep", "station")
+    assert len(rows_of(rows.stdout)) == 800
+
+
+def test_a_network_goes_on(network, tmp_path):
+    model = tmp_path / "m.dokl"
+    model.write_bytes((network / "m.dokl").read_bytes())
+    dokl("train", network / "r.csv", "--model", model, "--continue")
+    assert json_of("inspect", model, "--json")["samples_learned"] == 1600
+
+
+def test_a_topology_gets_as_many_nodes_as_there_are_names(network, tmp_path):
+    arguments = ("train", network / "r.csv", "--target", "label", "--drop", "y", *INPUTS)
+    found = json_of(*arguments, "--nodes", "station", "--graph", "ring", "--json",
+                    "--model", tmp_path / "m.dokl")  # fmt: skip
+    assert found["settings"]["estimator"] == "NetworkClassifier"
+    assert json_of("inspect", tmp_path / "m.dokl", "--json")["nodes"] == 4
+
+
+def test_first_rows_of_one_node_only_are_told(network, tmp_path):
+    columns = readings(400)
+    columns["station"] = np.repeat(list("ABCD"), 100)
+    path = write_csv(tmp_path / "r.csv", columns)
+    result = dokl("train", path, "--target", "y", "--drop", "label", *INPUTS, "--nodes", "station",
+                  "--graph", "ring", "--chunk", 100, "--model", tmp_path / "m.dokl")  # fmt: skip
+    assert "come from 1 of 4 nodes" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--nodes", "statio", "--graph", "ring"), "the nearest is 'station'"),
+        (("--nodes", "station", "--graph", "rign"), "did you mean 'ring'"),
+        (("--nodes", "station", "--standardise", "running"), "scale their inputs alike"),
+        (("--nodes", "station", "-p", "rule=metropols"), "did you mean 'metropolis'"),
+    ],
+)
+def test_wrong_networks_are_one_clear_line(network, tmp_path, options, message):
+    arguments = ("train", network / "r.csv", "--target", "y", "--drop", "label", *INPUTS)
+    assert message in fails(*arguments, "--model", tmp_path / "m.dokl", *options)
+
+
+def test_a_node_that_is_not_in_the_network_names_its_line(network, tmp_path):
+    (tmp_path / "links.csv").write_text("A B\nB C\n")
+    message = fails("train", network / "r.csv", "--target", "y", "--drop", "label", *INPUTS,
+                    "--nodes", "station", "--graph", tmp_path / "links.csv",
+                    "--model", tmp_path / "m.dokl")  # fmt: skip
+    assert "column 'station': node 'D' is not in the network" in message
+    assert "r.csv, line " in message
+
+
+def test_networks_and_single_nodes_are_not_mixed_up(network, tmp_path):
+    assert "--nodes" in dokl("train", "x.csv", "--graph", "ring", "--model", "m", code=2).stderr
+    alone = ("train", network / "r.csv", "--target", "y", "--drop", "label", "--drop", "station")
+    dokl(*alone, *INPUTS, "--model", tmp_path / "m.dokl")
+    assert "--by-node" in fails("predict", tmp_path / "m.dokl", network / "r.csv", "--by-node")
