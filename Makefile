@@ -4,11 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types layers unit bench clean
+.PHONY: help demo test lint types layers unit docs dist test-package test-pythons bench clean
 
 help:
 	@echo "make demo   set up, then 20 nodes learning together against the same nodes alone"
 	@echo "make test   set up, then lint, types, layers and all tests"
+	@echo "make docs   set up, then run the pages' examples and build the site into site/"
+	@echo "make dist   set up, then wheel and sdist into dist/"
+	@echo "make test-package   install both into empty environments and use them"
+	@echo "make test-pythons   the core tests on every Python 3.11, 3.12, 3.13 found"
 	@echo "make bench  set up, then the speed benchmarks (several minutes)"
 	@echo "make clean  remove the environment and everything built"
 
@@ -41,12 +45,30 @@ types: $(VENV)/.stamp-dev
 layers: $(VENV)/.stamp-dev
 	$(BIN)/lint-imports
 
+# Two workers with one BLAS thread each: more threads than cores wait for each other.
 unit: $(VENV)/.stamp-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+docs: $(VENV)/.stamp-dev
+	$(BIN)/python docs/tools/cli_page.py
+	$(BIN)/python docs/tools/pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "open site/index.html"
+
+dist: $(VENV)/.stamp-dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation > /dev/null
+	@ls dist/*
+
+test-package: dist
+	$(BIN)/python tests/packages.py install
+
+test-pythons: dist
+	$(BIN)/python tests/packages.py pythons
 
 bench: $(VENV)/.stamp-dev
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

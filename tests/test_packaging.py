@@ -1,0 +1,108 @@
+"""Wheel and sdist hold what they must, and nothing else."""
+
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email.parser import Parser
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import dokl
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".venv")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """An sdist, and a wheel made from that sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    (path,) = built.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def sdist(built):
+    """Names in the sdist, below its one folder."""
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = [PurePosixPath(name) for name in archive.getnames()]
+    assert {name.parts[0] for name in names} == {f"dokl-{dokl.__version__}"}
+    return {str(PurePosixPath(*name.parts[1:])) for name in names}
+
+
+def source_files():
+    """Everything in the package's folder that is not a cache."""
+    files = [path for path in (ROOT / "src" / "dokl").rglob("*") if path.is_file()]
+    return {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in files
+        if "__pycache__" not in path.parts
+    }
+
+
+def no_caches(names):
+    for name in names:
+        assert not any(part in CACHES for part in PurePosixPath(name).parts), name
+        assert not name.endswith((".pyc", ".nbi", ".nbc", ".so")), name
+
+
+def test_wheel_is_the_package_and_nothing_else(wheel):
+    names = set(wheel.namelist())
+    no_caches(names)
+    info = f"dokl-{dokl.__version__}.dist-info"
+    assert {name for name in names if not name.startswith(info)} == source_files()
+    assert "dokl/py.typed" in names
+    assert f"{info}/licenses/LICENSE" in names
+
+
+def test_metadata(wheel):
+    info = f"dokl-{dokl.__version__}.dist-info"
+    meta = Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
+    assert meta["Name"] == "dokl"
+    assert meta["Version"] == dokl.__version__ == PROJECT["version"]
+    assert meta["License-Expression"] == "BSD-3-Clause"
+    assert meta["Requires-Python"] == ">=3.11"
+    assert meta["Description-Content-Type"] == "text/markdown"
+    assert meta["Summary"].startswith("Distributed online kernel learning")
+    assert set(meta.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    for extra in ("plot", "parquet", "docs", "dev"):
+        assert extra in PROJECT["optional-dependencies"]
+    entry = wheel.read(f"{info}/entry_points.txt").decode()
+    assert "dokl = dokl.cli:main" in entry
+
+
+def test_core_needs_no_extra(wheel):
+    core = {name.split(">")[0] for name in PROJECT["dependencies"]}
+    assert "matplotlib" not in core
+    assert {"numpy", "scipy", "scikit-learn", "numba", "networkx"} <= core
+
+
+def test_sdist_has_what_building_and_testing_need(sdist):
+    no_caches(sdist)
+    wanted = {f"src/{name}" for name in source_files()}
+    wanted |= {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
+    wanted |= {"Makefile", "mkdocs.yml", "docs/index.md", "tests/naive.py", "tests/conftest.py"}
+    assert wanted <= sdist
+    tops = {PurePosixPath(name).parts[0] for name in sdist if name != "."}
+    assert not tops & {"site", "dist", "build", ".venv", ".git"}
+
+
+def test_every_command_starts():
+    done = subprocess.run(
+        [sys.executable, "-c", "from dokl.cli import main; main()", "--version"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == f"dokl, version {dokl.__version__}\n"
