@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -84,6 +85,15 @@ def test_command_line_page_is_up_to_date():
 def test_every_engine_is_in_its_guide():
     text = (DOCS / "guides" / "cluster.md").read_text("utf-8")
     assert set(re.findall(r'^\| `"(\w+)"` \|', text, re.M)) == set(ENGINES)
+
+
+def test_floors_are_those_that_are_checked():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    layers = contracts["contracts"][0]["layers"]
+    checked = [set(re.findall(r"\w+", layer)) for layer in layers]
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    drawn = re.findall(r"^\d\w? +((?:\w+, )*\w+)(?:  |$)", text, re.M)
+    assert [set(floor.split(", ")) for floor in drawn] == checked
 
 
 # --- links ------------------------------------------------------------------------------------
