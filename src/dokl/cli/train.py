@@ -218,34 +218,48 @@ def _number(value: Any) -> Any:
 def _tell(
     learned: Any, path: Path, seconds: float, passes: int, as_json: bool, quiet: bool
 ) -> None:
-    model, figures = learned.model, learned.score.figures()
     rate = learned.score.n / seconds
-    notices = model.notices()
     if as_json:
-        from dokl.jobs.describe import settings
-
-        made = {"model": path, "rows": model.rows, "skipped": model.skipped, "seconds": seconds}
-        made |= {"prequential": figures, "prequential_since_start": model.score.figures()}
-        made |= {"rows_per_second": rate, "notices": notices}
-        echo_json({**made, "interrupted": learned.halt is not None, "settings": settings(model)})
+        echo_json(_results(learned, path, seconds) | {"rows_per_second": rate})
         return
+    _show(learned, passes)
+    remark(f"{rate:,.0f} rows/s; model in {path}", quiet)
+    if learned.skipped:
+        lacking = "a target" if learned.model.node is None else "a target or a node"
+        remark(f"{learned.skipped:,} rows without {lacking} were skipped", quiet)
+    for notice in learned.model.notices():
+        remark(notice, quiet)
+
+
+def _show(learned: Any, passes: int) -> None:
+    """The prequential error of this run, and of all runs where this one went on."""
     from dokl.report import table
 
     title = "prequential: every row predicted before it was learned"
     title += "" if passes == 1 else f" ({passes} passes: most of them had been learned before)"
-    rows = [[name, figure(name, value)] for name, value in figures.items()]
-    header = ["", ""]
-    if model.score is not learned.score:
-        ever = model.score.figures()
-        rows = [[name, now, figure(name, ever[name])] for name, now in rows]
+    rows = [[name, figure(name, value)] for name, value in learned.score.figures().items()]
+    header, ever = ["", ""], learned.model.score
+    if ever is not None and ever is not learned.score:
+        rows = [[name, now, figure(name, ever.figures()[name])] for name, now in rows]
         header = ["", "this run", "since the start"]
     table(title, header, rows)
-    remark(f"{rate:,.0f} rows/s; model in {path}", quiet)
-    if learned.skipped:
-        lacking = "a target" if model.node is None else "a target or a node"
-        remark(f"{learned.skipped:,} rows without {lacking} were skipped", quiet)
-    for notice in notices:
-        remark(notice, quiet)
+
+
+def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
+    from dokl.jobs.describe import settings
+
+    model, ever = learned.model, learned.model.score or learned.score
+    return {
+        "model": path,
+        "rows": model.rows,
+        "skipped": model.skipped,
+        "seconds": seconds,
+        "prequential": learned.score.figures(),
+        "prequential_since_start": ever.figures(),
+        "notices": model.notices(),
+        "interrupted": learned.halt is not None,
+        "settings": settings(model),
+    }
 
 
 def _resume(context: click.Context, halt: Any) -> str:

@@ -69,7 +69,7 @@ def train(
     if work.model is None or not hasattr(work.model.estimator, "state_"):
         raise BadInput(f"{source.path}: no row with a target was read; nothing was saved")
     work.model.save(path)
-    halt = work.halt if work.halt.signum else None
+    halt = work.halt if work.halt.signum and work.halt.passes else None
     return Learned(work.model, work.score, work.skipped, halt)
 
 

@@ -29,8 +29,8 @@ READINGS = (
     "Example 1 does not give the number of centres: 50 with N(0, I) positions; 20 to 100 fit "
     "'steady at n = 3000'.",
     "Pegasos: n counted per node from 1, running on over passes; the same order in every pass; no "
-    "projection; last iterate; errors averaged over nodes. Counting per node and no projection were "
-    "settled by fits to the tables; other orders of the passes were not tried.",
+    "projection; last iterate; errors averaged over nodes. Counting per node and no projection "
+    "were settled by fits to the tables; other orders of the passes were not tried.",
     "Banana and Waveform: about 1300 training points instead of the printed 4000. It is an "
     "inference from the fit of all rows (for Banana 1300 is the printed test size); nothing else "
     "that was tried (sigma, lambda, D, scaling, projection, step counting) fits both sets. Both "
