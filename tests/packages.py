@@ -97,26 +97,32 @@ def pythons():
         if base is None:
             print(f"Python {version}: not found, skipped", flush=True)
             continue
-        folder = ROOT / "build" / "pythons" / version
-        python = folder / "bin" / "python"
-        pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        if not python.exists():
-            call(base, "-m", "venv", folder)
-        call(*pip, f"{built('*.whl')}[plot,parquet,jax]", *NEEDED)
-        call(*pip, "--force-reinstall", "--no-deps", built("*.whl"))
-        tests = [f"tests/test_{name}.py" for name in CORE]
-        command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--no-header"]
-        done = subprocess.run(
-            [*command, "-p", "no:cacheprovider", *tests],
-            cwd=ROOT, env=environment(), capture_output=True, text=True,
-        )  # fmt: skip
-        lines = done.stdout.strip().splitlines()
-        print(f"Python {version}: {lines[-1] if lines else done.stderr}", flush=True)
-        if done.returncode:
-            failed.append(version)
-            print(done.stdout[-20_000:], done.stderr)
+        try:
+            passed, told = core_tests(base, ROOT / "build" / "pythons" / version)
+        except SystemExit as error:
+            passed, told = False, str(error)
+        print(f"Python {version}: {told}", flush=True)
+        failed += [] if passed else [version]
     if failed:
         raise SystemExit(f"failed on {', '.join(failed)}")
+
+
+def core_tests(base, folder):
+    """(whether all passed, what to say) of the core tests on one Python."""
+    python = folder / "bin" / "python"
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    if not python.exists():
+        call(base, "-m", "venv", folder)
+    call(*pip, f"{built('*.whl')}[plot,parquet,jax]", *NEEDED)
+    call(*pip, "--force-reinstall", "--no-deps", built("*.whl"))
+    tests = [f"tests/test_{name}.py" for name in CORE]
+    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--no-header"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", *tests],
+        cwd=ROOT, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    passed = done.returncode == 0
+    return passed, done.stdout.strip().splitlines()[-1] if passed else done.stdout + done.stderr
 
 
 if __name__ == "__main__":
