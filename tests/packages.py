@@ -43,7 +43,8 @@ def call(*command, **settings):
 def environment():
     """Ours, without what would lead to another environment's packages."""
     hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "DOKL_NO_SKIPS")
-    return {key: value for key, value in os.environ.items() if key not in hidden}
+    kept = {key: value for key, value in os.environ.items() if key not in hidden}
+    return {**kept, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # two workers, two cores
 
 
 def built(pattern):

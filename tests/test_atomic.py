@@ -210,6 +210,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(path):
             file.write(b"half a picture")
             raise MemoryError
 
+    path = path.with_suffix(".png")
     path.write_text("old")
     with pytest.raises(MemoryError):
         save_picture(Figure(), path)

@@ -59,6 +59,7 @@ _MODULES = (
     "plan",
     "schedules",
     "streams",
+    "theory",
 )
 
 __all__ = ["__version__", *_HOME, *_MODULES]

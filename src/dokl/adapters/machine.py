@@ -38,7 +38,8 @@ class Machine:
 
     def _map(self) -> FeatureMap:
         """A map as large as the table, empty: its frequencies are written into the plan."""
-        seed, (d, F) = self.table.frequencies.seed, self.table.turns.shape
+        seed, F = self.table.frequencies.seed, self.table.frequencies.F
+        d = len(self.table.turns)
         nothing = np.broadcast_to(0.0, (d, F))
         return FeatureMap(self.kernel, d, self.D, "paired", seed, omega=nothing)
 
@@ -50,7 +51,8 @@ class Machine:
                 f"this loss or schedule does not compile ({error}): write it with NumPy functions "
                 "of numbers"
             ) from None
-        self.plan.map.freq[:] = self.table.turns
+        F = self.table.frequencies.F
+        self.plan.map.freq[:, :F] = self.table.turns[:, :F]  # the plan pads its rows
         self.table.turns = self.plan.map.freq  # the loops see new rows from now on
 
     def start(self) -> State:

@@ -91,7 +91,7 @@ class NamedFrequencies:
 
 
 class Table:
-    """The rows in use, in turns: (capacity, F), at most `limit` of them.
+    """The rows in use, in turns: (capacity, F or a little more), at most `limit` of them.
 
     One call that needs more than `limit` at once makes the table as large as that call.
     """
@@ -130,7 +130,7 @@ class Table:
         used = len(self.slot_of)
         # The rows of the present call were moved to the end, so the first is none of them.
         slot = used if used < len(self.turns) else self.slot_of.popitem(last=False)[1]
-        self.turns[slot] = row
+        self.turns[slot, : len(row)] = row
         self.slot_of[name] = slot
 
 
