@@ -31,6 +31,8 @@ AVERAGE_CODES = {"none": 0, "uniform": 1, "weighted": 2}
 # Below this many numbers in theta, handing nodes to threads costs more than it gives.
 LARGE = 2_000_000
 CORES = os.cpu_count() or 1
+# From so many steps on it pays to place theta well in memory.
+MANY = 64
 
 
 class NotCompilable(Exception):
@@ -173,16 +175,20 @@ def row_numbers(block: Block, dtype: Any) -> Rows:
     return Rows(data, where, starts, int(X.shape[1]), Y, weight, index)
 
 
-def _memory(plan: Plan, state: State) -> Memory:
+def _memory(plan: Plan, state: State, steps: int = MANY) -> Memory:
     """Flat views of a private copy of the state, and a second theta to combine into."""
     D, dtype = state.theta.shape[2], plan.dtype
-    old = placed((state.theta.size // D, D), dtype, 3)
-    old[:] = state.theta.reshape(-1, D)
+    old = state.theta.reshape(-1, D)
+    if steps < MANY:  # finding a good place takes longer than a single step
+        old = old.astype(dtype, "C")
+    else:
+        kept, old = old, placed(old.shape, dtype, 3)
+        old[:] = kept
     mean, mean_bias = plan.nothing, plan.nothing
     if state.mean_theta is not None and state.mean_bias is not None:
         mean = state.mean_theta.astype(dtype, "C").reshape(-1, D)
         mean_bias = state.mean_bias.astype(dtype, "C")
-    new = placed(old.shape, dtype, 3) if len(plan.graph.indptr) else plan.nothing
+    new = np.empty_like(old) if len(plan.graph.indptr) else plan.nothing
     return Memory(old, new, mean, state.bias.astype(dtype, "C"), mean_bias, state.count.copy())
 
 
@@ -220,7 +226,7 @@ def _advance(
 ) -> tuple[State, Array, float]:
     """The new state, the predictions and the largest of them."""
     K, m, D = state.theta.shape
-    memory = _memory(plan, state)
+    memory = _memory(plan, state, block.n)
     rows = row_numbers(block, plan.dtype)
     out = np.empty((block.n, K, m), plan.dtype)
     workers = workers or CORES
