@@ -39,7 +39,7 @@ def width(sigma: Any, X: Any) -> float:
     if isinstance(sigma, str):
         if sigma not in SIGMAS:
             raise UnknownName("sigma", sigma, SIGMAS)
-        value = math.sqrt(X.shape[1] * variance(X) / 2) if sigma == "scale" else _median(X)
+        value = math.sqrt(X.shape[1] * variance(X) / 2) if sigma == "scale" else median_distance(X)
         return value if math.isfinite(value) and value > 0 else math.sqrt(X.shape[1] / 2)
     real = isinstance(sigma, int | float | np.number) and not isinstance(sigma, bool)
     if not (real and math.isfinite(sigma) and sigma > 0):
@@ -55,10 +55,12 @@ def variance(X: Any) -> float:
     return float(np.var(X, dtype=np.float64))
 
 
-def _median(X: Any, pairs: int = 2000) -> float:
-    """Median distance between rows of X, from random pairs (always the same ones)."""
-    rng = generator(0, "median-distance")
-    a, b = rng.integers(X.shape[0], size=(2, pairs))
+def median_distance(X: Any, label: str = "median-distance") -> float:
+    """Median distance between different rows of X, from 2000 random pairs; 0 if all are equal.
+
+    The pairs are always the same ones for a label.
+    """
+    a, b = generator(0, label).integers(X.shape[0], size=(2, 2000))
     gaps = X[a] - X[b]
     squared = gaps.multiply(gaps).sum(axis=1) if is_sparse(gaps) else (gaps**2).sum(axis=1)
     squared = np.asarray(squared, np.float64).ravel()

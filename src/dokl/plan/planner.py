@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from dokl.diffusion import Exchange, Problem, init
 from dokl.draws import generator
 from dokl.engines import choose
 from dokl.errors import BadInput
+from dokl.estimators.choices import median_distance
 from dokl.features import FeatureMap, sample
-from dokl.metrics import decibels
 from dokl.plan.advice import Advice, Budget, Plan, step_words
 from dokl.plan.pilots import Pilots, even
 
@@ -149,16 +149,11 @@ def _checked(X: Any, y: Any, task: str) -> tuple[Any, Array, bool]:
 
 
 def base(X: Any) -> float:
-    """The median distance between rows."""
-    rng = generator(0, "plan-distance")
-    a, b = rng.integers(X.shape[0], size=(2, 2000))
-    gaps = X[a] - X[b]
-    squared = gaps.multiply(gaps).sum(axis=1) if is_sparse(gaps) else (gaps**2).sum(axis=1)
-    squared = np.asarray(squared, float).ravel()
-    apart = squared[squared > 0]
-    if not apart.size:
+    """The median distance between rows, around which widths are tried."""
+    distance = median_distance(X, "plan-distance")
+    if distance == 0:
         raise BadInput("all rows of the sample are the same: there is nothing to learn from them")
-    return float(np.sqrt(np.median(apart)))
+    return distance
 
 
 def _size(d: int, m: int, D: int | None, budget: Budget) -> tuple[int, str]:
@@ -345,19 +340,3 @@ def _verdict(wanted: float, error: float, found: _Predicted | None) -> Advice:
     reached = found.steady if found is not None else error
     word = "reached" if reached <= wanted else "not reached"
     return Advice(f"accuracy {wanted:g}", f"{word}: {reached:.4g}", "predicted, or of the pilots")
-
-
-def in_decibels(plan: Plan) -> Plan:
-    """The same plan with its errors also in dB, for people."""
-
-    def shown(a: Advice) -> Advice:
-        if (
-            isinstance(a.value, float)
-            and "error" in a.name
-            and a.value > 0
-            and plan.task != "classification"
-        ):
-            return replace(a, value=f"{a.value:.4g} ({decibels(a.value):.2f} dB)")
-        return a
-
-    return replace(plan, lines=[shown(a) for a in plan.lines])
