@@ -8,12 +8,12 @@ Sections: limits (the card's own), examples (the paper's sizes, scan and fused k
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -22,11 +22,16 @@ import numpy as np
 
 from dokl import losses, schedules
 from dokl.arrays import Block
+from dokl.datasets import load
 from dokl.diffusion import Exchange, Problem, init
-from dokl.engines import accelerated, chunks, fused, traced, translate
+from dokl.engines import accelerated, chunks, fused, traced
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian
+from dokl.reproduce.mnist import draw
+from dokl.reproduce.mnist import work as mnist_work
+from dokl.reproduce.options import Options
+from dokl.reproduce.paper import classification
 
 # name: nodes, D, realizations, floor of a plain scan and of a fused prototype in ns
 SIZES = {
@@ -180,54 +185,27 @@ def products(rows: int = 4096, d: int = 784, F: int = 100_000) -> list[dict[str,
     return found
 
 
-def read_mnist(folder: Path) -> list[np.ndarray]:
-    def images(name: str) -> np.ndarray:
-        with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as file:
-            rows = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)
-        return rows.astype(np.float32) / np.float32(255)
-
-    def eights(name: str) -> np.ndarray:
-        with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as file:
-            labels = np.frombuffer(file.read(), np.uint8, offset=8)
-        return np.where(labels == 8, np.float32(1), np.float32(-1))[:, None]
-
-    return [f(name) for name in ("train", "t10k") for f in (images, eights)]
-
-
-def mnist_problem(D: int, seed: int) -> Problem:
-    lam = 1e-7
-    features = Features(Gaussian(4.0), 784, D).draw(seed)
-    translate.map_numbers(features, np.float32)  # kept, and so done by the thread that draws
-    return Problem(features, losses.hinge(), schedules.pegasos(lam), lam)
-
-
-def order_of(N: int, K: int, passes: int, seed: int) -> np.ndarray:
-    """Rows dealt over nodes, in a new order each pass: (passes, N // K, K)."""
-    rng = np.random.default_rng(seed)
-    first = rng.permutation(N)[: N // K * K].reshape(-1, K)
-    return np.stack([first, *(rng.permuted(first, axis=0) for _ in range(passes - 1))])
-
-
-def mnist(folder: Path, D: int = 100_000) -> list[dict[str, Any]]:
+def mnist(folder: Path) -> list[dict[str, Any]]:
     """Seconds of an epoch for one realization."""
-    rows_in, Y, _, _ = read_mnist(folder)
-    problem, rows = mnist_problem(D, 0), []
-    for K, floor in ((5, 0.19), (20, 0.10)):
-        for name, weights in (("together", GraphRecipe("random", K).draw(1)), ("alone", None)):
-            exchange = Exchange(weights, "cta")
-            plan = accelerated.plan(problem, exchange, np.float32)
-            X = accelerated.on_device(plan, rows_in)
-            state = init(problem, exchange, K, 1, np.float32)
-            block = Block(X, Y, None, order_of(len(Y), K, 1, 0)[0])
-            accelerated.advance(plan, state, block)
-            began = time.perf_counter()
-            accelerated.advance(plan, state, block)
-            taken = time.perf_counter() - began
-            row = {"what": f"{K} nodes {name}", "s an epoch": taken, "floor": floor}
-            row["of it features"] = _features_alone(plan, state, block)
-            row["steps"] = block.n
-            rows.append(row)
-            print(row, flush=True)
+    data = load("mnist", folder)
+    drawn, rows = draw(data, classification("mnist"), len(data.y), 0), []
+    floors, X = {5: 0.19, 20: 0.10}, None
+    for name, network in drawn.networks.items():
+        K, exchange = network.nodes, network.exchange
+        plan = accelerated.plan(drawn.problem, exchange, np.float32)
+        X = accelerated.on_device(plan, drawn.rows.X_train) if X is None else X
+        state = init(drawn.problem, exchange, K, 1, np.float32)
+        y = drawn.rows.y_train[:, None]
+        block = Block(X, y, None, np.arange(len(y)).reshape(-1, K))
+        accelerated.advance(plan, state, block)
+        began = time.perf_counter()
+        accelerated.advance(plan, state, block)
+        taken = time.perf_counter() - began
+        row = {"what": name, "s an epoch": taken, "floor": floors[K]}
+        row["of it features"] = _features_alone(plan, state, block)
+        row["steps"] = block.n
+        rows.append(row)
+        print(row, flush=True)
     return rows
 
 
@@ -241,35 +219,16 @@ def _features_alone(plan: Any, state: Any, block: Block) -> float:
     return seconds(lambda: function(map, arrays["step.x"][0])) * block.n / steps
 
 
-def column(folder: Path, D: int = 100_000, runs: int = 10) -> list[dict[str, Any]]:
+def column(folder: Path) -> list[dict[str, Any]]:
     """The paper's MNIST column: test error in % after passes 1, 2 and 5, and the time of it all."""
     began = time.perf_counter()
-    X, Y, X_test, Y_test = read_mnist(folder)
-    errors: dict[str, list[list[float]]] = {}
-    with ThreadPoolExecutor(10) as pool:
-        problems = [pool.submit(mnist_problem, D, seed) for seed in range(runs)]
-        for seed in range(runs):
-            problem = problems[seed].result()
-            problems[seed] = None
-            for K in (5, 20):
-                order = order_of(len(Y), K, 5, seed)
-                for name, weights in (("together", GraphRecipe("random", K)), ("alone", None)):
-                    drawn = weights.draw(seed) if weights is not None else None
-                    exchange = Exchange(drawn, "cta")
-                    plan = accelerated.plan(problem, exchange, np.float32)
-                    if isinstance(X, np.ndarray):
-                        X, X_test = (accelerated.on_device(plan, rows) for rows in (X, X_test))
-                    state, found = init(problem, exchange, K, 1, np.float32), []
-                    for passes in ((0, 1), (1, 2), (2, 5)):
-                        index = order[slice(*passes)].reshape(-1, K)
-                        state, _ = accelerated.advance(plan, state, Block(X, Y, None, index))
-                        f = accelerated.predict(plan, state.theta[:, 0], np.zeros(K), X_test)
-                        found.append(100 * float(np.mean(np.where(f >= 0, 1, -1) != Y_test)))
-                    errors.setdefault(f"{K} {name}", []).append(found)
-            print(seed, f"{time.perf_counter() - began:.1f} s", flush=True)
+    with TemporaryDirectory() as out:
+        options = Options(Path(out), engine="jax", data_dir=folder, show_progress=True)
+        work = {"mnist": mnist_work(options.dataset("mnist"), options)}
+        errors = options.gather("mnist", work)["mnist"].arrays
     rows: list[dict[str, Any]] = []
     for name, each in errors.items():
-        mean, spread = np.mean(each, axis=0), np.std(each, axis=0, ddof=1) / np.sqrt(runs)
+        mean, spread = each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(len(each))
         rows.append(
             {"what": name, "error %": mean.round(2).tolist(), "se": spread.round(2).tolist()}
         )

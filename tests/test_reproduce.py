@@ -69,6 +69,20 @@ def waves(monkeypatch):
     return data
 
 
+@pytest.fixture
+def digits(monkeypatch):
+    """Something like MNIST, small, and its setting."""
+    rng = np.random.default_rng(2)
+    X = rng.random((260, 6))
+    y = np.where(X[:, 0] + X[:, 1] > 1, 1.0, -1.0)
+    data = Dataset("mnist", X[:200], y[:200], X[200:], y[200:])
+    setting = replace(paper.classification("mnist"), sigma2=0.3, lam=0.01, D=40)
+    monkeypatch.setattr(Options, "dataset", lambda self, name: data)
+    monkeypatch.setattr(mnist, "classification", lambda name: setting)
+    monkeypatch.setattr(mnist, "QUICK_D", setting.D)
+    return data, setting
+
+
 class TestFigures:
     def test_cooperation_helps_in_example_1(self, panel):
         result = panel("fig1a", 3, n=4000, D=1500)
@@ -170,14 +184,10 @@ class TestTables:
         assert at["central-average"] < at["cta"]
         assert findings.value(result, "N = 1300", beside.WORDS["svc"]) < at["cta"]
 
-    def test_blocks_of_features_give_what_the_engine_gives(self, monkeypatch):
-        rng = np.random.default_rng(2)
-        X = rng.random((260, 6))
-        y = np.where(X[:, 0] + X[:, 1] > 1, 1.0, -1.0)
-        data = Dataset("mnist", X[:200], y[:200], X[200:], y[200:])
-        setting = replace(paper.classification("mnist"), sigma2=0.3, lam=0.01, D=40)
+    def test_blocks_of_features_give_what_the_engine_gives(self, digits, monkeypatch):
+        data, setting = digits
         monkeypatch.setattr(mnist, "BLOCK", 40 * 60)
-        found = mnist.realize(data, setting, 200, seed=4)
+        found = mnist.realize(mnist.draw(data, setting, 200, seed=4))
         own = mnist.spawn(4, 3)
         rows = mnist.split(data, 200, seed=own[2])
         shards = Shards(rows.X_train, rows.y_train, 20, shuffle=False, passes=5)
@@ -188,6 +198,35 @@ class TestTables:
         errors = tables.error_rates(drawn, state.theta[:, 0], rows.X_test, rows.y_test)
         assert found["20-together"][-1] == pytest.approx(errors.mean(), abs=1.0)
         assert set(found) == {"5-together", "5-alone", "20-together", "20-alone"}
+
+    def test_mnist_gives_the_same_with_jax(self, digits, options):
+        data, _ = digits
+        both = {}
+        for engine in ("auto", "jax"):
+            asked = replace(options, runs=3, engine=engine)
+            result = tables.reproduce("table2", "mnist", asked)
+            assert result.made["engine"] == {"auto": "numpy", "jax": "jax"}[engine] + ", float32"
+            assert ("jax" in result.made["machine"]) == (engine == "jax")
+            assert not any(row.judged for row in result.rows)
+            both[engine] = cache.gather(asked.out, mnist.work(data, asked), 3, Bar()).arrays
+        assert len([*options.out.glob("cache/*/*")]) == 6
+        for name, errors in both["auto"].items():
+            assert errors.shape == (3, 3)
+            assert 2 < errors.mean() < 40
+            # Rounding may flip a prediction: one of 60, of one of five nodes, makes 0.33 points.
+            np.testing.assert_allclose(both["jax"][name], errors, atol=0.7, err_msg=name)
+
+    def test_mnist_takes_a_gpu_where_there_is_one(self, digits, options, monkeypatch):
+        data, _ = digits
+        whole = replace(options, quick=False)
+        for asked, there, engine, runs in (
+            ("auto", None, "numpy", 1), ("auto", "Thinking Machine", "jax", 10),
+            ("jax", None, "jax", 10), ("numba", "Thinking Machine", "numpy", 1),
+        ):  # fmt: skip
+            monkeypatch.setattr(mnist, "gpu", lambda there=there: there)
+            own = replace(whole, engine=asked)
+            assert mnist.engine_of(own) == engine
+            assert mnist.work(data, own).runs == runs
 
     def test_times_and_sizes(self, options, monkeypatch):
         small = {name: replace(paper.figure(name), n=400, D=50) for name in timing.PANELS}
@@ -297,6 +336,19 @@ class TestReport:
         assert (tmp_path / "docs" / "reproduction" / "fig1a.png").exists()
         assert str(tmp_path) not in text
 
+    def test_the_text_tells_where_mnist_differs_from_the_paper(self):
+        found = {f"{K}-{who}": np.array([[1.0, 0.7, 0.6], [1.1, 0.7, 0.5]] * 3)
+                 for K in (5, 20) for who in tables.WORDS}  # fmt: skip
+        rows = tables.rows_of("mnist", 0, 5, {w: found[f"5-{w}"] for w in tables.WORDS}, True)
+        made = {**a_result().made, "runs": 6, "seconds": 90.0}
+        results = {"table2-mnist": Result("table2-mnist", "MNIST, 5 nodes", rows, made=made)}
+        told = findings.against(results)
+        assert "Distributed-Pegasos (1) +0.26" in told
+        assert "(5) -0.04" not in told
+        assert "do not all agree" in told
+        assert "1.5 minutes for all four networks, 6 runs, on" in findings.summary(results)
+        assert findings.against({"table2-mnist": replace(results["table2-mnist"], rows=[])}) == ""
+
     def test_results_are_stored_and_written_again(self, tmp_path):
         runner.save(tmp_path, a_result())
         assert runner.stored(tmp_path)["fig1a"] == a_result()
@@ -304,6 +356,14 @@ class TestReport:
         assert json.loads((tmp_path / "fig1a.json").read_text())["rows"][0]["agrees"] is True
         first = (tmp_path / "fig1a.svg").read_bytes()
         assert b"<svg" in first
+
+    def test_provenance_names_the_gpu(self):
+        made = a_result().made
+        where = made["machine"] | {"gpu": "Thinking Machine", "jax": "0.8"}
+        told = texts.provenance({**made, "engine": "jax, float32", "machine": where})
+        assert "jax, float32" in told
+        assert "Thinking Machine, JAX 0.8; " in told
+        assert "(shared)" not in told
 
     def test_provenance_names_no_place(self):
         told = texts.provenance(a_result().made)
@@ -332,6 +392,15 @@ class TestCommand:
         assert [p.name for p in chosen("table3", ("mnist",))] == ["table3-mnist"]
         assert "table3-mnist" not in [p.name for p in chosen("all")]
         assert "table3-mnist" in [p.name for p in chosen("all", long=True)]
+
+    def test_engines(self, tmp_path):
+        with pytest.raises(UnknownName, match="Known: auto, jax, numba, reference"):
+            Options(tmp_path, engine="mpi")
+        jax, numba = (Options(tmp_path, engine=name) for name in ("jax", "numba"))
+        assert "it runs numba, not jax" in runner.remark(PARTS["table5"], jax)
+        assert "runs in NumPy" in runner.remark(PARTS["table2-mnist"], numba)
+        assert runner.remark(PARTS["table2-mnist"], jax) == ""
+        assert runner.remark(PARTS["fig1a"], jax) == ""
 
     def test_report_without_results(self, tmp_path):
         asked = ["reproduce", "report", "--out", str(tmp_path), "--md", str(tmp_path / "R.md")]

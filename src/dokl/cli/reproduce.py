@@ -25,14 +25,15 @@ report           write pictures, tables and report again from the stored results
         "dokl reproduce all --quick --data-dir data      a few minutes",
         "dokl reproduce fig1 --only a --runs 20",
         "dokl reproduce table2 --only banana --json",
-        "dokl reproduce table2 --only mnist              one run, very long on a CPU",
+        "dokl reproduce table2 --only mnist              one run, 20 minutes on a CPU",
+        "dokl reproduce table2 --only mnist --engine jax    ten runs on a GPU",
         "dokl reproduce report --md REPRODUCTION.md",
     )
 )
 @click.argument("what")
 @click.option("--only", multiple=True, metavar="PART", help="Panels (a-d) or data sets; repeat it.")
 @click.option("--runs", type=click.IntRange(min=1), help="Realizations. [default: the paper's]")
-@click.option("--engine", default="auto", show_default=True, help="numba, reference.")
+@click.option("--engine", default="auto", show_default=True, help="numba, reference, jax.")
 @click.option("--seed", default=1, show_default=True, help="Everything is drawn from it.")
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), help="Folder of the data files; or DOKL_DATA."
@@ -76,6 +77,8 @@ def reproduce(
     for i, part in enumerate(parts, 1):
         if not quiet and len(parts) > 1:
             click.echo(f"{i}/{len(parts)} {part.name}", err=True)
+        if not quiet and runner.remark(part, options):
+            click.echo(runner.remark(part, options), err=True)
         result = runner.reproduce(part, options)
         found.append(result)
         if not as_json:

@@ -47,16 +47,16 @@ def _jobs(
 
     def paper(seed: int, runs: int) -> dict[str, Array]:
         orders = {o: Exchange(graph(K), o, average="weighted") for o in ("cta", "atc")}
-        return errors_of(plain, orders, net, seed, runs, both, options.engine)
+        return errors_of(plain, orders, net, seed, runs, both, options.engine_name)
 
     def ours(seed: int, runs: int) -> dict[str, Array]:
         exchange = {"ours": Exchange(graph(K), "atc", average="weighted")}
-        found = errors_of(tame, exchange, net, seed, runs, ("delivered",), options.engine)
+        found = errors_of(tame, exchange, net, seed, runs, ("delivered",), options.engine_name)
         return {"ours": found["ours-average"]}
 
     def central(seed: int, runs: int) -> dict[str, Array]:
         exchange = {"central": Exchange(None, average="weighted")}
-        return errors_of(plain, exchange, one, seed, runs, both, options.engine)
+        return errors_of(plain, exchange, one, seed, runs, both, options.engine_name)
 
     def svc(seed: int, runs: int) -> dict[str, Array]:
         found = [support_vectors(setting, one, spawn(own, 3)[2]) for own in spawn(seed, runs)]

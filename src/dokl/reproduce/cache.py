@@ -25,6 +25,7 @@ from dokl.arrays import Array
 from dokl.draws import spawn
 from dokl.errors import BadFile
 from dokl.progress import Bar
+from dokl.reproduce.results import machine
 
 FORMAT, KIND = 1, "realizations"
 
@@ -69,13 +70,14 @@ class Gathered:
     """All realizations of a work: arrays (runs, ...), seconds spent on them, which dokl did it.
 
     processor: seconds of all cores together, which other work on the machine does not stretch;
-    0 where it was not measured.
+    0 where it was not measured. machine: that of the last ones, None where it was not kept.
     """
 
     arrays: dict[str, Array]
     seconds: float
     version: str
     processor: float = 0.0
+    machine: dict[str, Any] | None = None
 
 
 def gather(folder: Path, work: Work, seed: int, bar: Bar) -> Gathered:
@@ -94,7 +96,8 @@ def gather(folder: Path, work: Work, seed: int, bar: Bar) -> Gathered:
         versions.append(str(meta["dokl"]))
     joined = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     seconds, processor = np.nan_to_num(spent).tolist()
-    return Gathered(joined, seconds, ", ".join(sorted(set(versions))), processor)
+    version = ", ".join(sorted(set(versions)))
+    return Gathered(joined, seconds, version, processor, meta.get("machine"))
 
 
 def _kept(path: Path) -> tuple[dict[str, Any], dict[str, Array]] | None:
@@ -112,6 +115,7 @@ def _computed(path: Path, work: Work, seed: int, runs: int) -> tuple[dict[str, A
     seconds = time.perf_counter() - began
     meta = {"dokl": __version__, "seconds": seconds, "settings": work.settings}
     meta["processor"] = time.process_time() - busy
+    meta["machine"] = machine(work.settings.get("engine", ""))
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, KIND, meta, arrays)
     return meta, arrays

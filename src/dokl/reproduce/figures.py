@@ -81,7 +81,7 @@ def _network(
 
     def job(seed: int, runs: int) -> Trace:
         return run(
-            problem, exchange, stream, engine=options.engine, runs=runs, seed=seed,
+            problem, exchange, stream, engine=options.engine_name, runs=runs, seed=seed,
             show_progress=False,
         )  # fmt: skip
 

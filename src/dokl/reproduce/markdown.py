@@ -39,8 +39,8 @@ def page(results: dict[str, Result], folder: str) -> str:
     """The whole text."""
     out = [f"# {texts.TITLE}", texts.INTRODUCTION]
     out.append(
-        "Made by `dokl reproduce report --md REPRODUCTION.md` from the results of `dokl reproduce "
-        "all`; the figures are not typed."
+        "Made by `dokl reproduce report --md REPRODUCTION.md` from the stored results of `dokl "
+        "reproduce`; the figures are not typed."
     )
     out += ["## In short", findings.summary(results)]
     out += ["## What does not agree", findings.disagreements(results)]

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dokl.datasets import Dataset, load
+from dokl.errors import UnknownName
 from dokl.progress import Bar, progress
 from dokl.reproduce.cache import Gathered, Work, gather
 from dokl.reproduce.results import machine
 
 CHUNK = 10
+ENGINES = ("auto", "numba", "reference", "jax")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,10 @@ class Options:
     long: bool = False
     show_progress: bool | None = None
     chunk: int = CHUNK
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UnknownName("engine for dokl reproduce", self.engine, ENGINES)
 
     @property
     def engine_name(self) -> str:
@@ -61,7 +67,8 @@ class Options:
             return {name: gather(self.out, w, self.seed, bar) for name, w in works.items()}
 
     def made(self, found: list[Gathered], runs: int, **more: Any) -> dict[str, Any]:
-        """Provenance: version, seed, runs, engine, seconds of computing, machine."""
+        """Provenance: version, seed, runs, engine, seconds of computing, machine of them."""
+        known = [g.machine for g in found if g.machine]
         return {
             "dokl": ", ".join(sorted({g.version for g in found})),
             "seed": self.seed,
@@ -72,7 +79,7 @@ class Options:
             "processor_seconds": _all(g.processor for g in found),
             "quick": self.quick,
             **more,
-            "machine": machine(),
+            "machine": known[-1] if known else machine(self.engine_name),
         }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dokl import files
+from dokl.engines.choice import gpu
 from dokl.errors import BadFile
 
 NEAR_DB = 0.3
@@ -85,10 +86,14 @@ class Result:
     made: dict[str, Any] = field(default_factory=dict)
 
 
-def machine() -> dict[str, Any]:
-    """Where this runs: processor and versions, nothing that names a place."""
-    packages = {name: version(name) for name in ("numpy", "numba", "scikit-learn")}
+def machine(engine: str = "") -> dict[str, Any]:
+    """Where this runs: processor (with JAX also a GPU) and versions, nothing that names a place."""
+    jax = engine == "jax"
+    names = ("numpy", "numba", "scikit-learn", *(["jax"] if jax else []))
+    packages = {name: version(name) for name in names}
     where = {"processor": _processor(), "cores": os.cpu_count()}
+    if jax and gpu() is not None:
+        where["gpu"] = gpu()
     return {**where, "python": platform.python_version(), **packages}
 
 

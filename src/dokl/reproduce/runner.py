@@ -26,6 +26,16 @@ def reproduce(part: Part, options: Options) -> Result:
     return result
 
 
+def remark(part: Part, options: Options) -> str:
+    """What to say where another engine runs than was asked for; empty otherwise."""
+    asked = options.engine
+    if part.command == "table5" and asked not in ("auto", "numba"):
+        return f"{part.name} compares compiled loops: it runs numba, not {asked}"
+    if part.only == "mnist" and asked not in ("auto", "jax"):
+        return f"{part.name} runs in NumPy, a block of features at a time, or in jax: not {asked}"
+    return ""
+
+
 def stored(folder: Path) -> dict[str, Result]:
     """Every result that a folder holds, in the paper's order."""
     found = {name: load(folder, name) for name in PARTS}

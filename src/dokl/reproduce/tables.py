@@ -126,7 +126,7 @@ def work(name: str, size: int, K: int, dataset: Dataset, options: Options) -> Wo
     }  # fmt: skip
 
     def compute(seed: int, runs: int) -> dict[str, Array]:
-        return errors_of(problem, exchanges, dealt, seed, runs, engine=options.engine)
+        return errors_of(problem, exchanges, dealt, seed, runs, engine=options.engine_name)
 
     chunk = 2 if name == "adult" else options.chunk
     return Work(f"table-{name}-{size}-{K}", settings, options.runs_of(setting), chunk, compute)
@@ -167,8 +167,9 @@ def reproduce(command: str, name: str, options: Options) -> Result:
             arrays = {who: arrays[f"{K}-{who}"] for who in WORDS}
         # With --quick MNIST is a smaller problem, and no figure of the paper's or ours fits it.
         rows += rows_of(name, size, K, arrays, judged=not (name == "mnist" and options.quick))
-    notes = [NOTES[name]] if name in NOTES else []
+    notes, more = [NOTES[name]] if name in NOTES else [], {}
     if name == "mnist":
         notes.append(mnist.note(options))
-    made = options.made([*found.values()], options.runs_of(setting))
+        more["engine"] = f"{mnist.engine_of(options)}, float32"
+    made = options.made([*found.values()], max(w.runs for w in works.values()), **more)
     return Result(f"{command}-{name}", f"{setting.title}, {K} nodes", rows, [], {}, notes, made)
