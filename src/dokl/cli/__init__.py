@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from dokl import __version__
+from dokl.cli.agent import agent
 from dokl.cli.bench import bench
 from dokl.cli.common import advice
 from dokl.cli.completion import completion
@@ -21,11 +22,14 @@ from dokl.cli.demo import demo
 from dokl.cli.evaluate import evaluate
 from dokl.cli.graph import graph
 from dokl.cli.inspect import inspect
+from dokl.cli.network import network
 from dokl.cli.plan import plan
 from dokl.cli.predict import predict
 from dokl.cli.reproduce import reproduce
 from dokl.cli.run import run
 from dokl.cli.train import train
+from dokl.cli.up import up
+from dokl.cli.watch import watch
 from dokl.errors import DoklError
 
 
@@ -87,7 +91,8 @@ def commands() -> None:
 
 
 for command in (
-    demo, train, predict, evaluate, inspect, graph, run, plan, bench, reproduce, completion,
+    demo, train, predict, evaluate, inspect, graph, run, plan, bench, reproduce, network, agent, up,
+    watch, completion,
 ):  # fmt: skip
     commands.add_command(command)
 

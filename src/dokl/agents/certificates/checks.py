@@ -1,0 +1,104 @@
+"""What can be wrong with the certificates of a network, said in one line each."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dokl.agents.certificates.authority import hosts, load_certificate, load_key
+from dokl.agents.description.sections import is_loopback
+from dokl.errors import BadFile
+
+if TYPE_CHECKING:
+    from dokl.agents.description import Network
+
+
+def certificate_problems(network: Network, names: tuple[str, ...]) -> list[str]:
+    """Of the authority and of these nodes. ca.key may be elsewhere, and had better be."""
+    path = network.folder / "ca.pem"
+    try:
+        authority = load_certificate(path)
+    except BadFile as error:
+        return [f"{error}: dokl network new makes certificates"]
+    found = [*_dates(path, authority), *_too_open(network.folder / "ca.key")]
+    for name in names:
+        found += [*_of_node(network, name, authority), *_of_face(network, name)]
+    return found
+
+
+def _of_node(network: Network, name: str, authority: Any) -> Iterator[str]:
+    _, at, key_at = network.certificate_files(name)
+    try:
+        certificate, key = load_certificate(at), load_key(key_at)
+    except BadFile as error:
+        yield f"{error}: dokl network renew --name {name} makes a new one"
+        return
+    yield from _too_open(key_at)
+    if not _issued_by(certificate, authority):
+        yield f"{at}: it was not made by the authority of this network, ca.pem"
+        return
+    if key.public_key() != certificate.public_key():
+        yield f"{key_at}: this key does not belong to {at.name}: dokl network renew --name {name}"
+    common = certificate.subject.rfc4514_string()
+    if common != f"CN={name}":
+        yield f"{at}: it is made out to {common}, and not to CN={name}"
+    yield from _dates(at, certificate)
+    missing = [host for host in hosts(network, name) if host not in _made_out_for(certificate)]
+    if missing:
+        yield (
+            f"{at}: not made out for {', '.join(missing)}, where this node is dialled: "
+            f"dokl network renew --name {name}"
+        )
+
+
+def _issued_by(certificate: Any, authority: Any) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _made_out_for(certificate: Any) -> set[str]:
+    """DNS names and addresses of a certificate, as text."""
+    from cryptography import x509
+
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return set()
+    addresses = found.get_values_for_type(x509.IPAddress)
+    names: list[str] = found.get_values_for_type(x509.DNSName)
+    return {*names, *map(str, addresses)}
+
+
+def _dates(path: Path, certificate: Any) -> Iterator[str]:
+    now = datetime.now(UTC)
+    starts, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < starts:
+        yield f"{path}: valid only from {starts:%Y-%m-%d %H:%M} UTC on; is the clock right?"
+    if now >= ends:
+        advice = "" if path.name == "ca.pem" else f": dokl network renew --name {path.stem}"
+        yield f"{path}: it ran out on {ends:%Y-%m-%d}{advice}"
+
+
+def _of_face(network: Network, name: str) -> Iterator[str]:
+    """A face that can be reached from elsewhere needs a token."""
+    path, face = network.folder / f"{name}.token", network.nodes[name].http
+    yield from _too_open(path)
+    if face is not None and not is_loopback(face) and not path.is_file():
+        yield f"{path}: missing, and the HTTP face {face} of {name} is open to others"
+
+
+def _too_open(path: Path) -> Iterator[str]:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return
+    if mode & 0o077:
+        yield f"{path}: others can read it (mode {mode:o}): chmod 600 {path}"

@@ -1,0 +1,33 @@
+"""The description of a live network, one TOML file that every node reads: see `network`."""
+
+from dokl.agents.description.network import Network, parse, problems, read, schedule_of
+from dokl.agents.description.sections import (
+    About,
+    AgreedInputs,
+    Durability,
+    ExchangePolicy,
+    Limits,
+    Model,
+    Node,
+    check_name,
+    host_port,
+    is_loopback,
+)
+
+__all__ = [
+    "About",
+    "AgreedInputs",
+    "Durability",
+    "ExchangePolicy",
+    "Limits",
+    "Model",
+    "Network",
+    "Node",
+    "check_name",
+    "host_port",
+    "is_loopback",
+    "parse",
+    "problems",
+    "read",
+    "schedule_of",
+]

@@ -1,0 +1,178 @@
+"""Everything that can be wrong with the description of a network, said in one line each.
+
+`nonsense` is what no agent can start with; `problems` adds what one should know before: ports used
+twice, a network that falls apart, certificates that are missing, foreign, or about to run out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dokl.agents.description.sections import NAME, host_port, is_loopback
+from dokl.errors import BadInput
+
+if TYPE_CHECKING:
+    from dokl.agents.description.network import Network
+
+
+def problems(network: Network, name: str | None = None) -> list[str]:
+    """Everything wrong with a network, each in a line; empty when all is well.
+
+    name: look at the certificate of this node only; others may not be on its machine.
+    """
+    found = layout_problems(network)
+    if network.secure and not [*_addresses(network), *_routes(network)]:
+        from dokl.agents.certificates.checks import certificate_problems
+
+        found += certificate_problems(network, network.names if name is None else (name,))
+    return found
+
+
+def layout_problems(network: Network) -> list[str]:
+    """Everything but certificates."""
+    further = (_ports, _exposed, _lonely, _revoked)
+    return nonsense(network) + [text for look in further for text in look(network)]
+
+
+def nonsense(network: Network) -> list[str]:
+    """What makes a description unusable: names, addresses, links, model and fingerprint."""
+    looks = (_names, _links, _addresses, _routes, _model)
+    return [text for look in looks for text in look(network)]
+
+
+def _names(network: Network) -> Iterator[str]:
+    """Not every disk can tell A.key from a.key."""
+    known: dict[str, str] = {}
+    for name in network.names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            yield f"[nodes.{name}] and [nodes.{other}] differ only in capitals: rename one"
+
+
+# -- who talks to whom -------------------------------------------------------------------------
+def _links(network: Network) -> Iterator[str]:
+    known = {*network.nodes, *network.about.revoked}
+    seen: set[frozenset[str]] = set()
+    for a, b in network.about.links:
+        for end in sorted({a, b} - known):
+            yield f"[network] links: {_pair(a, b)} names {end!r}, and there is no [nodes.{end}]"
+        if a == b:
+            yield f"[network] links: {_pair(a, b)} links a node with itself"
+        if frozenset((a, b)) in seen:
+            yield f"[network] links: {_pair(a, b)} is there twice"
+        seen.add(frozenset((a, b)))
+
+
+def _pair(a: str, b: str) -> str:
+    return f'["{a}", "{b}"]'
+
+
+def _addresses(network: Network) -> Iterator[str]:
+    for name, node in network.nodes.items():
+        for key in ("address", "listen", "http"):
+            wrong = _wrong_address(getattr(node, key))
+            if wrong:
+                yield f"[nodes.{name}] {key}: {wrong}"
+
+
+def _wrong_address(address: str | None) -> str | None:
+    try:
+        if address is not None:
+            host_port(address)
+    except BadInput as error:
+        return str(error)
+    return None
+
+
+def _routes(network: Network) -> Iterator[str]:
+    linked = {frozenset(link) for link in network.about.links}
+    for way, address in network.routes.items():
+        ends = way.split("->")
+        if len(ends) != 2 or not all(map(NAME.fullmatch, ends)):
+            yield f'[routes] {way!r} is not "FROM->TO" with two node names'
+        elif frozenset(ends) not in linked:
+            yield f"[routes] {way!r}: these two are not linked in [network] links"
+        elif f"{ends[1]}->{ends[0]}" in network.routes and ends[0] < ends[1]:
+            yield f"[routes] {way!r} has a route back, too: only one side of a link dials"
+        if _wrong_address(address):
+            yield f"[routes] {way!r}: {_wrong_address(address)}"
+
+
+def _lonely(network: Network) -> Iterator[str]:
+    """Parts of the network that no link joins."""
+    parts: list[frozenset[str]] = [frozenset({name}) for name in network.names]
+    for link in network.links:
+        apart = [part for part in parts if not part & {*link}]
+        parts = [*apart, frozenset().union(*(part for part in parts if part & {*link}))]
+    if len(parts) > 1:
+        _, small = min((len(part), sorted(part)) for part in parts)
+        alone = ", ".join(small)
+        yield f"the links fall apart into {len(parts)} networks; {alone} cannot hear the others"
+
+
+def _revoked(network: Network) -> Iterator[str]:
+    for name in network.about.revoked:
+        others = sorted({end for link in network.about.links if name in link for end in link})
+        others = [end for end in others if end != name]
+        if others:
+            yield f"[network] revoked {name!r} is still linked with {', '.join(others)}"
+
+
+# -- ports -------------------------------------------------------------------------------------
+def _ports(network: Network) -> Iterator[str]:
+    """Ports that two want on one machine; nodes are on one machine if they are dialled there."""
+    used: dict[tuple[str, str, int], list[str]] = {}
+    for name, node in network.nodes.items():
+        if _wrong_address(node.address):
+            continue
+        machine = host_port(node.address)[0]
+        for key, address in (("listens", node.binds), ("has its HTTP face", node.http)):
+            if address is not None and not _wrong_address(address):
+                used.setdefault((machine, *host_port(address)), []).append(f"{name} {key}")
+    for (_, host, port), uses in used.items():
+        if len(uses) > 1:
+            yield f"{host}:{port} is used twice: {' and '.join(uses)} there"
+    dialled = Counter(node.address for node in network.nodes.values())
+    for address, times in dialled.items():
+        if times > 1:
+            both = [name for name, node in network.nodes.items() if node.address == address]
+            yield f"{', '.join(both)} are all dialled at {address}: each node needs its own address"
+
+
+def _exposed(network: Network) -> Iterator[str]:
+    if network.secure:
+        return
+    for name, node in network.nodes.items():
+        for key in ("address", "listen", "http"):
+            address = getattr(node, key)
+            if address and not _wrong_address(address) and not is_loopback(address):
+                yield (
+                    f"[nodes.{name}] {key} {address} is not on loopback, and security is "
+                    "'insecure-loopback': anyone could join"
+                )
+
+
+# -- what is learned ---------------------------------------------------------------------------
+def _model(network: Network) -> Iterator[str]:
+    from dokl.agents.description.network import schedule_of
+
+    attempts = (network.recipe, network.loss, lambda: schedule_of(network.model))
+    wrong = [text for attempt in attempts if (text := _failure(attempt))]
+    yield from (text if "[" in text else f"[model] {text}" for text in wrong)
+    written = network.inputs.fingerprint
+    if not wrong and written is not None and written != network.fingerprint:
+        yield (
+            f"[inputs] fingerprint is {written}, and this content comes to {network.fingerprint}: "
+            "kernel, sigma, D, seed, variant, scaling or labels were changed after it was "
+            "written. Undo that; or, if all nodes get the change and start anew, correct the line"
+        )
+
+
+def _failure(attempt: object) -> str | None:
+    try:
+        attempt()  # type: ignore[operator]
+    except BadInput as error:
+        return str(error)
+    return None

@@ -1,0 +1,321 @@
+"""The description of a live network: one TOML file that every node reads.
+
+`read` gives a `Network`: who there is, who talks to whom, what is learned, and how inputs are
+scaled. Nodes whose descriptions have the same fingerprint may average their vectors. A revoked
+node is treated as if it and its links were not there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dokl import config, losses, schedules
+from dokl.agents.description.sections import (
+    About,
+    AgreedInputs,
+    Durability,
+    ExchangePolicy,
+    Limits,
+    Model,
+    Node,
+    check_name,
+    host_port,
+    is_loopback,
+)
+from dokl.diffusion import Problem
+from dokl.errors import BadInput, UnknownName
+from dokl.features import FeatureMap, Features, agreed_fingerprint
+from dokl.kernels import resolve as resolve_kernel
+from dokl.preprocess import Preprocessor
+
+__all__ = [
+    "About",
+    "AgreedInputs",
+    "Durability",
+    "ExchangePolicy",
+    "Limits",
+    "Model",
+    "Network",
+    "Node",
+    "check_name",
+    "host_port",
+    "is_loopback",
+    "parse",
+    "problems",
+    "read",
+]
+
+ARROW = "->"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A whole description; make one with `read`.
+
+    about: as the file has it. nodes: in the order of the file, without revoked ones. routes: "b->a"
+    says that b dials a, and at which address, where that is not a's own. path: the file, even if
+    it is not written yet.
+    """
+
+    about: About
+    model: Model
+    inputs: AgreedInputs
+    exchange: ExchangePolicy = field(default_factory=ExchangePolicy)
+    durability: Durability = field(default_factory=Durability)
+    limits: Limits = field(default_factory=Limits)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    routes: dict[str, str] = field(default_factory=dict)
+    path: Path = Path("network.toml")
+
+    # -- who talks to whom -------------------------------------------------------------------
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes, in the order of the file."""
+        return tuple(self.nodes)
+
+    @property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of nodes that talk to each other, revoked ones left out."""
+        return tuple((a, b) for a, b in self.about.links if a in self.nodes and b in self.nodes)
+
+    def node(self, name: str) -> Node:
+        """The node of a name; an unknown name says the nearest, a revoked one that it is."""
+        if name in self.about.revoked:
+            raise BadInput(f"node {name!r} is revoked in {self.path}")
+        if name not in self.nodes:
+            raise UnknownName(f"node in {self.path}", name, self.nodes)
+        return self.nodes[name]
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """The nodes that this one is linked with, sorted."""
+        self.node(name)
+        ends = {other for a, b in self.links for me, other in ((a, b), (b, a)) if me == name}
+        return tuple(sorted(ends - {name}))
+
+    def degree(self, name: str) -> int:
+        """How many neighbours it has."""
+        return len(self.neighbours(name))
+
+    def dials(self, name: str) -> dict[str, str]:
+        """{peer: address} of the neighbours that this node dials; the others dial it.
+
+        Of a link the later node in the file dials the earlier, unless only the other way has a
+        route.
+        """
+        return {
+            peer: self.routes.get(f"{name}{ARROW}{peer}", self.nodes[peer].address)
+            for peer in self.neighbours(name)
+            if self._dials(name, peer)
+        }
+
+    def _dials(self, name: str, peer: str) -> bool:
+        mine, theirs = (way in self.routes for way in (name + ARROW + peer, peer + ARROW + name))
+        if mine != theirs:
+            return mine
+        return self.names.index(name) > self.names.index(peer)
+
+    def without(self, gone: Iterable[str]) -> Network:
+        """The same network as if these nodes and their links were not there."""
+        out = set(gone)
+        links = tuple(link for link in self.about.links if not out & set(link))
+        nodes = {name: node for name, node in self.nodes.items() if name not in out}
+        routes = {way: to for way, to in self.routes.items() if not out & set(way.split(ARROW))}
+        return replace(self, about=replace(self.about, links=links), nodes=nodes, routes=routes)
+
+    # -- what is learned ---------------------------------------------------------------------
+    def preprocessor(self) -> Preprocessor:
+        """How columns become X; frozen, a new one each time."""
+        agreed = self.inputs
+        meta = {
+            "standardise": agreed.standardise,
+            "frozen": True,
+            "numeric": list(agreed.numeric),
+            "levels": [[name, list(levels)] for name, levels in agreed.levels],
+            "excluded": [agreed.target, *agreed.drop],
+        }
+        sums = {name: np.array(getattr(agreed, name)) for name in _SUMS}
+        return Preprocessor.from_spec(meta, sums)
+
+    @property
+    def d(self) -> int:
+        """Number of inputs, one per level of a text column."""
+        return len(self.inputs.numeric) + sum(len(levels) for _, levels in self.inputs.levels)
+
+    @property
+    def m(self) -> int:
+        """Number of outputs."""
+        return self.inputs.m
+
+    def recipe(self) -> Features:
+        """The features before they are drawn."""
+        kernel = resolve_kernel(self.model.kernel, self.model.sigma, **self.model.parameters)
+        return Features(kernel, self.d, self.model.D, self.model.variant)
+
+    def features(self) -> FeatureMap:
+        """The feature map, drawn once."""
+        return self._drawn
+
+    @cached_property
+    def _drawn(self) -> FeatureMap:
+        return self.recipe().draw(self.model.seed)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What two nodes must have in common to average: features, scaling and labels.
+
+        A model file with these features, preprocessing and classes has the same one.
+        """
+        made = self.recipe()
+        features = FeatureMap(made.kernel, made.d, made.D, made.variant, self.model.seed)
+        labels = {"classes": list(self.inputs.labels)} if self.inputs.classifying else {}
+        learned = agreed_fingerprint(features.fingerprint, **labels)
+        return agreed_fingerprint(learned, preprocessing=self.preprocessor().agreed())
+
+    def problem(self) -> Problem:
+        """Features, loss, schedule and regularization, for the engines."""
+        return Problem(self.features(), self.loss(), schedule_of(self.model), self.model.lam)
+
+    def loss(self) -> losses.Loss:
+        """The loss, which must suit the task."""
+        parameter = self.model.loss_parameter
+        loss = losses.resolve(self.model.loss, **({} if parameter is None else {"p": parameter}))
+        if loss.margin and not self.inputs.classifying:
+            raise BadInput(
+                f"[model] loss {loss.name!r} is for classes, and [inputs] task is 'regression': "
+                "take squared, huber, absolute, epsilon_insensitive or quantile"
+            )
+        return loss
+
+    # -- certificates ------------------------------------------------------------------------
+    @property
+    def secure(self) -> bool:
+        """Whether neighbours show certificates."""
+        return self.about.security == "mtls"
+
+    @property
+    def folder(self) -> Path:
+        """Where the certificates are; beside the file unless it says otherwise."""
+        return self.path.parent / (self.about.certificates or f"{self.path.stem}.certs")
+
+    def certificate_files(self, name: str) -> tuple[Path, Path, Path]:
+        """Paths of the authority's certificate, of a node's, and of its key."""
+        return tuple(self.folder / part for part in ("ca.pem", f"{name}.pem", f"{name}.key"))  # type: ignore[return-value]
+
+    def token(self, name: str) -> str | None:
+        """What a node's HTTP face wants to hear from afar; None where there is no such file."""
+        try:
+            return (self.folder / f"{name}.token").read_text(encoding="ascii").strip() or None
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{self.folder / name}.token cannot be read ({error})") from None
+
+
+_SUMS = ("shift", "count", "total", "square")
+
+
+def schedule_of(model: Model) -> schedules.Schedule:
+    """The schedule of a [model] section, from the numbers it takes."""
+    if model.schedule not in schedules.BUILTIN:
+        raise UnknownName("schedule", model.schedule, schedules.BUILTIN)
+    taken = inspect.signature(schedules.BUILTIN[model.schedule]).parameters
+    given = {key: getattr(model, key) for key in ("mu", "n0", "power", "eps")}
+    numbers = {key: value for key, value in given.items() if value is not None}
+    for key in numbers:
+        if key not in taken:
+            takes = ", ".join(taken)
+            raise BadInput(f"[model] schedule {model.schedule!r} takes {takes}, and not {key}")
+    if "lam" in taken:
+        numbers["lam"] = model.lam
+    elif taken["mu"].default is inspect.Parameter.empty:
+        numbers.setdefault("mu", 1.0)
+    return schedules.resolve(model.schedule, **numbers)
+
+
+# -- reading -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _File:
+    """The sections of the file."""
+
+    network: About
+    model: Model
+    inputs: AgreedInputs
+    exchange: ExchangePolicy
+    durability: Durability
+    limits: Limits
+    nodes: dict[str, Any] = field(default_factory=dict)
+    routes: dict[str, Any] = field(default_factory=dict)
+
+
+def read(path: str | Path, *, strict: bool = True) -> Network:
+    """The network that a file describes; BadInput names section and key.
+
+    strict: refuse links and routes that lead nowhere, and a fingerprint that is not that of the
+    content. Without it these are left to `problems`.
+    """
+    path = Path(path)
+    return _understood(config.read_toml(path), path, strict)
+
+
+def parse(text: str, path: str | Path = "network.toml", *, strict: bool = True) -> Network:
+    """The network that a text describes, as if it stood in a file of this path."""
+    try:
+        return _understood(tomllib.loads(text), Path(path), strict)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not valid TOML: {error}") from None
+
+
+def _understood(data: dict[str, Any], path: Path, strict: bool) -> Network:
+    try:
+        network = _built(config.parse(_File, data), path)
+        if strict:
+            _refuse_nonsense(network)
+    except BadInput as error:
+        message = str(error)
+        raise BadInput(message if str(path) in message else f"{path}: {message}") from None
+    return network
+
+
+def _built(found: _File, path: Path) -> Network:
+    nodes = {}
+    for name, table in found.nodes.items():
+        check_name(name)
+        if not isinstance(table, dict):
+            raise BadInput(f"[nodes] {name} must be a section [nodes.{name}], got {table!r}")
+        node = config.parse(Node, table, f"[nodes.{name}]")
+        if name not in found.network.revoked:
+            nodes[name] = node
+    if not nodes:
+        raise BadInput("there is no section [nodes.NAME]: a network has nodes")
+    for way, address in found.routes.items():
+        if not isinstance(address, str):
+            raise BadInput(f"[routes] {way!r} must be an address HOST:PORT, got {address!r}")
+    parts = (found.model, found.inputs, found.exchange, found.durability, found.limits)
+    return Network(found.network, *parts, nodes, found.routes, path)
+
+
+def _refuse_nonsense(network: Network) -> None:
+    from dokl.agents.description.inspection import nonsense
+
+    wrong = nonsense(network)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more: dokl network check)" if len(wrong) > 1 else ""
+        raise BadInput(wrong[0] + more)
+
+
+def problems(network: Network, name: str | None = None) -> list[str]:
+    """Everything wrong with a network, each in a line; empty when all is well.
+
+    name: look at the certificate of this node only; others may not be on its machine.
+    """
+    from dokl.agents.description import inspection
+
+    return inspection.problems(network, name)

@@ -1,0 +1,144 @@
+"""A description as text: TOML that says what its keys are for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dokl.agents.description.network import Network
+from dokl.agents.description.sections import Model, Node
+
+_HEAD = """\
+# The live network {name}: every node reads this same file.
+#   dokl network check {file}      what is wrong with it, if anything
+#   dokl up {file} --data DIR      all nodes on this machine, for trying out
+#   dokl agent {file} --name NODE  one node
+"""
+
+
+def text(network: Network) -> str:
+    """The whole file; reading it gives an equal network."""
+    parts = [
+        _HEAD.format(name=network.about.name, file=network.path.name),
+        _network(network),
+        _model(network.model),
+        _inputs(network),
+        _exchange(network),
+        _rest(network),
+        *(_node(name, node) for name, node in network.nodes.items()),
+    ]
+    if network.routes:
+        parts.append("[routes]                 # who dials whom elsewhere: a NAT, a proxy\n")
+        parts[-1] += "".join(f"{_say(way)} = {_say(to)}\n" for way, to in network.routes.items())
+    return "\n".join(parts)
+
+
+def _network(network: Network) -> str:
+    about = network.about
+    kept = f"certificates = {_say(about.certificates)}\n" if about.certificates else ""
+    links = "".join(f"  [{_say(a)}, {_say(b)}],\n" for a, b in about.links)
+    return (
+        "[network]\n"
+        f"name = {_say(about.name)}\n"
+        f"{_line('security', about.security, 'mtls, or insecure-loopback for play')}"
+        f"{kept}"
+        f"{_line('revoked', list(about.revoked), 'names that are shut out')}"
+        f"links = [\n{links}]\n"
+    )
+
+
+def _model(model: Model) -> str:
+    optional = ("loss_parameter", "mu", "n0", "power", "eps")
+    given = {key: getattr(model, key) for key in optional}
+    more = "".join(f"{key} = {_say(v)}\n" for key, v in given.items() if v is not None)
+    extra = f"parameters = {_table(model.parameters)}\n" if model.parameters else ""
+    return (
+        "[model]                  # kernel to seed must be the same on all nodes\n"
+        f"{_line('kernel', model.kernel)}"
+        f"{_line('sigma', float(model.sigma), 'the width of the kernel')}"
+        f"{_line('D', model.D, 'numbers in theta, and in a message')}"
+        f"{_line('variant', model.variant)}"
+        f"{_line('seed', model.seed)}"
+        f"{extra}"
+        f"{_line('loss', model.loss)}"
+        f"{_line('schedule', model.schedule)}"
+        f"{more}"
+        f"{_line('lam', float(model.lam), 'L2 regularization')}"
+        f"{_line('intercept', float(model.intercept), 'private constant feature; 0: none')}"
+    )
+
+
+def _inputs(network: Network) -> str:
+    given = network.inputs
+    labels = f"labels = {_say(list(given.labels))}\n" if given.labels else ""
+    drop = _line("drop", list(given.drop), "may be there, is not used") if given.drop else ""
+    sums = {key: list(getattr(given, key)) for key in ("shift", "count", "total", "square")}
+    return (
+        "[inputs]                 # agreed once; nodes that scale otherwise cannot average\n"
+        f"{_line('target', given.target)}"
+        f"{_line('task', given.task)}"
+        f"{labels}"
+        f"numeric = {_say(list(given.numeric))}\n"
+        f"levels = {_say([[name, list(levels)] for name, levels in given.levels])}\n"
+        f"{drop}"
+        f"{_line('standardise', given.standardise, 'fixed (by the sums below), or off')}"
+        f"{''.join(_line(key, numbers) for key, numbers in sums.items())}"
+        f"{_line('fingerprint', network.fingerprint, 'of features, scaling and labels')}"
+    )
+
+
+def _exchange(network: Network) -> str:
+    policy = network.exchange
+    return (
+        "[exchange]\n"
+        f"{_line('mode', policy.mode, 'push, pull (slow links), lockstep, off')}"
+        f"{_line('every_seconds', float(policy.every_seconds), '0: not by time')}"
+        f"{_line('every_samples', policy.every_samples, '0: not by count')}"
+        f"{_line('dtype', policy.dtype, 'float32, or float16 for half the bytes')}"
+        f"{_line('clip', float(policy.clip), 'how far one neighbour may pull; 0: any')}"
+        f"{_line('order', policy.order, 'lockstep: cta, or atc')}"
+        f"{_line('patience_seconds', float(policy.patience_seconds), 'lockstep: wait so long')}"
+        f"{_line('join_seconds', float(policy.join_seconds), 'a newcomer looks for neighbours')}"
+    )
+
+
+def _rest(network: Network) -> str:
+    durability, limits = network.durability, network.limits
+    return (
+        "[durability]\n"
+        f"{_line('mode', durability.mode, 'process: kill -9; full: a power cut, too')}"
+        f"{_line('snapshot_rows', durability.snapshot_rows, 'theta is written after so many')}"
+        "\n[limits]                 # more is answered with: come back later\n"
+        f"{_line('body_bytes', limits.body_bytes)}"
+        f"{_line('queue_rows', limits.queue_rows)}"
+        f"{_line('waiting_labels', limits.waiting_labels)}"
+        f"{_line('keys', limits.keys)}"
+    )
+
+
+def _node(name: str, node: Node) -> str:
+    lines = f"[nodes.{name}]\n{_line('address', node.address)}"
+    for key in ("listen", "http"):
+        if getattr(node, key) is not None:
+            lines += _line(key, getattr(node, key))
+    return lines
+
+
+def _line(key: str, value: Any, why: str = "") -> str:
+    said = f"{key} = {_say(value)}"
+    return f"{said:<24} # {why}\n" if why else f"{said}\n"
+
+
+def _say(value: Any) -> str:
+    """A value in TOML; floats keep every bit."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_say, value))}]"
+    return repr(value)
+
+
+def _table(values: dict[str, Any]) -> str:
+    return f"{{ {', '.join(f'{_say(key)} = {_say(v)}' for key, v in values.items())} }}"

@@ -1,0 +1,304 @@
+"""The HTTP face of an agent: samples in, predictions and figures out.
+
+On a loopback address anyone on the machine may use it; what a web page could send (a foreign
+Origin or Host, a form) is refused. At any other address it speaks https and wants a token.
+
+An answer to `POST /samples` means that the samples are in the journal. Errors are
+{"error": "..."}; those worth a second try carry Retry-After.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from hashlib import sha256
+from json import JSONDecodeError
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from dokl.agents.description import host_port, is_loopback
+from dokl.agents.face import gauges, openapi
+from dokl.agents.face.answers import as_csv, as_json, predictions
+from dokl.agents.face.bounds import Bounds, Refusal, Room
+from dokl.agents.face.serving import Server
+from dokl.agents.runtime import Busy, Stopping
+from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
+from dokl.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
+
+try:
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+except ImportError:
+    raise MissingExtra("live agents", "live") from None
+
+if TYPE_CHECKING:
+    from dokl.agents.runtime import Agent
+    from dokl.arrays import Array
+
+KINDS = {"application/json": "json", "application/x-ndjson": "json", "text/csv": "csv"}
+LONGEST_KEY = 255
+LATER = 5.0  # seconds until a second try, where nothing better is known
+_SMALL = 1 << 16  # bytes that are parsed at once; more goes to a thread, one body at a time
+
+T = TypeVar("T")
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def app(agent: Agent, *, token: str | None = None, bounds: Bounds | None = None) -> Starlette:
+    """The application; with a token it wants that, without one it expects to be on loopback."""
+    return Face(agent, token, bounds or Bounds()).app
+
+
+def serve(agent: Agent, address: str, bounds: Bounds | None = None) -> Server:
+    """A server at HOST:PORT; `start` or `run` it, and `stop` it.
+
+    At an address that others can reach it speaks https with the node's certificate and wants the
+    node's token.
+    """
+    bounds = bounds or Bounds()
+    if is_loopback(address):
+        return Server(app(agent, bounds=bounds), host_port(address), bounds)
+    network, name = agent.network, agent.name
+    token = network.token(name) if network.secure else None
+    if token is None:
+        raise BadInput(
+            f"others can reach {address}: an HTTP face there needs certificates and a token "
+            f"({name}.token beside the certificates); or give it a loopback address"
+        )
+    _, certificate, key = network.certificate_files(name)
+    there = app(agent, token=token, bounds=bounds)
+    return Server(there, host_port(address), bounds, (certificate, key))
+
+
+class Face:
+    """What the endpoints share: the agent, who may ask, and how much is under way."""
+
+    def __init__(self, agent: Agent, token: str | None, bounds: Bounds) -> None:
+        self.agent, self.bounds, self.room = agent, bounds, Room(bounds)
+        self.answers: Counter[int] = Counter()
+        self._token = None if token is None else f"Bearer {token}".encode()
+        self._large = asyncio.Semaphore(1)
+        self.app = Starlette(
+            routes=[
+                Route("/samples", self._endpoint(self.samples), methods=["POST"]),
+                Route("/predict", self._endpoint(self.predict), methods=["POST"]),
+                Route("/status", self._endpoint(self.status)),
+                Route("/metrics", self._endpoint(self.metrics)),
+                Route("/openapi.json", self._endpoint(self.description)),
+                Route("/healthz", self._health),
+            ],
+            exception_handlers={HTTPException: self._not_here},
+        )
+
+    # -- endpoints ---------------------------------------------------------------------------
+    async def samples(self, request: Request) -> Response:
+        """Learn rows, and answer when they are stored."""
+        _options(request)
+        key = _key(request)
+        inputs = self.agent.inputs
+        ways = {"json": inputs.from_json, "csv": inputs.from_csv}
+        with self._body(request) as incoming:
+            kind, body = _content(request), await incoming.read()
+            with self.room.turn():
+                arrival = await self._parsed(ways[KINDS[kind]], body)
+                if key is not None:
+                    digest = sha256(kind.encode() + b"\n" + body).hexdigest()
+                    arrival = replace(arrival, key=key, digest=digest)
+                return as_json(await self._stored(self.agent.submit(arrival)))
+
+    async def predict(self, request: Request) -> Response:
+        """Answers for rows; as CSV where that is what the sender accepts."""
+        scored = _options(request, "scores").get("scores", False)
+        inputs = self.agent.inputs
+        ways = {"json": inputs.rows_json, "csv": inputs.rows_csv}
+        with self._body(request) as incoming:
+            kind, body = _content(request), await incoming.read()
+            with self.room.turn():
+                X: Array = await self._parsed(ways[KINDS[kind]], body)
+                found = await asyncio.to_thread(predictions, self.agent, X, scored)
+        return as_csv(found) if _accepts_csv(request) else as_json(found)
+
+    async def status(self, request: Request) -> Response:
+        """What the agent says of itself."""
+        with self.room.turn():
+            return as_json(await asyncio.to_thread(self.agent.status))
+
+    async def metrics(self, request: Request) -> Response:
+        """The same for Prometheus."""
+        with self.room.turn():
+            status = await asyncio.to_thread(self.agent.status)
+            text = gauges.text(status, self.answers)
+        return Response(text, headers={"content-type": gauges.CONTENT_TYPE})
+
+    async def description(self, request: Request) -> Response:
+        """The OpenAPI description of all this."""
+        return as_json(openapi.document(self.agent.network, secure=self._token is not None))
+
+    async def _health(self, request: Request) -> Response:
+        """Open to all: it says nothing but that this answers."""
+        return as_json({"ok": True})
+
+    # -- around them -------------------------------------------------------------------------
+    def _endpoint(self, answer: Answer) -> Answer:
+        """Check who asks, and make an answer of whatever goes wrong."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                self._admit(request)
+                response = await answer(request)
+            except Refusal as refused:
+                response = _refused(refused)
+            except DoklError as error:
+                response = _refused(_refusal(error))
+            except Exception as error:
+                self._log(error)
+                response = _refused(Refusal(500, "internal error"))
+            self.answers[response.status_code] += 1
+            return response
+
+        return endpoint
+
+    def _admit(self, request: Request) -> None:
+        headers = request.headers
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            raise Refusal(403, f"requests from web pages of {origin[:100]!r} are refused")
+        if self._token is None:
+            if not _is_local(host):
+                raise Refusal(403, f"host {host[:100]!r} is not this machine: use 127.0.0.1")
+            return
+        given = headers.get("authorization", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self._token):
+            text = "a token is wanted: send the header 'Authorization: Bearer TOKEN'"
+            raise Refusal(401, text, headers={"www-authenticate": "Bearer"})
+
+    def _body(self, request: Request) -> Any:
+        self.room.check()
+        declared = request.headers.get("content-length")
+        return self.room.body(request.receive, declared, self.agent.network.limits.body_bytes)
+
+    async def _parsed(self, parse: Callable[[bytes], T], body: bytes) -> T:
+        """Small bodies at once; large ones beside, so that others need not wait for them."""
+        if len(body) <= _SMALL:
+            return parse(body)
+        async with self._large:
+            return await asyncio.to_thread(parse, body)
+
+    async def _stored(self, future: Future[dict[str, Any]]) -> dict[str, Any]:
+        """What the agent answers; it goes on with the samples even if nobody waits any more."""
+        waiting = asyncio.shield(asyncio.wrap_future(future))
+        try:
+            async with asyncio.timeout(self.bounds.wait_seconds):
+                return await waiting
+        except TimeoutError:
+            text = "not stored yet, but may still be: send again with the same Idempotency-Key"
+            raise Refusal(503, text, LATER) from None
+
+    def _log(self, error: Exception) -> None:
+        trace = "".join(traceback.format_exception(error)[-3:])
+        self.agent.log("http error", often=True, reason=repr(error), trace=trace)
+
+    async def _not_here(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        text = {404: "no such page: see /openapi.json", 405: "not with this method"}
+        said = text.get(error.status_code, error.detail)
+        return _refused(Refusal(error.status_code, said, headers=error.headers))
+
+
+# -- what a request says -----------------------------------------------------------------------
+def _content(request: Request) -> str:
+    """The media type of a body; web pages cannot send these without asking first."""
+    media, _, parameters = request.headers.get("content-type", "").partition(";")
+    media = media.strip().lower()
+    if media not in KINDS:
+        raise Refusal(415, f"Content-Type {media[:100]!r}: send one of {', '.join(KINDS)}")
+    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+    if "charset=" in parameters.lower() and charset not in ("utf-8", "us-ascii", "utf8"):
+        raise Refusal(415, f"charset {charset[:50]!r}: send UTF-8")
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.strip().lower() != "identity":
+        raise Refusal(415, f"Content-Encoding {coding[:50]!r}: send bodies as they are")
+    return media
+
+
+def _key(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
+        raise Refusal(400, f"Idempotency-Key: use 1 to {LONGEST_KEY} plain characters")
+    return key
+
+
+def _options(request: Request, *known: str) -> dict[str, bool]:
+    """Switches behind the question mark."""
+    query = request.scope["query_string"]
+    found = {}
+    for name, value in parse_qsl(query.decode("latin-1"), True) if query else ():
+        if name not in known:
+            raise Refusal(400, str(UnknownName("parameter", name, known)))
+        if value not in ("true", "false"):
+            raise Refusal(400, f"{name} must be true or false, got {value[:50]!r}")
+        found[name] = value == "true"
+    return found
+
+
+def _accepts_csv(request: Request) -> bool:
+    """Whether CSV is named before JSON."""
+    for choice in request.headers.get("accept", "").lower().split(","):
+        media = choice.partition(";")[0].strip()
+        if media in KINDS:
+            return media == "text/csv"
+    return False
+
+
+def _is_local(host: str) -> bool:
+    """Whether a Host header names this machine by an address of its own, or as localhost."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name in ("127.0.0.1", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+def _refusal(error: DoklError) -> Refusal:
+    """The status for an error raised on purpose."""
+    text = str(error)
+    if isinstance(error, BadInput | Diverged):
+        return Refusal(400 if _unreadable(error) else 422, text)
+    if isinstance(error, KeyReused):
+        return Refusal(409, text)
+    if isinstance(error, Busy | TooManyWaiting):
+        return Refusal(429, text, getattr(error, "retry_after", LATER))
+    if isinstance(error, StoreFailed) and error.full:
+        return Refusal(507, text, LATER)
+    if isinstance(error, StoreFailed | Stopping):
+        return Refusal(503, text, LATER)
+    return Refusal(500, text)
+
+
+def _unreadable(error: BaseException) -> bool:
+    """Whether the body was no JSON, or no text, at all."""
+    behind = error.__context__
+    while isinstance(behind, BadInput):
+        behind = behind.__context__
+    return isinstance(behind, JSONDecodeError | UnicodeDecodeError)
+
+
+def _refused(refusal: Refusal) -> Response:
+    said: dict[str, Any] = {"error": refusal.text}
+    if refusal.retry_after is not None:
+        said["retry_after"] = refusal.retry_after
+    return as_json(said, refusal.status, refusal.headers)

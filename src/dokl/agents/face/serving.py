@@ -1,0 +1,196 @@
+"""A web server around an application: uvicorn, asked for little and held to bounds.
+
+uvicorn by itself lets connections stand open for ever that send half a request, or never read
+their answer; once a second they are looked through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from dokl.agents.face.bounds import Bounds
+from dokl.errors import BadInput, MissingExtra
+
+try:
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError:
+    raise MissingExtra("live agents", "live") from None
+
+TICK = 1.0  # seconds between two looks at the connections, at most
+LEAVE = 5.0  # seconds that requests under way have to end when the server is to stop
+
+
+class Server:
+    """Listens from the moment it is made; `start` serves in a thread, `run` in this one.
+
+    certificate: files of a certificate and its key; with them it speaks https. address: host and
+    port, the real one where 0 was asked for.
+    """
+
+    def __init__(
+        self,
+        application: Any,
+        address: tuple[str, int],
+        bounds: Bounds | None = None,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
+        bounds = bounds or Bounds()
+        self._certificate = certificate
+        self._config = uvicorn.Config(
+            application,
+            http=_protocol(bounds.connections),
+            timeout_keep_alive=max(1, round(bounds.idle_seconds)),
+            ssl_certfile=certificate and certificate[0],
+            ssl_keyfile=certificate and str(certificate[1]),
+            **_PLAIN,
+        )
+        try:
+            self._config.load()
+        except OSError as error:  # SSLError is one, too
+            raise BadInput(f"{certificate}: no certificate with its key ({error})") from None
+        self._server = _Watched(self._config, bounds.idle_seconds)
+        self._socket = listening(*address)
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is found, without a slash at the end."""
+        host, port = self.address
+        shown = f"[{host}]" if ":" in host else host
+        return f"http{'s' if self._certificate else ''}://{shown}:{port}"
+
+    def start(self) -> None:
+        """Serve in a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name="http", daemon=True)
+        self._thread.start()
+
+    def run(self) -> None:
+        """Serve until `stop` is called from another thread, or from a signal handler."""
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Take no more, let requests under way end, and close."""
+        self._server.ask_to_leave()
+        if self._thread is not None:
+            self._thread.join(2 * LEAVE)
+        elif not self._server.started:
+            self._socket.close()
+
+    def renew(self) -> None:
+        """Take the certificate from its files again: new connections get the new one."""
+        if self._certificate is not None and self._config.ssl is not None:
+            self._config.ssl.load_cert_chain(*self._certificate)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+_PLAIN: dict[str, Any] = {
+    "interface": "asgi3",
+    "loop": "asyncio",
+    "ws": "none",
+    "lifespan": "off",
+    "log_config": None,
+    "log_level": "critical",  # the application logs by itself; hostile requests are no news
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "timeout_graceful_shutdown": int(LEAVE),
+}
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; BadInput says why there is none.
+
+    asyncio sends small answers at once (TCP_NODELAY) only where the socket says that it is of TCP;
+    those of `socket.create_server` do not, and each answer waits 40 ms.
+    """
+    made: socket.socket | None = None
+    try:
+        flags = socket.AI_PASSIVE
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)[0]
+        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(place)
+        made.listen(128)
+    except OSError as error:
+        if made is not None:
+            made.close()
+        why = error.strerror or error
+        raise BadInput(f"cannot listen for HTTP at {host} port {port}: {why}") from None
+    return made
+
+
+def _protocol(most: int) -> type[H11Protocol]:
+    """uvicorn's, with a greatest number of connections; one too many is closed at once."""
+
+    class Bounded(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > most:
+                transport.abort()
+
+    return Bounded
+
+
+class _Watched(uvicorn.Server):
+    """Leaves signals to others, wakes once a second, and closes connections that are stuck."""
+
+    def __init__(self, config: uvicorn.Config, idle_seconds: float) -> None:
+        super().__init__(config)
+        self._idle = idle_seconds
+        self._stuck: dict[Any, tuple[Any, float]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = asyncio.Event()
+
+    def ask_to_leave(self) -> None:
+        """From any thread."""
+        self.should_exit = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has left already
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the business of the process."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Tick until asked to leave."""
+        self._loop = asyncio.get_running_loop()
+        pause = min(TICK, self._idle / 2)
+        while not await self.on_tick(0):
+            self._look_through(self._loop.time())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause)
+
+    def _look_through(self, now: float) -> None:
+        """A connection is stuck while it waits for the same request, or to be read from."""
+        before, self._stuck = self._stuck, {}
+        connections: list[Any] = list(self.server_state.connections)
+        for connection in connections:
+            cycle = connection.cycle
+            idle = cycle is None or cycle.response_complete
+            if not (idle or connection.flow.write_paused):
+                continue
+            known, since = before.get(connection, (cycle, now))
+            since = since if known is cycle else now
+            if now - since > self._idle:
+                connection.transport.abort()
+            else:
+                self._stuck[connection] = (cycle, since)

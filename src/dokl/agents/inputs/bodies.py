@@ -1,0 +1,201 @@
+"""Bodies of requests, JSON or CSV, into cells with names; nothing is believed before it is seen.
+
+JSON is UTF-8, in one of these forms; NDJSON (an object on each line) is one of them::
+
+    {"temp": 20.5, "y": 1}                               one row
+    [{"temp": 20.5, "y": 1}, {"temp": 21, "y": 2}]       rows
+    {"rows": [{"temp": 20.5, "y": 1}]}                   rows
+    {"columns": ["temp", "y"], "data": [[20.5, 1]]}      names once, then cells
+
+A key that stands twice in an object is refused, and so are numbers with thousands of digits and
+deep nesting. CSV has a header; cells are parted by comma, semicolon or tab.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from dokl.errors import BadInput
+from dokl.readers.table import shown
+
+DELIMITERS = ",;\t"
+Cells = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """n rows by column: name -> n cells, None where a row does not have it.
+
+    rows: the objects that they came from, which may have different keys; None where all rows have
+    all columns.
+    """
+
+    n: int
+    cells: Mapping[str, Cells]
+    rows: Sequence[Mapping[str, Any]] | None = None
+
+    def has_any(self, row: int, names: Iterable[str]) -> bool:
+        """Whether a row says something of these columns, be it null."""
+        there: Mapping[str, Any] = self.cells if self.rows is None else self.rows[row]
+        return any(name in there for name in names)
+
+    def row_with(self, name: str) -> int:
+        """The first row that has this column."""
+        return next(i for i, row in enumerate(self.rows or [self.cells]) if name in row)
+
+
+# -- JSON --------------------------------------------------------------------------------------
+def from_json(body: bytes, most: int) -> Table:
+    """The rows of a JSON body, at most so many."""
+    text = _text(body)
+    try:
+        found = _decoded(text)
+    except _Several:
+        return from_lines([line for line in text.split("\n") if line.strip()], most)
+    if isinstance(found, dict):
+        if found.keys() == {"rows"} and isinstance(found["rows"], list):
+            found = found["rows"]
+        elif found.keys() == {"columns", "data"}:
+            return _of_columns(found["columns"], found["data"], most)
+    return _of_objects(found if isinstance(found, list) else [found], most)
+
+
+class _Several(Exception):
+    """One JSON text is followed by something else."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise BadInput(f"the key {max(names, key=names.count)!r} stands twice in one JSON object")
+    return made
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            raise _Several from None
+        raise BadInput(f"this is not JSON ({error})") from None
+    except RecursionError:
+        raise BadInput("this JSON is too deeply nested") from None
+    except ValueError as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput("this JSON holds a number of too many digits") from None
+
+
+def from_lines(lines: Sequence[str], most: int) -> Table:
+    """A row on each line, as a JSON object."""
+    _check_count(len(lines), most)
+    return _of_objects([_line(line, i) for i, line in enumerate(lines, 1)], most)
+
+
+def _line(line: str, number: int) -> Any:
+    try:
+        return _decoded(line)
+    except _Several:
+        raise BadInput(f"row {number}: one JSON object a line is expected") from None
+    except BadInput as error:
+        raise BadInput(f"row {number}: {error}") from None
+
+
+def _of_objects(rows: list[Any], most: int) -> Table:
+    _check_count(len(rows), most)
+    if set(map(type, rows)) != {dict}:
+        at = next(i for i, row in enumerate(rows) if not isinstance(row, dict))
+        raise BadInput(f'row {at + 1}: an object like {{"x": 1}} is expected, not {said(rows[at])}')
+    names = dict.fromkeys(name for row in rows for name in row)
+    return Table(len(rows), {name: [row.get(name) for row in rows] for name in names}, rows)
+
+
+def _of_columns(names: Any, data: Any, most: int) -> Table:
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise BadInput('"columns" must be a list of names')
+    if not isinstance(data, list):
+        raise BadInput('"data" must be a list of rows, each a list of cells')
+    for at, row in enumerate(data, 1):
+        if not isinstance(row, list):
+            raise BadInput(f"row {at}: a list of cells is expected, not {said(row)}")
+    return table(names, data, most)
+
+
+# -- CSV ---------------------------------------------------------------------------------------
+def from_csv(body: bytes, most: int) -> Table:
+    """The rows of a CSV body with a header, at most so many; blank lines are no rows."""
+    text = _text(body)
+    lines = io.StringIO(text, newline="")
+    header = next((line for line in lines if line.strip()), "")
+    mark = delimiter(header)
+    names = [name.strip() for name in cells_of([header], mark)[0]] if header else []
+    return table(names, [row for row in cells_of(lines, mark) if row], most)
+
+
+def delimiter(header: str) -> str:
+    """The one of , ; and tab that cuts a header into most cells."""
+    return max(DELIMITERS, key=lambda mark: _width(header, mark))
+
+
+def _width(header: str, mark: str) -> int:
+    with suppress(csv.Error):
+        return len(next(csv.reader([header], delimiter=mark), ()))
+    return 0
+
+
+def cells_of(lines: Iterable[str], mark: str) -> list[list[str]]:
+    """Rows of cells; quotes as in the standard library's csv."""
+    try:
+        return list(csv.reader(lines, delimiter=mark, strict=True))
+    except csv.Error as error:
+        raise BadInput(f"this is not CSV ({error})") from None
+
+
+# -- both --------------------------------------------------------------------------------------
+def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> Table:
+    """A table of rows of cells under these names."""
+    _check_count(len(rows), most)
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise BadInput(f"two columns are called {twice[0]!r}")
+    if set(map(len, rows)) != {len(names)}:
+        at = next(i for i, row in enumerate(rows) if len(row) != len(names))
+        raise BadInput(
+            f"row {at + 1}: {len(names)} cells are expected, one for each column, and "
+            f"{len(rows[at])} are there"
+        )
+    return Table(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+
+def said(value: Any) -> str:
+    """A value as a message quotes it; lists and objects, which may be endless, are only named."""
+    named = {dict: "an object", list: "a list", type(None): "null"}
+    return named.get(type(value)) or shown(value)
+
+
+def _text(body: bytes) -> str:
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = body[error.start]
+        raise BadInput(f"byte {error.start + 1}, 0x{byte:02x}, is not UTF-8 text") from None
+    if not text.strip():
+        raise BadInput("the body is empty: at least one row is expected")
+    return text
+
+
+def _check_count(n: int, most: int) -> None:
+    if n == 0:
+        raise BadInput("there are no rows: at least one is expected")
+    if n > most:
+        raise BadInput(f"{n:,} rows, and {most:,} is the most: send them in several requests")

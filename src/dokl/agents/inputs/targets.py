@@ -1,0 +1,72 @@
+"""Targets Y: numbers as they are, labels as -1 and 1, the same as the estimators have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dokl.agents.inputs.bodies import Cells, said
+from dokl.arrays import Array
+from dokl.errors import BadInput
+from dokl.readers.table import number, text
+
+_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+class Targets:
+    """How the cells of the target become Y: (n, m).
+
+    No labels: regression, m = 1. Two labels: m = 1, the first is -1 and the second 1. More: one
+    output each, 1 for the row's own label and -1 for the others.
+
+    >>> Targets("y", ("ham", "spam")).encoded(["spam", "ham", None], 3)
+    (array([[ 1.], [-1.], [ 0.]]), array([ True,  True, False]))
+    """
+
+    def __init__(self, name: str, labels: Sequence[Any] = ()) -> None:
+        self.name, self.labels = name, tuple(labels)
+        self.m = len(labels) if len(labels) > 2 else 1
+        self._numeric = not any(isinstance(label, str | bool) for label in labels)
+        read = float if self._numeric else text
+        self._codes = {read(label): _code(i, len(labels)) for i, label in enumerate(labels)}
+
+    def encoded(self, cells: Cells | None, n: int) -> tuple[Array, Array]:
+        """Y (n, m), 0 where there is no target, and the rows (n,) that have one."""
+        Y, known = np.zeros((n, self.m)), np.zeros(n, bool)
+        for row, cell in enumerate(cells or ()):
+            y = self._one(cell, row)
+            if y is not None:
+                Y[row], known[row] = y, True
+        return Y, known
+
+    def _one(self, cell: Any, row: int) -> Any:
+        if isinstance(cell, list | dict) or (isinstance(cell, float) and cell != cell):
+            raise self._refused(cell, row, "is no target")
+        if not self.labels or self._numeric:
+            value = number(cell)
+            if value is None or abs(value) > _FLOAT32:
+                raise self._refused(cell, row, "is not a number that can be used")
+            if value != value:
+                return None
+            return value if not self.labels else self._code(value, cell, row)
+        known = text(cell)
+        return None if known is None else self._code(known, cell, row)
+
+    def _code(self, label: Any, cell: Any, row: int) -> Array:
+        code = self._codes.get(label)
+        if code is None:
+            listed = ", ".join(map(repr, self.labels[:12])) + ", ..." * (len(self.labels) > 12)
+            raise self._refused(cell, row, f"is none of the agreed labels, {listed}")
+        return code
+
+    def _refused(self, cell: Any, row: int, why: str) -> BadInput:
+        return BadInput(f"row {row + 1}, column {self.name!r}: {said(cell)} {why}")
+
+
+def _code(i: int, classes: int) -> Array:
+    """Y (m,) of class i."""
+    if classes == 2:
+        return np.array([1.0 if i == 1 else -1.0])
+    return np.where(np.arange(classes) == i, 1.0, -1.0)

@@ -1,0 +1,239 @@
+"""Exchange without a common beat, by pushing or pulling: each node combines what it has got.
+
+An exchange is due by time or by samples. A node then combines with the neighbours that sent
+something new since, each theta being used once, and sends its own (push) or asks for theirs (pull).
+What has not changed noticeably is not sent, so an idle network falls silent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dokl.agents.learner import squared
+from dokl.agents.protocol.effects import Ask, Effect, Notice, Save, SendTheta
+from dokl.agents.protocol.messages import Message
+from dokl.agents.protocol.node import PAUSE, Node
+from dokl.agents.protocol.peers import Peer
+from dokl.arrays import Array
+from dokl.errors import Diverged
+
+# A relative change of theta that is worth a message. float16 rounds by 5e-4: below that two nodes
+# could swap roundings for ever.
+NOTICEABLE = {"float32": 1e-6, "float16": 1e-3}
+QUICK = 0.2  # seconds between two hellos that say: there is something new to ask for
+AGAIN = 2  # times that a last theta is repeated, in case it was lost
+
+
+class Gossip:
+    """Push and pull.
+
+    told: the theta that neighbours were last told of. joining: a newcomer waits for neighbours to
+    start from, and its samples wait with it.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.told: Array | None = None
+        self.told_at, self.told_step, self.again = float("-inf"), 0, 0
+        self.exchanged = float("-inf")
+        self.since = 0  # samples since the last exchange
+        self.changed = bool(node.step)
+        self.force = False  # someone came who may not know our theta
+        self.joining = self.active and node.newborn and bool(node.peers)
+        self.deadline: float | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any exchange."""
+        return self.node.exchange.mode != "off"
+
+    # -- events ------------------------------------------------------------------------------
+    def samples(self, X: Array, Y: Array, now: float) -> list[Effect]:
+        """Learn at once, or keep the rows until it is clear where to start from."""
+        if self.joining:
+            self.node.queue.add(X, Y)
+            return self._join(now)
+        effects = self._learn(X, Y)
+        every = self.node.exchange.every_samples
+        return effects + (self._exchange(now) if self.active and 0 < every <= self.since else [])
+
+    def _learn(self, X: Array, Y: Array) -> list[Effect]:
+        try:
+            effects = self.node.learn(X, Y)
+        except Diverged:
+            if self.node.state.peak > 0 or not self.node.step:
+                raise
+            effects = self._learn_from_zero(X, Y)
+        self.since, self.changed = self.since + len(X), True
+        return effects
+
+    def _learn_from_zero(self, X: Array, Y: Array) -> list[Effect]:
+        """No own sample is lost: theta came from neighbours, and the first samples refute it."""
+        node, kept = self.node, self.node.state
+        node.state = node.learner.start()
+        try:
+            effects = node.learn(X, Y)
+        except Diverged:
+            node.state = kept
+            raise
+        text = "the vector taken over from neighbours made the first samples diverge: from zero"
+        return [Notice("restarted", text), *effects, Save()]
+
+    def theta(self, peer: Peer, message: Message, now: float) -> list[Effect]:
+        """Keep the newest of each neighbour until the next exchange."""
+        reason = peer.stale(message)
+        if reason is not None:
+            newest = f"its newest is (incarnation, step) {peer.known}"
+            return self.node.refuse(peer.name, reason, f"got {message.version}, {newest}")
+        peer.accepts(message, now)
+        peer.fresh, peer.curious = message.theta, False
+        return self._join(now)
+
+    def hello(self, peer: Peer, message: Message, now: float) -> list[Effect]:
+        """A neighbour that has something new is worth asking, and so is any while we change
+        ourselves: it will change with us.
+        """
+        news = message.version != peer.known and message.step > 0
+        peer.curious = news or (peer.curious and now < self.told_at + PAUSE)
+        return self._join(now)
+
+    def peer_up(self, peer: Peer, now: float) -> list[Effect]:
+        """It may have missed everything, and so may we."""
+        self.force = peer.curious = True
+        return [*self.node.greet(now), *self._join(now)]
+
+    def peer_lost(self, peer: Peer, now: float) -> list[Effect]:
+        """Its weight returns to self."""
+        peer.fresh, peer.curious = None, False
+        return self._join(now)
+
+    def finish(self, now: float) -> list[Effect]:
+        """Nobody waits here."""
+        self.node.announce()
+        return []
+
+    def tick(self, now: float) -> list[Effect]:
+        """Exchange, or repeat what may have been lost, when it is time."""
+        effects = [*self._join(now), *self._drain()]
+        due = self._exchange_due()
+        if due is not None and now >= due:
+            effects += self._exchange(now)
+        elif self.again and now >= self.told_at + PAUSE:
+            self.again -= 1
+            effects += self._send(now)
+        return effects
+
+    def next_due(self) -> float | None:
+        """When `tick` is wanted."""
+        times = [self.deadline if self.joining else None, self._exchange_due()]
+        times += [self.node.now] if self.node.queue.rows and not self.joining else []
+        times += [self.told_at + PAUSE] if self.again else []
+        return min((time for time in times if time is not None), default=None)
+
+    # -- exchange ----------------------------------------------------------------------------
+    def _exchange_due(self) -> float | None:
+        every = self.node.exchange.every_seconds
+        return self.exchanged + every if every > 0 and self.active and self._wanted() else None
+
+    def _wanted(self) -> bool:
+        node, pull = self.node, self.node.exchange.mode == "pull"
+        usable = [peer for peer in node.peers.values() if peer.usable]
+        if pull and any(peer.curious for peer in usable):
+            return True
+        if self.joining or not usable:
+            return False
+        return self.changed or self.force or any(peer.fresh is not None for peer in usable)
+
+    def _exchange(self, now: float) -> list[Effect]:
+        effects: list[Effect] = [] if self.joining else self._combine()
+        self.exchanged, self.since, self.changed = now, 0, False
+        usable = [peer for peer in self.node.peers.values() if peer.usable]
+        if not usable:
+            self.changed = bool(self.node.step)  # for when somebody comes
+            return effects
+        if self.node.step and not self.joining and (self.force or self._noticeable()):
+            effects += self._tell(now)
+        self.force = False  # a newborn has nothing to send, and will when it changes
+        if self.node.exchange.mode == "pull":
+            effects += [Ask(peer.name, peer.has) for peer in usable if peer.curious]
+        return effects
+
+    def _combine(self) -> list[Effect]:
+        peers = [peer for peer in self.node.peers.values() if peer.usable]
+        parts = [(peer, peer.fresh) for peer in peers if peer.fresh is not None]
+        effects = self.node.combine(parts)
+        for peer, _ in parts:
+            peer.fresh = None
+        self.node.step += bool(parts)
+        return effects
+
+    def _noticeable(self) -> bool:
+        if self.told is None:
+            return True
+        theta, least = self.node.state.theta[0], NOTICEABLE[self.node.exchange.dtype]
+        return squared(theta - self.told) > least**2 * squared(theta)
+
+    def _tell(self, now: float) -> list[Effect]:
+        """Send theta (push), or let neighbours know that there is something to ask for (pull)."""
+        if self.node.exchange.mode == "pull":
+            self.told, self.told_at = self.node.state.theta[0], now
+            for peer in self.node.peers.values():
+                peer.curious = peer.usable
+            self.node.announce()
+            return []
+        self.again = AGAIN
+        return self._send(now)
+
+    def _send(self, now: float) -> list[Effect]:
+        """A theta that is sent again counts as a new one: who has it already combines anew."""
+        node = self.node
+        node.step += node.step == self.told_step
+        self.told, self.told_at, self.told_step = node.state.theta[0], now, node.step
+        return [*node.too_large(self.told), SendTheta(node.packed(now))]
+
+    # -- joining -----------------------------------------------------------------------------
+    def _join(self, now: float) -> list[Effect]:
+        """Start from neighbours' vectors once all that have one sent it, or when time is up."""
+        if not self.joining:
+            return []
+        node = self.node
+        if self.deadline is None:
+            self.deadline = now + node.exchange.join_seconds
+        usable = [peer for peer in node.peers.values() if peer.usable and peer.count > 0]
+        told = all((peer.up and peer.heard) or peer.barred for peer in node.peers.values())
+        complete = told and all(peer.fresh is not None for peer in usable)
+        if now < self.deadline and not complete:
+            return []
+        self.joining = False
+        parts = [(peer, peer.fresh) for peer in usable if peer.fresh is not None]
+        return self._start(parts)
+
+    def _start(self, parts: list[tuple[Peer, Array]]) -> list[Effect]:
+        node, effects = self.node, list[Effect]()
+        node.newborn = False
+        if parts:
+            effects += node.adopt(parts)
+            node.step, self.changed = node.step + 1, True
+            for peer, _ in parts:
+                peer.fresh = None
+        return [*effects, *self._drain()]
+
+    def _drain(self) -> list[Effect]:
+        """Learn the rows that waited, as soon as there is nothing to wait for."""
+        node, effects = self.node, list[Effect]()
+        while node.queue.rows and not self.joining:
+            X, Y = node.queue.take(node.queue.rows)
+            try:
+                effects += self._learn(X, Y)
+            except Diverged as error:
+                effects += node.pass_over(len(X), error)
+        return effects
+
+    # -- going back --------------------------------------------------------------------------
+    def mark(self) -> dict[str, Any]:
+        """All that changes."""
+        return dict(vars(self))
+
+    def back(self, mark: dict[str, Any]) -> None:
+        """As it was at the mark."""
+        vars(self).update(mark)

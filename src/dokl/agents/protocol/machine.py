@@ -1,0 +1,259 @@
+"""What a live node does, without sockets, clocks, threads or files: events in, effects out.
+
+The same events give the same effects, to the last bit; `now` is monotonic seconds and comes with
+each event. So a lossy, reordering, partitioned network is a unit test. What travels is described in
+`messages`, the two ways of exchanging in `gossip` (push and pull) and `lockstep`.
+
+Metropolis weights need local knowledge only: a_kl = 1 / (1 + max(deg_k, deg_l)), where deg_l comes
+with l's messages. The weight of a neighbour that is down, silent or refused returns to self, and
+`facts` says which assumption of the theory does not hold while that lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dokl.agents.learner import Learner
+from dokl.agents.protocol import messages
+from dokl.agents.protocol.effects import (
+    Ask,
+    Combined,
+    Effect,
+    Learned,
+    Notice,
+    Refuse,
+    Save,
+    SendHello,
+    SendTheta,
+)
+from dokl.agents.protocol.gossip import Gossip
+from dokl.agents.protocol.lockstep import Lockstep
+from dokl.agents.protocol.messages import HELLO, Message, Refused
+from dokl.agents.protocol.node import Node
+from dokl.agents.protocol.peers import Peer
+from dokl.arrays import Array
+from dokl.diffusion import State
+
+if TYPE_CHECKING:
+    from dokl.agents.description import ExchangePolicy
+
+__all__ = [
+    "Ask",
+    "Combined",
+    "Effect",
+    "Learned",
+    "Notice",
+    "Protocol",
+    "Refuse",
+    "Save",
+    "SendHello",
+    "SendTheta",
+]
+
+
+class Protocol:
+    """One node. state and learned: what a store gave back, if it had something.
+
+    learned counts the rows of the store that are in the state: in lockstep, and while a newcomer
+    waits for its neighbours, `queued` further rows are accepted and not learned yet.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        name: str,
+        neighbours: Sequence[str],
+        exchange: ExchangePolicy,
+        incarnation: int,
+        state: State | None = None,
+        learned: int = 0,
+    ) -> None:
+        self._node = Node(learner, name, neighbours, exchange, incarnation, state, learned)
+        if exchange.mode == "lockstep":
+            self._node.step = learned
+        self._way: Gossip | Lockstep = _way(self._node)
+
+    @property
+    def state(self) -> State:
+        """What the node has learned; never written to, only replaced."""
+        return self._node.state
+
+    @property
+    def learned(self) -> int:
+        """Rows learned from."""
+        return self._node.learned
+
+    @property
+    def step(self) -> int:
+        """The version of theta; in lockstep the round."""
+        return self._node.step
+
+    @property
+    def queued(self) -> int:
+        """Rows that were taken and wait to be learned."""
+        return self._node.queue.rows
+
+    # -- events ------------------------------------------------------------------------------
+    def samples(self, X: Array, Y: Array, now: float) -> list[Effect]:
+        """Rows X: (n, d), Y: (n, m) to learn; BadInput or Diverged where that cannot be."""
+        node = self._at(now)
+        X, Y = node.learner.rows(X, Y)
+        if node.finished:
+            node.finished = False
+            node.announce()
+        return self._way.samples(X, Y, now)
+
+    def replay(self, X: Array, Y: Array) -> list[Effect]:
+        """Rows of the journal after a restart: learned without exchange; in lockstep, queued."""
+        if isinstance(self._way, Lockstep):
+            self._node.queue.add(*self._node.learner.rows(X, Y))
+            return []
+        effects = self._node.learn(X, Y)
+        self._way = _way(self._node)
+        return effects
+
+    def message(self, peer: str, data: bytes, now: float) -> list[Effect]:
+        """Bytes of a neighbour, hostile until checked."""
+        node = self._at(now)
+        if peer not in node.peers:
+            return node.refuse(peer, "stranger", f"{peer!r} is no neighbour of this node")
+        if node.exchange.mode == "off":
+            return node.refuse(peer, "off", "exchange is off")
+        learner, known = node.learner, node.peers[peer]
+        try:
+            fingerprint, m, D = learner.fingerprint, learner.m, learner.D
+            message = messages.unpack(data, fingerprint=fingerprint, m=m, D=D)
+        except Refused as error:
+            if error.reason in ("fingerprint", "shape"):
+                known.barred, known.fresh = error.text, None
+            return node.refuse(peer, error.reason, f"neighbour {peer!r}: {error.text}")
+        return self._understood(known, message, now)
+
+    def _understood(self, peer: Peer, message: Message, now: float) -> list[Effect]:
+        node = self._node
+        if message.kind == HELLO:
+            peer.barred = None
+            peer.hears(message)
+            return self._way.hello(peer, message, now)
+        if peer.barred:
+            return node.refuse(peer.name, "fingerprint", f"not used since its hello: {peer.barred}")
+        assert message.theta is not None
+        if node.learner.wild(node.state, message.theta):
+            text = f"neighbour {peer.name!r}: predictions a million times our largest target"
+            return node.refuse(peer.name, "large", text)
+        peer.hears(message)
+        return self._way.theta(peer, message, now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Time has passed: exchange, repeat, give up, whatever is due."""
+        node = self._at(now)
+        effects = self._way.tick(now)
+        return effects if node.exchange.mode == "off" else [*effects, *node.tick(now)]
+
+    def peer_up(self, peer: str, now: float) -> list[Effect]:
+        """A neighbour can be reached."""
+        node = self._at(now)
+        if peer not in node.peers:
+            return []
+        node.peers[peer].up = True
+        return [] if node.exchange.mode == "off" else self._way.peer_up(node.peers[peer], now)
+
+    def peer_lost(self, peer: str, now: float) -> list[Effect]:
+        """A neighbour cannot be reached any more; its weight returns to self."""
+        node = self._at(now)
+        if peer not in node.peers:
+            return []
+        known = node.peers[peer]
+        known.up, known.lost = False, True
+        return [] if node.exchange.mode == "off" else self._way.peer_lost(known, now)
+
+    def finish(self, now: float) -> list[Effect]:
+        """The own source is at its end: neighbours in lockstep need not wait for more."""
+        node = self._at(now)
+        node.finished = True
+        return [] if node.exchange.mode == "off" else self._way.finish(now)
+
+    def next_due(self, now: float) -> float | None:
+        """When `tick` is wanted at the latest; None: not before something else happens."""
+        off = self._node.exchange.mode == "off"
+        times = [self._way.next_due(), None if off else self._node.hello_due()]
+        return min((time for time in times if time is not None), default=None)
+
+    def change(self, neighbours: Sequence[str], exchange: ExchangePolicy | None = None) -> None:
+        """Take a new description: other neighbours, another policy."""
+        node, before = self._node, self._node.exchange
+        node.set_neighbours(neighbours)
+        node.exchange = exchange or before
+        if node.exchange.mode != before.mode:
+            self._way = _way(node)
+
+    # -- own messages ------------------------------------------------------------------------
+    def hello(self, now: float) -> bytes:
+        """Who we are, without theta."""
+        return self._node.hello(now)
+
+    def packed(self, now: float) -> bytes:
+        """The message that carries theta, as it is now."""
+        return self._node.packed(now)
+
+    # -- going back --------------------------------------------------------------------------
+    def mark(self) -> Any:
+        """All that events change, for `back`."""
+        return self._node.mark(), self._way, self._way.mark()
+
+    def back(self, mark: Any) -> None:
+        """As if the events since the mark had not come; what they wanted must not be done."""
+        node, self._way, way = mark
+        self._node.back(node)
+        self._way.back(way)
+
+    # -- facts -------------------------------------------------------------------------------
+    def facts(self) -> dict[str, Any]:
+        """What there is to know, for `/status` and `/metrics`."""
+        node = self._node
+        return {
+            "neighbours": {
+                name: peer.facts(node.weight(peer) if _takes_part(peer) else 0.0)
+                for name, peer in node.peers.items()
+            },
+            "refused": dict(node.refused),
+            "combines": node.combines,
+            "disagreement": node.disagreement,
+            "silences": node.silences,
+            "diverged": node.diverged,
+            "queued": node.queue.rows,
+            "assumptions": self._assumptions(),
+        }
+
+    def _assumptions(self) -> list[str]:
+        """Which assumptions of the theory do not hold now, and why."""
+        node = self._node
+        if node.exchange.mode == "off":
+            return []
+        return [text for peer in node.peers.values() for text in _doubts(node, peer)]
+
+    def _at(self, now: float) -> Node:
+        self._node.now = now
+        return self._node
+
+
+def _way(node: Node) -> Gossip | Lockstep:
+    return Lockstep(node) if node.exchange.mode == "lockstep" else Gossip(node)
+
+
+def _takes_part(peer: Peer) -> bool:
+    return peer.usable and not peer.given_up
+
+
+def _doubts(node: Node, peer: Peer) -> list[str]:
+    share = f"its weight {node.weight(peer):.3g} is back at self"
+    if peer.barred:
+        return [f"neighbour {peer.name!r} is refused: {share}"]
+    if not peer.up:
+        return [f"neighbour {peer.name!r} is down: {share}, the graph is not the described one"]
+    if peer.given_up:
+        return [f"neighbour {peer.name!r} is silent: {share}, the graph is not the described one"]
+    if peer.clipped:
+        return [f"neighbour {peer.name!r} is clipped: what is combined is no average"]
+    return []

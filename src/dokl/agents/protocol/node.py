@@ -1,0 +1,219 @@
+"""What a node is, whichever way it exchanges: its state, its neighbours, and its own messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dokl.agents.learner import Learner, squared
+from dokl.agents.protocol import messages
+from dokl.agents.protocol.effects import Combined, Effect, Learned, Notice, Refuse, Save, SendHello
+from dokl.agents.protocol.messages import HELLO, THETA, Message
+from dokl.agents.protocol.peers import Peer
+from dokl.arrays import Array
+from dokl.diffusion import State
+from dokl.errors import Diverged
+
+if TYPE_CHECKING:
+    from dokl.agents.description import ExchangePolicy
+
+# Seconds after which a hello is repeated, in case the first was lost; then there is silence.
+REPEATS = (0.5, 1.0, 2.0)
+PAUSE = 2.0  # seconds between hellos that nobody asked for
+
+
+class Queue:
+    """Rows that wait to be learned, first in, first out; a mark costs nothing."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[Array, Array]] = []
+        self._head = self._row = self.rows = 0
+
+    def add(self, X: Array, Y: Array) -> None:
+        """Append rows; they are copied, since the caller may use its arrays again."""
+        if len(X):
+            self._batches.append((X.copy(), Y.copy()))
+            self.rows += len(X)
+
+    def take(self, most: int) -> tuple[Array, Array]:
+        """The next rows, at most so many, and no more than were added together."""
+        X, Y = self._batches[self._head]
+        rows = slice(self._row, min(self._row + most, len(X)))
+        self._row, self.rows = rows.stop, self.rows - (rows.stop - rows.start)
+        if rows.stop == len(X):
+            self._head, self._row = self._head + 1, 0
+            if not self.rows:  # a new list: marks may still hold the old one
+                self._batches, self._head = [], 0
+            elif self._head >= 1024:
+                self._batches, self._head = self._batches[self._head :], 0
+        return X[rows], Y[rows]
+
+    def mark(self) -> Any:
+        """How it is now."""
+        return self._batches, len(self._batches), self._head, self._row, self.rows
+
+    def back(self, mark: Any) -> None:
+        """As it was then."""
+        self._batches, length, self._head, self._row, self.rows = mark
+        del self._batches[length:]
+
+
+class Node:
+    """State, neighbours and counters of a node. `step` counts changes of theta, or rounds."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        name: str,
+        neighbours: Iterable[str],
+        exchange: ExchangePolicy,
+        incarnation: int,
+        state: State | None,
+        learned: int,
+    ) -> None:
+        self.learner, self.name, self.exchange = learner, name, exchange
+        self.incarnation, self.learned = incarnation, learned
+        self.newborn = state is None and learned == 0
+        self.state = learner.start() if state is None else state
+        self.step = 1 if state is not None and bool(state.theta.any()) else 0
+        self.peers = {peer: Peer(peer) for peer in sorted(neighbours)}
+        self.finished = False
+        self.queue = Queue()
+        self.refused: dict[str, int] = {}
+        self.combines = self.silences = self.diverged = 0
+        self.disagreement: float | None = None
+        self.cut_short = False  # whether float16 could not hold theta the last time
+        self.now: float | None = None
+        self._hellos: tuple[float, ...] = ()  # pauses before the repetitions still to come
+        self._greeted = float("-inf")
+        self._packed: tuple[Any, State, bytes] | None = None
+
+    # -- neighbours --------------------------------------------------------------------------
+    def weight(self, peer: Peer) -> float:
+        """Metropolis, from local knowledge: own degree and the neighbour's."""
+        return 1.0 / (1 + max(len(self.peers), peer.degree))
+
+    def set_neighbours(self, names: Iterable[str]) -> None:
+        """Those of a new description; what is known of the old ones stays."""
+        self.peers = {name: self.peers.get(name) or Peer(name) for name in sorted(names)}
+        self.announce()
+
+    def refuse(self, name: str, reason: str, text: str) -> list[Effect]:
+        """Count a message that is not used."""
+        self.refused = {**self.refused, reason: self.refused.get(reason, 0) + 1}
+        if name in self.peers:
+            self.peers[name].counts(reason)
+        return [Refuse(name, reason, text)]
+
+    # -- theta -------------------------------------------------------------------------------
+    def learn(self, X: Array, Y: Array) -> list[Effect]:
+        """Learn rows; raises and changes nothing where that cannot be."""
+        state, f = self.learner.learn(self.state, X, Y)
+        self.state, self.newborn = state, False
+        self.step, self.learned = self.step + 1, self.learned + len(X)
+        return [Learned(len(X), f, self.learner.losses(Y, f), self.learned)]
+
+    def pass_over(self, rows: int, error: Diverged) -> list[Effect]:
+        """Rows that were accepted and, with the theta of now, diverge: they count as learned."""
+        self.learned, self.diverged = self.learned + rows, self.diverged + rows
+        return [Notice("diverged", f"{rows} rows were passed over: {error}"), Save()]
+
+    def combine(self, parts: Sequence[tuple[Peer, Array]]) -> list[Effect]:
+        """Move towards neighbours' thetas, in the order of their names; the rest stays at self."""
+        if not parts:
+            return []
+        clip, own = self.exchange.clip, self.state.theta[0]
+        for peer, theta in parts:
+            peer.distance2 = squared(theta.astype(np.float64) - own)
+            peer.clipped = bool(clip) and peer.distance2 > clip * clip
+        weighted = [(self.weight(peer), theta) for peer, theta in parts]
+        self.state = self.learner.combine(self.state, weighted, clip)
+        self.newborn, self.combines = False, self.combines + 1
+        mean = sum(peer.distance2 or 0.0 for peer, _ in parts) / len(parts)
+        size = squared(self.state.theta)
+        self.disagreement = mean / size if size else None
+        return [Combined(tuple(peer.name for peer, _ in parts), mean), Save()]
+
+    def adopt(self, parts: Sequence[tuple[Peer, Array]]) -> list[Effect]:
+        """A newcomer starts where its neighbours are."""
+        counts = [peer.count for peer, _ in parts]
+        self.state = self.learner.adopt(self.state, [theta for _, theta in parts], counts)
+        self.newborn = False
+        names = ", ".join(peer.name for peer, _ in parts)
+        return [Notice("joined", f"started from the vectors of {names}"), Save()]
+
+    # -- own messages ------------------------------------------------------------------------
+    def packed(self, now: float) -> bytes:
+        """The message that carries theta; made once for each theta."""
+        key = self.step, self.says_finished, len(self.peers), self.learned, self.exchange.dtype
+        made = self._packed
+        if made is None or made[0] != key or made[1] is not self.state:
+            made = self._packed = key, self.state, self.pack(self.state.theta[0], self.step, now)
+        return made[2]
+
+    def pack(self, theta: Array | None, step: int, now: float, waiting: bool = False) -> bytes:
+        """A message of this node, with theta or without."""
+        m, D, degree = self.learner.m, self.learner.D, min(len(self.peers), 0xFFFF)
+        kind, count = HELLO if theta is None else THETA, int(self.state.count[0])
+        about = kind, self.learner.fingerprint, m, D, degree, self.incarnation, step
+        # Of an earlier round, repeated, it would say that this was the last.
+        finished = self.says_finished and step == self.step
+        numbers = count, self.learned, now, finished
+        return messages.pack(Message(*about, *numbers, theta, waiting), self.exchange.dtype)
+
+    def too_large(self, theta: Array) -> list[Effect]:
+        """Say once when float16 cannot hold what is sent."""
+        before, self.cut_short = self.cut_short, not messages.fits(theta, self.exchange.dtype)
+        if before or not self.cut_short:
+            return []
+        text = f"theta has numbers beyond {messages.LARGEST16:g}, the end of float16: neighbours "
+        return [Notice("clipped", text + "get them cut there. Send float32, or scale the targets")]
+
+    @property
+    def says_finished(self) -> bool:
+        """Finished, and nothing is left to learn."""
+        return self.finished and not self.queue.rows
+
+    def hello(self, now: float) -> bytes:
+        """Who we are, without theta."""
+        return self.pack(None, self.step, now)
+
+    def greet(self, now: float) -> list[Effect]:
+        """Say hello now, and again a few times."""
+        self._hellos, self._greeted = REPEATS, now
+        return [SendHello(self.hello(now))]
+
+    def announce(self, pause: float = PAUSE) -> None:
+        """Something changed that neighbours should hear of, this long after the last hello at the
+        earliest, and a few times.
+        """
+        self._hellos = (pause, *REPEATS)
+
+    def hello_due(self) -> float | None:
+        """When the next hello goes out, if any."""
+        if not self._hellos or not any(peer.up for peer in self.peers.values()):
+            return None
+        return self._greeted + self._hellos[0]
+
+    def tick(self, now: float) -> list[Effect]:
+        """Repeat hellos that are due."""
+        due = self.hello_due()
+        if due is None or now < due:
+            return []
+        self._hellos, self._greeted = self._hellos[1:], now
+        return [SendHello(self.hello(now))]
+
+    # -- going back --------------------------------------------------------------------------
+    def mark(self) -> dict[str, Any]:
+        """All that changes; arrays and dictionaries in it are replaced, never written to."""
+        peers = {name: peer.copy() for name, peer in self.peers.items()}
+        return {**vars(self), "peers": peers, "queue": (self.queue, self.queue.mark())}
+
+    def back(self, mark: dict[str, Any]) -> None:
+        """As it was at the mark."""
+        queue, rows = mark["queue"]
+        queue.back(rows)
+        peers = {name: peer.copy() for name, peer in mark["peers"].items()}
+        vars(self).update({**mark, "queue": queue, "peers": peers})

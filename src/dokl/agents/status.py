@@ -1,0 +1,109 @@
+"""What an agent tells about itself: one dictionary for `/status`, `/metrics` and the dashboard."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dokl import __version__
+
+if TYPE_CHECKING:
+    from dokl.agents.runtime import Agent
+
+SOON = 14.0  # days before its end in which a certificate is a problem
+
+
+def of(agent: Agent) -> dict[str, Any]:
+    """Everything, as JSON can write it; called with the agent's lock held."""
+    now, store = agent.clock.now(), agent.store
+    facts = agent.protocol.facts()
+    neighbours = {
+        peer: _neighbour(agent, peer, known, now) for peer, known in facts["neighbours"].items()
+    }
+    return {
+        "dokl": __version__,
+        "network": agent.network.about.name,
+        "name": agent.name,
+        "fingerprint": agent.learner.fingerprint,
+        "incarnation": store.incarnation,
+        "pid": os.getpid(),
+        "started": agent.started,
+        "now": agent.clock.wall(),
+        "uptime_s": agent.uptime,
+        "samples": store.samples,
+        "learned": agent.protocol.learned,
+        "step": agent.protocol.step,
+        "error": _error(agent),
+        "theta_norm": float(np.linalg.norm(agent.protocol.state.theta)),
+        "disagreement": agent.disagreement,
+        "exchange": _exchange(agent, facts),
+        "neighbours": neighbours,
+        "bytes_in": sum(agent.transport.bytes_in.values()),
+        "bytes_out": sum(agent.transport.bytes_out.values()),
+        "refused": _refused(agent, facts),
+        "requests": {k: agent.counts[k] for k in ("accepted", "refused", "busy", "repeated")},
+        "queue": {
+            "rows": agent.queued + agent.protocol.queued,
+            "limit": agent.network.limits.queue_rows,
+        },
+        "waiting_labels": store.waiting_count,
+        "unknown_labels": agent.counts["unknown"],
+        "journal": _journal(agent),
+        "durability": agent.network.durability.mode,
+        "source": None if agent.source is None else dict(agent.source),
+        "certificate_expires": agent.certificate_expires,
+        "assumptions": list(facts["assumptions"]),
+        "problems": _problems(agent),
+        "clock_jumps": agent.counts["clock jumps"],
+    }
+
+
+def _refused(agent: Agent, facts: dict[str, Any]) -> dict[str, int]:
+    """Messages not used, by reason; the transport has thrown away what is too large."""
+    large = sum(agent.transport.refused.values())
+    return dict(Counter(facts["refused"]) + Counter({"size": large}))
+
+
+def _problems(agent: Agent) -> list[str]:
+    found = list(agent.problems.values())
+    ends = agent.certificate_expires
+    days = None if ends is None else (ends - agent.clock.wall()) / 86400
+    if days is not None and days < SOON:
+        found.append(f"the certificate runs out in {days:.1f} days: dokl network renew")
+    return found + [text for text in (agent.transport.problem,) if text]
+
+
+def _error(agent: Agent) -> dict[str, Any]:
+    kind = "mse" if agent.learner.classes is None else "mistakes"
+    return {"kind": kind, "recent": agent.curve.recent, "curve": list(agent.curve.points)}
+
+
+def _exchange(agent: Agent, facts: dict[str, Any]) -> dict[str, Any]:
+    policy = agent.network.exchange
+    keys = ("mode", "every_seconds", "every_samples", "dtype", "clip")
+    return {**{key: getattr(policy, key) for key in keys}, "combines": facts["combines"]}
+
+
+def _journal(agent: Agent) -> dict[str, Any]:
+    store = agent.store
+    kept = {"bytes": store.bytes, "rows_since_snapshot": store.rows_since_snapshot}
+    return {**kept, "failures": agent.counts["store failures"]}
+
+
+def _neighbour(agent: Agent, peer: str, known: dict[str, Any], now: float) -> dict[str, Any]:
+    last, distance2 = known["last_received"], known["distance2"]
+    return {
+        "up": known["up"],
+        "age_s": None if last is None else max(0.0, now - last),
+        "received": known["received"],
+        "refused": known["refused"] + agent.transport.refused.get(peer, 0),
+        "bytes_in": agent.transport.bytes_in.get(peer, 0),
+        "bytes_out": agent.transport.bytes_out.get(peer, 0),
+        "weight": known["weight"],
+        "distance": None if distance2 is None else float(np.sqrt(distance2)),
+        "step": known["step"],
+        "learned": known["learned"],
+    }

@@ -1,0 +1,144 @@
+"""dokl agent"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dokl.cli.common import echo_json, examples, output_switches, remark
+
+DESCRIPTION = click.argument("description", type=click.Path(path_type=Path))
+STATE = click.option(
+    "--state", type=click.Path(path_type=Path), metavar="FOLDER",
+    help="Folder of the journal. [default: lab.state beside lab.toml]",
+)  # fmt: skip
+
+
+class WithDefault(click.Group):
+    """A group whose command `run` needs not be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`dokl agent lab.toml ...` is `dokl agent run lab.toml ...`."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=WithDefault,
+    epilog=examples(
+        "dokl agent lab.toml --name a                        samples come by HTTP",
+        "dokl agent lab.toml --name a --data a.csv --follow  and from a growing file",
+        "dokl agent reload lab.toml --name a                 take a changed description",
+        "dokl agent export lab.toml --name a a.safetensors   its model as a file",
+    ),
+)
+def agent() -> None:
+    """Be one node of a live network, or talk to one.
+
+    `dokl agent lab.toml --name NAME` runs the node NAME; see `dokl agent run --help`.
+    """
+
+
+@agent.command(
+    epilog=examples(
+        "dokl agent lab.toml --name a",
+        "dokl agent lab.toml --name a --data readings.csv",
+        "dokl agent lab.toml --name a --data readings.csv --follow",
+        "sensor | dokl agent lab.toml --name a --data -",
+        "dokl agent lab.toml --name a --model trained.safetensors",
+    )
+)
+@DESCRIPTION
+@click.option("--name", help="Which node of the description to be.")
+@click.option("--data", metavar="FILE", help="CSV or JSON lines to learn from; - is stdin.")
+@click.option("--follow", is_flag=True, help="Go on as the file grows, also when it is rotated.")
+@STATE
+@click.option("--http", metavar="HOST:PORT", help="Instead of the description's; off for none.")
+@click.option("--model", "warm", type=click.Path(path_type=Path), metavar="FILE",
+              help="Begin with what this model file has learned.")  # fmt: skip
+@click.option("--once", is_flag=True, help="End when the data is at its end.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="ROWS",
+              help="Rows of --data a second, at most.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(1), default=50, show_default=True, metavar="ROWS",
+              help="Rows of --data that are stored and learned at once.")  # fmt: skip
+@click.option("--log", type=click.Path(path_type=Path), help="File for log lines, not stderr.")
+def run(
+    description: Path, name: str | None, data: str | None, follow: bool, state: Path | None,
+    http: str | None, warm: Path | None, once: bool, rate: float | None, batch: int,
+    log: Path | None,
+) -> None:  # fmt: skip
+    """Run node NAME of the network that DESCRIPTION (lab.toml) describes.
+
+    It learns from its own samples, averages with its neighbours, answers predictions over HTTP, and
+    writes one JSON log line per event to stderr. SIGTERM or Ctrl-C end it in order, SIGHUP makes it
+    read DESCRIPTION again. After any end, also kill -9, the same command goes on where it was.
+    """
+    if follow and (once or data in (None, "-")):
+        raise click.UsageError("--follow is for a file that grows: name it with --data, no --once")
+    from dokl.jobs.agents import Settings, run_agent
+
+    if name is None:
+        from dokl.agents.description import read
+
+        known = ", ".join(read(description).names)
+        raise click.UsageError(f"--name says which node to be; {description} has {known}")
+    run_agent(Settings(description, name, data, follow, state, http, warm, once, rate, batch, log))
+
+
+@agent.command(
+    epilog=examples(
+        "dokl agent reload lab.toml --name a",
+        "dokl agent reload lab.toml            all agents of this machine",
+    )
+)
+@DESCRIPTION
+@click.option("--name", "names", multiple=True, help="Which node; repeat it. [default: all here]")
+@STATE
+@output_switches
+def reload(
+    description: Path, names: tuple[str, ...], state: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Make running agents of this machine read DESCRIPTION again.
+
+    They take new neighbours, a new access table and new certificates by reopening their
+    connections; no sample is lost. Kernel, features and scaling stay as long as an agent runs.
+    """
+    from dokl.jobs.signals import reload as job
+
+    told = job(description, names, state)
+    if as_json:
+        echo_json(told)
+    else:
+        for name, pid in told.items():
+            remark(f"{name} (process {pid}) reads {description} again", quiet)
+
+
+@agent.command(
+    epilog=examples(
+        "dokl agent export lab.toml --name a a.safetensors",
+        "dokl predict a.safetensors new.csv",
+    )
+)
+@DESCRIPTION
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--name", required=True, help="Which node.")
+@STATE
+@click.option("--overwrite", is_flag=True, help="Replace an earlier file.")
+@output_switches
+def export(
+    description: Path, model: Path, name: str, state: Path | None, overwrite: bool,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Write what a node has learned to an ordinary MODEL file, running or not.
+
+    `dokl predict`, `dokl evaluate`, `dokl inspect` and `dokl.load` read it.
+    """
+    from dokl.jobs.export import export as job
+
+    found = job(description, name, model, state, overwrite)
+    if as_json:
+        echo_json(found)
+    else:
+        remark(f"{model}: what {name} has learned from {found['learned']:,} samples", quiet)

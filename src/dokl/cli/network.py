@@ -1,0 +1,168 @@
+"""dokl network"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.network_new import Days, Description, new, show_network
+
+
+@click.group(
+    epilog=examples(
+        "dokl network new lab.toml --graph ring --nodes 5 --sample readings.csv --target temp",
+        "dokl network check lab.toml",
+        "dokl network add-node lab.toml f --link a --link c",
+        "dokl network renew lab.toml --days 90",
+    )
+)
+def network() -> None:
+    """Describe a live network: make its file and certificates, check and change them.
+
+    The file is read by 'dokl agent', 'dokl up' and 'dokl watch'.
+    """
+
+
+network.add_command(new)
+
+
+@network.command(
+    epilog=examples("dokl network check lab.toml", "dokl network check lab.toml --json")
+)
+@Description
+@click.option("--name", metavar="NODE", help="Look at this node's certificate only.")
+@output_switches
+def check(path: Path, name: str | None, as_json: bool, quiet: bool) -> None:
+    """Say everything that is wrong with a network, or that it is fine.
+
+    The exit code is 1 if something is wrong. On a node's own machine, which has no certificates of
+    the others, use --name.
+    """
+    from dokl.jobs import live
+
+    found = live.check(path, name)
+    if as_json:
+        echo_json(found)
+    elif not found["problems"]:
+        show_network(found)
+        remark(f"{path}: fine", quiet)
+    for problem in [] if as_json else found["problems"]:
+        click.echo(f"{path}: {problem}", err=True)
+    click.get_current_context().exit(1 if found["problems"] else 0)
+
+
+@network.command(epilog=examples("dokl network show lab.toml --json"))
+@Description
+@output_switches
+def show(path: Path, as_json: bool, quiet: bool) -> None:
+    """Print a description as it is understood, defaults included."""
+    from dokl.jobs import live
+
+    found = live.show(path)
+    if as_json:
+        echo_json(found)
+        return
+    from dokl.report import table
+
+    for section in ("network", "model", "inputs", "exchange", "durability", "limits", "nodes"):
+        rows = [[key, _short(value)] for key, value in found[section].items()]
+        table(f"[{section}]", ["", ""], rows)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@network.command(
+    "add-node",
+    epilog=examples(
+        "dokl network add-node lab.toml f --link a --link c",
+        "dokl network add-node lab.toml roof --link a --address 10.0.0.9:7447",
+    ),
+)
+@Description
+@click.argument("name")
+@click.option("--link", "links", multiple=True, required=True, metavar="NODE",
+              help="A node to be linked with.")  # fmt: skip
+@click.option("--address", metavar="HOST:PORT", help="Where it is; on loopback a port is picked.")
+@click.option("--http", metavar="HOST:PORT", help="Of its HTTP face.")
+@Days
+@output_switches
+def add_node(
+    path: Path, name: str, links: tuple[str, ...], address: str | None, http: str | None,
+    days: int, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Add node NAME to a network, and make its certificate. Comments in the file stay."""
+    from dokl.jobs import live
+
+    made, reload = live.add_node(path, name, links, address, http, days)
+    _told(path, f"{name} is in {path}, at {made.nodes[name].address}", reload, as_json, quiet)
+
+
+@network.command("remove-node", epilog=examples("dokl network remove-node lab.toml f"))
+@Description
+@click.argument("name")
+@output_switches
+def remove_node(path: Path, name: str, as_json: bool, quiet: bool) -> None:
+    """Take node NAME, its links and its certificate out of a network."""
+    from dokl.jobs import live
+
+    _, reload = live.remove_node(path, name)
+    _told(path, f"{name} is no longer in {path}", reload, as_json, quiet)
+
+
+@network.command(epilog=examples("dokl network revoke lab.toml f"))
+@Description
+@click.argument("name")
+@output_switches
+def revoke(path: Path, name: str, as_json: bool, quiet: bool) -> None:
+    """Shut node NAME out for ever: it goes, and its name cannot be given again.
+
+    Its certificate stays valid by its signature; it is kept out because no neighbour lists its
+    name any more, from the moment they have reloaded.
+    """
+    from dokl.jobs import live
+
+    _, reload = live.remove_node(path, name, revoke=True)
+    _told(path, f"{name} is revoked in {path}", reload, as_json, quiet)
+
+
+@network.command(
+    epilog=examples("dokl network renew lab.toml", "dokl network renew lab.toml --name a --days 90")
+)
+@Description
+@click.option("--name", "names", multiple=True, metavar="NODE", help="This node only.")
+@Days
+@output_switches
+def renew(path: Path, names: tuple[str, ...], days: int, as_json: bool, quiet: bool) -> None:
+    """Make new keys and certificates, by the same authority, for the addresses in the file.
+
+    The authority itself lasts ten years and is not renewed here: a new one is a new network
+    (dokl network new --overwrite), whose nodes must all restart. Tokens stay as they are.
+    """
+    from dokl.jobs import live
+
+    _, reload = live.renew(path, names, days)
+    _told(path, f"renewed for {days} days: {', '.join(reload)}", reload, as_json, quiet)
+
+
+def _told(path: Path, done: str, reload: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+    """What was done, who must reload, and what is wrong with the network now."""
+    from dokl.jobs import live
+
+    wrong = live.check(path)["problems"]
+    if as_json:
+        echo_json({"file": path, "done": done, "reload": reload, "problems": wrong})
+        return
+    click.echo(done)
+    if reload:
+        remark("these must have the new files and reload:", quiet)
+        for name in reload:
+            remark(f"  dokl agent reload {path} --name {name}", quiet)
+    for problem in wrong:
+        remark(f"now wrong: {problem}", quiet)

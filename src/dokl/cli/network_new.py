@@ -1,0 +1,236 @@
+"""dokl network new"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dokl.cli.common import echo_json, examples, key_values, output_switches, remark
+from dokl.cli.graph import Topology
+from dokl.cli.train import FEATURES, KERNELS, TASKS
+
+SCHEDULES = ("normalised", "constant", "sqrt", "inverse_power", "pegasos")
+MODES = ("push", "pull", "lockstep", "off")
+DTYPES = ("float32", "float16")
+STANDARDISE = ("fixed", "off")
+Description = click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+Days = click.option("--days", type=click.IntRange(1), metavar="N", default=365, show_default=True,
+                    help="How long certificates of nodes are valid.")  # fmt: skip
+
+NEW_HELP = """\b
+Inputs: scaling, levels of text columns and class labels are settled here, once
+for all nodes, by --sample: up to 100,000 rows like those that will come. --inputs
+N does without: columns x1 ... xN as they are, and the target y.
+\b
+Security: by default neighbours show certificates, made by an authority of this
+network's own. They lie in the folder FILE.certs, readable by you only: each
+node's machine gets ca.pem and the node's .pem, .key and .token; ca.key stays
+with you. --insecure-loopback does without, on one machine, for play.
+\b
+Addresses: without --base-port free ports of this machine are picked. On several
+machines, name them: --node a=10.0.0.1:7447 --node b=10.0.0.2:7447.
+"""
+
+
+def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What is learned."""
+    options = [
+        click.option("--kernel", type=click.Choice(KERNELS), default="gaussian", show_default=True,
+                     help="The kernel."),
+        click.option("--sigma", default="auto", show_default=True,
+                     help="Its width: a number, scale (auto, by the sample's spread) or median."),
+        click.option("--D", "D", type=click.IntRange(1), metavar="N", default=500,
+                     show_default=True, help="Numbers in theta, and in a message."),
+        click.option("--variant", type=click.Choice(FEATURES), default="auto", show_default=True,
+                     help="How features are drawn."),
+        click.option("--seed", type=click.IntRange(0), default=1, show_default=True,
+                     help="Of the features, and of a random graph."),
+        click.option("--loss", help="squared, huber:1, ...; logistic where there are classes."),
+        click.option("--schedule", type=click.Choice(SCHEDULES), default="normalised",
+                     show_default=True, help="How the step goes on."),
+        click.option("--mu", type=float, help="The step, or the first one: 0.5 if normalised."),
+        click.option("--lam", type=float, default=0.0, show_default=True,
+                     help="L2 regularization."),
+        click.option("--intercept", type=float, default=0.0, show_default=True,
+                     help="Size of a private constant feature; 0 is none."),
+        click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
+                     help="Anything else of [model]: n0, power, eps; nu, alpha of a kernel."),
+    ]  # fmt: skip
+    return _with(options, command)
+
+
+def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What the inputs are."""
+    options = [
+        click.option("--sample", type=click.Path(), help="Rows that settle scaling and labels."),
+        click.option("--inputs", "d", type=click.IntRange(1), metavar="N",
+                     help="Without a sample: so many columns x1 ... xN."),
+        click.option("--target", metavar="COLUMN", help="Column to predict."),
+        click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
+                     help="auto: text and two numbers out of -1, 0, 1 are classes."),
+        click.option("--classes", help="All labels, comma separated; else those of the sample."),
+        click.option("--drop", multiple=True, metavar="COLUMN", help="Do not use this column."),
+        click.option("--standardise", type=click.Choice(STANDARDISE), default="fixed",
+                     show_default=True, help="Numbers: by the sample, or as they are."),
+    ]  # fmt: skip
+    return _with(options, command)
+
+
+def _exchange_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How theta travels."""
+    options = [
+        click.option("--exchange", "mode", type=click.Choice(MODES), default="push",
+                     show_default=True, help="pull suits slow links; off is everyone alone."),
+        click.option("--every-seconds", type=click.FloatRange(0), metavar="T",
+                     help="Exchange so often: 0.1, or 0 with --every-samples."),
+        click.option("--every-samples", type=click.IntRange(0), default=0, metavar="N",
+                     help="Exchange after so many samples."),
+        click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True,
+                     help="How theta travels."),
+        click.option("--clip", type=click.FloatRange(0), default=0.0, show_default=True,
+                     help="How far one neighbour may pull; 0 is any."),
+    ]  # fmt: skip
+    return _with(options, command)
+
+
+def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Who there is, and where."""
+    port = click.IntRange(1, 65535)
+    options = [
+        click.option("--graph", type=Topology(), metavar="NAME|FILE", default="ring",
+                     show_default=True, help="A topology of 'dokl graph', or a file of edges."),
+        click.option("--nodes", type=click.IntRange(1), metavar="N", help="a, b, c, ..."),
+        click.option("--node", "named", multiple=True, metavar="NAME[=HOST:PORT]",
+                     help="A node, and where it is."),
+        click.option("--graph-parameter", "graph_parameters", multiple=True, metavar="KEY=VALUE",
+                     help="Of the topology, e.g. p=0.5 of random."),
+        click.option("--host", default="127.0.0.1", show_default=True,
+                     help="Where nodes listen that have no address of their own."),
+        click.option("--base-port", type=port, help="Port of the first node."),
+        click.option("--http-host", default="127.0.0.1", show_default=True,
+                     help="Where HTTP faces listen."),
+        click.option("--http-base-port", type=port, help="Port of the first HTTP face."),
+    ]  # fmt: skip
+    return _with(options, command)
+
+
+def _with(options: list[Any], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog="\n".join([
+        NEW_HELP,
+        examples(
+            "dokl network new lab.toml --graph ring --nodes 5 --sample readings.csv --target temp",
+            "dokl network new lab.toml --graph links.csv --sample s.csv --target y --D 2500",
+            "dokl network new play.toml --nodes 3 --graph complete --inputs 2 --insecure-loopback",
+            "dokl network new ab.toml --graph star --inputs 5 "
+            "--node a=10.0.0.1:7447 --node b=10.0.0.2:7447",
+        ),
+    ])
+)  # fmt: skip
+@Description
+@_place_options
+@_input_options
+@_model_options
+@_exchange_options
+@click.option("--secure/--insecure-loopback", default=True, help="Certificates, or none.")
+@Days
+@click.option("--name", help="Of the network; else that of the file.")
+@click.option("--overwrite", is_flag=True, help="Replace a network that is there, keys and all.")
+@output_switches
+def new(
+    path: Path, secure: bool, days: int, name: str | None, overwrite: bool, as_json: bool,
+    quiet: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Write the description of a network, and certificates for its nodes."""
+    from dokl.jobs import live, live_plan
+
+    places, sample, model, exchange = _wishes(options)
+    live_plan.new(
+        path, places, sample, model, exchange,
+        name=name, secure=secure, days=days, overwrite=overwrite,
+    )  # fmt: skip
+    found = live.check(path)
+    if as_json:
+        echo_json(found)
+        return
+    show_network(found)
+    remark(f"written: {path}" + (f" and {path.stem}.certs/" if secure else ""), quiet)
+    remark(f"next:\n  dokl network check {path}\n  dokl up {path} --data DIR", quiet)
+
+
+def _wishes(options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], Any]:
+    """Places, sample, model and exchange from the options."""
+    from dokl.agents.description import ExchangePolicy, Model
+    from dokl.jobs.live_inputs import Sample
+    from dokl.jobs.live_places import Places
+
+    def taken(*names: str) -> dict[str, Any]:
+        return {name: options[name] for name in names}
+
+    extra = key_values(options["parameters"])
+    own = {key: extra.pop(key) for key in ("n0", "power", "eps", "loss_parameter") if key in extra}
+    keys = [key for key in Model.__dataclass_fields__ if key in options and key != "parameters"]
+    model = taken(*keys) | own | {"parameters": extra}
+    seconds = options["every_seconds"]
+    if seconds is None:
+        seconds = 0.0 if options["every_samples"] else ExchangePolicy.every_seconds
+    policy = taken("mode", "every_samples", "dtype", "clip")
+    classes = tuple(part.strip() for part in (options["classes"] or "").split(",") if part.strip())
+    sample = taken("target", "task", "drop", "standardise", "d")
+    places = taken("graph", "nodes", "seed", "host", "base_port", "http_host", "http_base_port")
+    named = dict(_named(options["named"]))
+    return (
+        Places(named=named, parameters=key_values(options["graph_parameters"]), **places),
+        Sample(options["sample"], classes=classes, **sample),
+        model,
+        ExchangePolicy(every_seconds=seconds, **policy),
+    )
+
+
+def _named(nodes: tuple[str, ...]) -> list[tuple[str, str | None]]:
+    pairs = [node.partition("=") for node in nodes]
+    names = [name for name, _, _ in pairs]
+    if len(set(names)) < len(names):
+        raise click.BadParameter("the same node twice", param_hint="--node")
+    return [(name, address or None) for name, _, address in pairs]
+
+
+def show_network(found: dict[str, Any]) -> None:
+    """The tables of `check`: the network, and its nodes."""
+    from dokl.report import table
+
+    agree = found["lambda_2"] if (found["lambda_2"] or 1.0) > 1e-12 else 0.0  # less is rounding
+    ends = [node["certificate_expires"] for node in found["nodes"].values()]
+    rows = [
+        ["nodes", f"{len(found['nodes'])}"],
+        ["links", f"{found['links']}"],
+        ["fingerprint", found["fingerprint"]],
+        ["lambda_2 of the Metropolis weights", "none" if agree is None else f"{agree:.4g}"],
+        ["security", found["security"]],
+        ["certificates run out", min((end[:10] for end in ends if end), default="none")],
+    ]
+    table(f"network {found['network']}", ["", ""], rows)
+    places = [
+        [name, node["address"], node["http"] or "none", _few(node["neighbours"])]
+        for name, node in found["nodes"].items()
+    ]
+    table("", ["node", "address", "HTTP", "neighbours"], places)
+
+
+def _few(names: list[str]) -> str:
+    """As many names as fit on a line with the rest, and the number of the others."""
+    shown = ""
+    for i, name in enumerate(names):
+        longer = f"{shown}, {name}" if shown else name
+        if i and len(longer) > 20:
+            return f"{shown} + {len(names) - i}"
+        shown = longer
+    return shown

@@ -1,0 +1,59 @@
+"""dokl up"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from dokl.cli.agent import DESCRIPTION, STATE
+from dokl.cli.common import examples, remark
+
+
+@click.command(
+    epilog=examples(
+        "dokl up lab.toml                              samples come by HTTP",
+        "dokl up lab.toml --data stations --rate 100   stations/NAME.csv, 100 rows a second",
+    )
+)
+@DESCRIPTION
+@click.option("--data", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Folder with a file for each node: NAME.csv, .csv.gz, .jsonl.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on as the files grow.")
+@click.option("--once", is_flag=True, help="End when all files are at their end.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="ROWS",
+              help="Rows a second of each file, at most.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(1), default=50, show_default=True, metavar="ROWS",
+              help="Rows that are stored and learned at once.")  # fmt: skip
+@STATE
+@click.option("--quiet", "-q", is_flag=True, help="No remarks.")
+def up(
+    description: Path, data: Path | None, follow: bool, once: bool, rate: float | None,
+    batch: int, state: Path | None, quiet: bool,
+) -> None:  # fmt: skip
+    """Run all nodes of DESCRIPTION as processes on this machine, until Ctrl-C.
+
+    For trying out: every node is a `dokl agent` of its own on loopback. Their log lines go to
+    files beside their journals.
+    """
+    if follow and (once or data is None):
+        raise click.UsageError("--follow is for files that grow: name their folder with --data")
+    from dokl.agents.description import read
+    from dokl.jobs.agents import Settings
+    from dokl.jobs.up import settings_of
+    from dokl.jobs.up import up as job
+
+    common = Settings(
+        description, "", follow=follow, once=once, rate=rate, batch=batch, state=state
+    )
+    network = read(description)
+    every = settings_of(network, common, data)
+    remark(f"{len(network.names)} agents; logs and journals in {common.folder}", quiet)
+    width = max(map(len, network.names))
+    for name in network.names:
+        remark(f"  {name:{width}}  http://{network.node(name).http}", quiet)
+    remark(f"dokl watch {description} shows them. Ctrl-C ends them.", quiet)
+    failed = job(every, lambda text: remark(text, quiet))
+    if failed:
+        sys.exit(1)

@@ -1,0 +1,87 @@
+"""dokl watch"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dokl.cli.common import echo_json, examples
+
+if TYPE_CHECKING:
+    from dokl.dashboard.collect import Collector
+
+
+@click.command(
+    epilog=examples(
+        "dokl watch lab.toml                   a table that redraws itself",
+        "dokl watch lab.toml --once --json     for programs",
+        "dokl watch lab.toml --web             a page at http://127.0.0.1:8800/",
+        "ssh -L 8800:127.0.0.1:8800 host dokl watch lab.toml --web",
+    )
+)
+@click.argument("path", metavar="NETWORK", type=click.Path(path_type=Path))
+@click.option("--every", default=1.0, show_default=True, metavar="SECONDS",
+              type=click.FloatRange(0.1, 3600), help="How often to look.")  # fmt: skip
+@click.option("--once", is_flag=True,
+              help="Print one table and end: two looks, so far apart as --every says, for the "
+              "rates. So it is where stdout is no terminal.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one look as JSON and end.")
+@click.option("--web", is_flag=True, help="Serve a page instead of a table.")
+@click.option("--port", default=8800, show_default=True, type=click.IntRange(0, 65535),
+              help="Port of the page; 0 is any free one.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True,
+              help="Address of the page. Any but loopback wants a token.")  # fmt: skip
+@click.option("--token", envvar="DOKL_WATCH_TOKEN", metavar="TEXT",
+              help="Token of the page, else a random one is printed where one is needed; better "
+              "given in the environment variable DOKL_WATCH_TOKEN than here.")  # fmt: skip
+def watch(
+    path: Path, every: float, once: bool, as_json: bool, web: bool, port: int, host: str,
+    token: str | None,
+) -> None:  # fmt: skip
+    """Watch the agents of a NETWORK description, in a table or with --web on a page.
+
+    It asks every agent's HTTP face for its status, over HTTPS with the network's certificates and
+    tokens where a face is not on loopback, and only reads. Nodes that are added to the description
+    appear by themselves. Ctrl-C ends it.
+    """
+    from dokl.dashboard.collect import Collector
+
+    if web and (once or as_json):
+        raise click.UsageError("--web goes on until Ctrl-C: leave out --once and --json")
+    with Collector(path) as collector:
+        if web:
+            _serve(collector, host, port, every, token)
+        else:
+            _print(collector, every, once, as_json)
+
+
+def _print(collector: Collector, every: float, once: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from dokl.dashboard import terminal
+
+    if not (once or as_json) and sys.stdout.isatty():
+        terminal.show_live(collector, every)
+        return
+    view = terminal.look_twice(collector, every)
+    if as_json:
+        echo_json(asdict(view) | {"totals": view.totals})
+    else:
+        terminal.show_once(view)
+
+
+def _serve(collector: Collector, host: str, port: int, every: float, token: str | None) -> None:
+    import secrets
+
+    from dokl.agents.description import is_loopback
+    from dokl.dashboard import web
+
+    where = f"[{host}]" if ":" in host else host
+    if token is None and not is_loopback(f"{where}:1"):
+        token = secrets.token_urlsafe(24)
+    with web.listen(host, port) as sock:
+        click.echo(f"{web.address(host, sock, token)}   (Ctrl-C ends it)")
+        web.serve(collector, sock, every, token)

@@ -1,0 +1,296 @@
+"""`dokl agent`: one node as a process, from its description to its orderly end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from dokl.agents.description import Network, problems, read
+from dokl.agents.inputs import Arrival
+from dokl.agents.runtime import Agent, Busy, Stopping
+from dokl.diffusion import State
+from dokl.errors import BadInput, Diverged, DoklError, MissingExtra
+
+LINGER = 1.0  # seconds in which neighbours may still ask a node that is at its end
+ENDS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run, and how.
+
+    data: a file, "-" for stdin, None where samples come by HTTP alone. follow: go on when the file
+    grows. state: the folder of the journal. http: the address of the HTTP face, "off" for none,
+    None as the description says. warm: a model file to begin with. once: end with the data. rate:
+    rows a second, at most. log: a file for the log lines, stderr otherwise.
+    """
+
+    description: Path
+    name: str
+    data: str | None = None
+    follow: bool = False
+    state: Path | None = None
+    http: str | None = None
+    warm: Path | None = None
+    once: bool = False
+    rate: float | None = None
+    batch: int = 50
+    log: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the journal lies: beside the description unless said otherwise."""
+        return self.state or state_folder(self.description)
+
+
+def state_folder(description: Path) -> Path:
+    """The usual place of the journals of a network."""
+    return description.with_suffix(".state")
+
+
+def identity(network: Network, name: str) -> dict[str, Any]:
+    """Whose journal it is, and of what: another one's is refused."""
+    shape = {"m": network.m, "D": network.model.D, "d": network.d}
+    return {"name": name, "fingerprint": network.fingerprint, **shape}
+
+
+def run_agent(settings: Settings, parent: int | None = None) -> None:
+    """Be a node until a signal, or the end of the data with `once`.
+
+    parent: a pipe that whoever started us holds open; when it closes we end, too.
+    """
+    network = _checked(settings)
+    done = threading.Event()
+    with ExitStack() as stack:
+        log = stack.enter_context(_log_file(settings.log)) if settings.log else None
+        agent = _made(network, settings, log)
+        stack.callback(agent.stop)
+        agent.start()
+        _face(network, settings, agent, stack)
+        _obey(agent, settings.description, done, stack)
+        if parent is not None:
+            threading.Thread(target=_watch, args=(parent, done), daemon=True).start()
+        feeder = Feeder(agent, settings, done)
+        if settings.data is not None:
+            stack.callback(feeder.stop)
+            feeder.start()
+        done.wait()
+    if settings.once and feeder.failure is not None:
+        raise feeder.failure
+
+
+def _checked(settings: Settings) -> Network:
+    network = read(settings.description)
+    network.node(settings.name)
+    wrong = problems(network, settings.name)
+    if wrong:
+        raise BadInput(
+            f"{wrong[0]} (dokl network check {settings.description} says all that is wrong)"
+        )
+    return network
+
+
+def _made(network: Network, settings: Settings, log: TextIO | None) -> Agent:
+    from dokl.agents.clock import Clock
+    from dokl.agents.logs import Log
+    from dokl.agents.store import Store
+
+    try:
+        from dokl.agents.transports.zenoh import ZenohTransport
+    except ImportError:
+        raise MissingExtra("live agents", "live") from None
+    clock = Clock()
+    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = Store.open(
+        settings.folder / f"{settings.name}.db",
+        identity(network, settings.name),
+        network.durability.mode,
+        network.limits,
+        now_ns=int(clock.wall() * 1e9),
+    )
+    agents: list[Agent] = []
+    transport = ZenohTransport(
+        network,
+        settings.name,
+        lossless=network.exchange.mode == "lockstep",
+        wake=lambda: agents[0].wake() if agents else None,
+    )
+    try:
+        warm = _warm(network, settings, store)
+        agents.append(
+            Agent(network, settings.name, store, transport, clock,
+                  Log(settings.name, clock, log), warm)
+        )  # fmt: skip
+    except BaseException:
+        store.close()
+        raise
+    return agents[0]
+
+
+def _warm(network: Network, settings: Settings, store: Any) -> State | None:
+    """What a model file has learned, for an agent that has learned nothing itself."""
+    if settings.warm is None:
+        return None
+    if store.samples or store.restore()[0] is not None:
+        raise BadInput(
+            f"{settings.folder / settings.name}.db: this agent has learned already, and "
+            f"{settings.warm} would replace that. Start it without the model, or move the file away"
+        )
+    from dokl.jobs.export import warm_state
+
+    return warm_state(network, settings.warm)
+
+
+def _face(network: Network, settings: Settings, agent: Agent, stack: ExitStack) -> None:
+    """Serve HTTP, where that is wanted."""
+    address = settings.http or network.node(settings.name).http
+    if address in (None, "off"):
+        return
+    try:
+        from dokl.agents.face.app import serve
+    except ImportError:
+        raise MissingExtra("the HTTP face of an agent", "live") from None
+    server = serve(agent, str(address))
+    server.start()
+    stack.callback(server.stop)
+    agent.when_reloaded = server.renew
+    agent.log("serving", address=server.url)
+
+
+def _obey(agent: Agent, description: Path, done: threading.Event, stack: ExitStack) -> None:
+    """SIGTERM and SIGINT end the agent, SIGHUP makes it read its description again."""
+    handlers: dict[int, Callable[..., Any]] = {end: lambda *_: done.set() for end in ENDS}
+    if hasattr(signal, "SIGHUP"):
+        handlers[signal.SIGHUP] = lambda *_: agent.reload(description)
+    for number, handler in handlers.items():
+        before = signal.signal(number, handler)
+        stack.callback(signal.signal, number, before)
+
+
+def _watch(parent: int, done: threading.Event) -> None:
+    with suppress(OSError):
+        os.read(parent, 1)  # returns when the other end is closed
+    done.set()
+
+
+def _log_file(path: Path) -> TextIO:
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return os.fdopen(number, "a", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: log lines cannot be written there ({error.strerror})") from None
+
+
+class Feeder:
+    """A thread that hands the rows of a source to the agent, one acknowledged batch at a time."""
+
+    def __init__(self, agent: Agent, settings: Settings, done: threading.Event) -> None:
+        self._agent, self._settings, self._done = agent, settings, done
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="source", daemon=True)
+        self.failure: DoklError | None = None
+        name = settings.data or ""
+        self._facts: dict[str, Any] = {"name": name, "rows": 0, "bad_lines": 0, "finished": False}
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._agent.source = self._facts
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more; a reader that waits for stdin is left behind."""
+        self._ending.set()
+        self._thread.join(2.0)
+
+    def _run(self) -> None:
+        agent = self._agent
+        try:
+            self._feed()
+        except Stopping:
+            return
+        except DoklError as error:
+            self.failure = error
+            agent.problems["source"] = str(error)
+            agent.log("source failed", reason=str(error))
+        else:
+            agent.log("source finished", rows=self._facts["rows"])
+        self._facts["finished"] = True
+        agent.finish_source()
+        if self._settings.once:
+            self._leave()
+
+    def _feed(self) -> None:
+        began, rows = time.monotonic(), 0
+        for arrival in self._arrivals():
+            if self._ending.is_set():
+                return
+            self._deliver(arrival)
+            rows += arrival.rows
+            self._facts["rows"] = rows
+            if self._settings.rate:
+                early = began + rows / self._settings.rate - time.monotonic()
+                self._ending.wait(max(0.0, early))
+
+    def _arrivals(self) -> Iterator[Arrival]:
+        from dokl.agents import sources
+
+        options: dict[str, Any] = {
+            "batch": self._settings.batch,
+            "on_bad": self._bad,
+            "stop": self._ending,
+        }
+        data = str(self._settings.data)
+        if data == "-":
+            return sources.read_stdin(self._agent.inputs, **options)
+        position = self._agent.position(sources.name_of(data))
+        if not self._settings.follow:
+            return sources.read_file(Path(data), self._agent.inputs, position, **options)
+        options["on_note"] = lambda text: self._agent.log("source", text=text)
+        return sources.follow(Path(data), self._agent.inputs, position, **options)
+
+    def _deliver(self, arrival: Arrival) -> None:
+        """Until it is in the journal: what is busy or full now may not be so later."""
+        from dokl.agents.store import StoreFailed
+
+        while not self._ending.is_set():
+            try:
+                self._agent.submit(arrival).result()
+                return
+            except Busy as busy:
+                self._ending.wait(busy.retry_after)
+            except StoreFailed:
+                self._ending.wait(0.5)
+            except (BadInput, Diverged) as error:
+                self._singly(arrival, error)
+                return
+
+    def _singly(self, arrival: Arrival, error: DoklError) -> None:
+        """One row may spoil a batch: the others are learned, and the position is kept."""
+        empty = replace(arrival, X=arrival.X[:0], Y=arrival.Y[:0], waiting=(), labels=())
+        if len(arrival.X) == arrival.rows > 1:
+            for i in range(arrival.rows):
+                X, Y = arrival.X[i : i + 1], arrival.Y[i : i + 1]
+                self._deliver(replace(arrival, X=X, Y=Y, source=None, position=None))
+        else:
+            self._bad("a row was refused", str(error))
+        if arrival.source is not None and arrival.position is not None:
+            self._agent.submit(empty).result()
+
+    def _bad(self, where: Any, why: Any = "") -> None:
+        self._facts["bad_lines"] += 1
+        self._agent.log("bad line", often=True, reason=str(why), where=str(where))
+
+    def _leave(self) -> None:
+        """Rounds that wait for neighbours are finished first, and neighbours may still ask."""
+        while self._agent.protocol.queued and not self._ending.wait(0.05):
+            pass
+        if self._agent.network.exchange.mode == "lockstep":
+            self._ending.wait(LINGER)
+        self._done.set()

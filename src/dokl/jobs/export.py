@@ -1,0 +1,108 @@
+"""What an agent has learned as an ordinary model file, and a model file as an agent's start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dokl.agents.description import Network, read
+from dokl.agents.learner import Learner, unpack_state
+from dokl.agents.store import saved
+from dokl.arrays import Array
+from dokl.diffusion import State
+from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.estimators import KernelClassifier, KernelRegressor
+from dokl.jobs.agents import identity, state_folder
+from dokl.jobs.tables import Model
+
+
+def export(
+    description: Path, name: str, path: Path, folder: Path | None = None, overwrite: bool = False
+) -> dict[str, Any]:
+    """Write node `name`'s model to `path`; the agent may be running meanwhile."""
+    if path.exists() and not overwrite:
+        raise BadInput(f"{path} exists: --overwrite replaces it")
+    network = read(description)
+    network.node(name)
+    state, learned = learned_so_far(network, name, folder or state_folder(description))
+    model = as_model(network, state)
+    model.rows = learned
+    model.save(path)
+    return {"model": str(path), "learned": learned, "fingerprint": model.fingerprint}
+
+
+def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, int]:
+    """A node's state and the number of samples in it, as its journal has them."""
+    path = folder / f"{name}.db"
+    if not path.exists():
+        raise BadInput(f"{path}: node {name!r} has no journal there, it was never started")
+    packed, learned, batches = saved(path, identity(network, name))
+    learner = Learner(network)
+    state = learner.start() if packed is None else unpack_state(packed, learner.m, learner.D)
+    # Rows that wait for their round in lockstep are in the journal, and not learned yet.
+    if network.exchange.mode != "lockstep":
+        for X, Y in batches:
+            state, _ = learner.learn(state, X, Y)
+            learned += len(X)
+    return state, learned
+
+
+def as_model(network: Network, state: State) -> Model:
+    """The estimator that predicts as the agent does, with its preprocessing."""
+    estimator = _estimator(network)
+    target = network.inputs.labels[:1] if network.inputs.classifying else (0.0,)
+    first = {"classes": list(network.inputs.labels)} if network.inputs.classifying else {}
+    # One row sets up everything that depends on shapes; what was learned replaces its traces.
+    estimator.partial_fit(np.zeros((1, network.d)), np.array(target), **first)
+    estimator.state_ = state.copy()
+    model = Model(estimator, network.preprocessor(), network.inputs.target)
+    if model.fingerprint != network.fingerprint:
+        raise FingerprintMismatch("the exported model", network.fingerprint, model.fingerprint)
+    return model
+
+
+def _estimator(network: Network) -> Any:
+    problem, features = network.problem(), network.features()
+    kind = KernelClassifier if network.inputs.classifying else KernelRegressor
+    return kind(
+        features.kernel,
+        n_components=features.D,
+        features=features.variant,
+        loss=problem.loss,
+        step=problem.schedule,
+        alpha=problem.lam,
+        average="none",
+        intercept=network.model.intercept,  # type: ignore[arg-type]
+        random_state=features.seed,
+    )
+
+
+def warm_state(network: Network, path: Path) -> State:
+    """What a model file has learned, as the state of an agent; its features must be ours."""
+    model = Model.load(path)
+    if model.fingerprint != network.fingerprint:
+        raise BadFile(
+            f"{path}: "
+            + str(FingerprintMismatch("this model", network.fingerprint, model.fingerprint))
+        )
+    held = model.estimator.state_
+    theta, bias = held.delivered()
+    state = Learner(network).start()
+    state.theta[0] = theta.mean(axis=0)
+    state.bias[0] = _constant(network, model, bias.mean(axis=0), path)
+    state.count[0], state.peak = int(held.count.mean()), held.peak
+    return state
+
+
+def _constant(network: Network, model: Model, bias: Array, path: Path) -> Array:
+    """The intercept in units of the agent's own constant feature."""
+    theirs, ours = model.estimator.exchange_.intercept, network.model.intercept
+    if theirs == ours or not np.any(bias * theirs):
+        return bias if theirs == ours else np.zeros_like(bias)
+    if ours == 0:
+        raise BadFile(
+            f"{path}: this model has an intercept, and [model] intercept is 0 in {network.path}"
+        )
+    return np.asarray(bias * (theirs / ours))

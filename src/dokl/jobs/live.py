@@ -1,0 +1,226 @@
+"""`dokl network`: look at a description, and change who is in it, certificates along with it.
+
+An edit keeps the comments of the file. It is read again before it is written: what comes out must
+be what was meant, or nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from dokl.agents.certificates import NODE_DAYS, PARTS, Authority, expires, node_files
+from dokl.agents.certificates.files import replaced
+from dokl.agents.description import Network, Node, check_name, is_loopback, parse, problems, read
+from dokl.agents.description.inspection import layout_problems, nonsense
+from dokl.errors import BadFile, BadInput, MissingExtra
+from dokl.files import atomic_text
+from dokl.jobs.live_places import free_addresses
+from dokl.jobs.topology import facts
+
+
+def show(path: Path) -> dict[str, Any]:
+    """The description as data, with its fingerprint."""
+    network = read(path)
+    found = asdict(network)
+    found["path"] = str(path)
+    found["network"] = found.pop("about")
+    found["inputs"]["fingerprint"] = network.fingerprint
+    return {"fingerprint": network.fingerprint, "d": network.d, "m": network.m, **found}
+
+
+def check(path: Path, name: str | None = None) -> dict[str, Any]:
+    """What there is to know about a network, and all its problems.
+
+    name: look at the certificate of this node only.
+    """
+    network = read(path, strict=False)
+    if name is not None:
+        network.node(name)
+    wrong = problems(network, name)
+    ends = {node: _expires(network, node) for node in network.names}
+    broken = bool(nonsense(network))
+    return {
+        "network": network.about.name,
+        "fingerprint": None if broken else network.fingerprint,
+        "security": network.about.security,
+        "links": len(network.links),
+        "lambda_2": None if broken else lambda_2(network),
+        "nodes": {
+            node: {
+                "address": place.address,
+                "listen": place.binds,
+                "http": place.http,
+                "neighbours": list(network.neighbours(node)),
+                "certificate_expires": ends[node],
+            }
+            for node, place in network.nodes.items()
+        },
+        "revoked": list(network.about.revoked),
+        "problems": wrong,
+    }
+
+
+def lambda_2(network: Network) -> float | None:
+    """Second largest eigenvalue of the Metropolis weights; None for a single node."""
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(network.names)
+    graph.add_edges_from(network.links)
+    return facts(graph, "metropolis")["lambda_2"] if len(graph) > 1 else None
+
+
+def _expires(network: Network, name: str) -> str | None:
+    try:
+        ends: datetime | None = expires(network, name)
+    except BadFile:  # `problems` tells
+        return None
+    return None if ends is None else ends.isoformat()
+
+
+# -- changes -----------------------------------------------------------------------------------
+def add_node(
+    path: Path,
+    name: str,
+    links: Iterable[str],
+    address: str | None = None,
+    http: str | None = None,
+    days: int = NODE_DAYS,
+) -> tuple[Network, tuple[str, ...]]:
+    """A new node, its links and its certificate; returns the network and who must reload."""
+    network, links = read(path), tuple(dict.fromkeys(links))
+    check_name(name)
+    if name in network.about.revoked:
+        raise BadInput(f"node {name!r} was revoked, its old key may be about: choose a new name")
+    if name in network.nodes:
+        raise BadInput(f"node {name!r} is in {path} already")
+    for other in links:
+        network.node(other)
+    node = _place(network, address, http)
+    about = replace(network.about, links=(*network.about.links, *((name, to) for to in links)))
+    wanted = replace(network, about=about, nodes={**network.nodes, name: node})
+    _refuse(wanted)
+    content = _made(wanted, [name], days)
+    _save(wanted, _edited(path, lambda file: _insert(file, name, node, links)), content)
+    return wanted, links
+
+
+def _place(network: Network, address: str | None, http: str | None) -> Node:
+    """Addresses of a new node; on loopback, where all others are, they are picked."""
+    used = [a for n in network.nodes.values() for a in (n.address, n.listen, n.http) if a]
+    pick = free_addresses("127.0.0.1", used)
+    if address is None:
+        if not all(is_loopback(node.address) for node in network.nodes.values()):
+            raise BadInput("where is the new node? Give --address HOST:PORT")
+        address = next(pick)
+    faces = any(node.http for node in network.nodes.values())
+    return Node(address, None, next(pick) if http is None and faces else http)
+
+
+def remove_node(path: Path, name: str, revoke: bool = False) -> tuple[Network, tuple[str, ...]]:
+    """Without a node; revoke: and its name never comes back. Returns network and who reloads."""
+    network = read(path)
+    neighbours = () if name in network.about.revoked else network.neighbours(name)
+    if not revoke and name in network.about.revoked:
+        raise BadInput(f"node {name!r} is revoked in {path}")
+    if set(network.names) <= {name}:
+        raise BadInput(f"{name!r} is the only node of {path}")
+    wanted = network.without([name])
+    if revoke:
+        revoked = tuple(dict.fromkeys((*network.about.revoked, name)))
+        wanted = replace(wanted, about=replace(wanted.about, revoked=revoked))
+    gone: dict[str, bytes | None] = {}
+    if network.secure:
+        gone = {f"{name}.{part}": None for part in PARTS}
+    _save(wanted, _edited(path, lambda file: _delete(file, name, revoke)), gone)
+    return wanted, neighbours
+
+
+def renew(
+    path: Path, names: Iterable[str] = (), days: int = NODE_DAYS
+) -> tuple[Network, tuple[str, ...]]:
+    """New keys and certificates of these nodes, of all if none is named, by the same authority."""
+    network = read(path)
+    if not network.secure:
+        raise BadInput(f"{path}: security is 'insecure-loopback', there are no certificates")
+    chosen = tuple(dict.fromkeys(names)) or network.names
+    for name in chosen:
+        network.node(name)
+    content = _made(network, chosen, days, keep_tokens=True)
+    with replaced(network.folder, content):
+        pass
+    return network, chosen
+
+
+def _made(
+    network: Network, names: Iterable[str], days: int, keep_tokens: bool = False
+) -> dict[str, bytes | None]:
+    """Files of these nodes; a token that is there is kept, if wanted."""
+    if not network.secure:
+        return {}
+    authority = Authority.load(network.folder)
+    content: dict[str, bytes | None] = {}
+    for name in names:
+        content |= node_files(network, name, authority, days)
+        if keep_tokens and (network.folder / f"{name}.token").exists():
+            del content[f"{name}.token"]
+    return content
+
+
+# -- editing the file --------------------------------------------------------------------------
+def _edited(path: Path, change: Any) -> str:
+    """The text of the file after a change, comments and order as they were."""
+    try:
+        import tomlkit
+    except ImportError:
+        raise MissingExtra("live agents", "live") from None
+    file = tomlkit.parse(path.read_text(encoding="utf-8"))
+    change(file)
+    return tomlkit.dumps(file)
+
+
+def _insert(file: Any, name: str, node: Node, links: Iterable[str]) -> None:
+    import tomlkit
+
+    table = tomlkit.table()
+    for key, value in asdict(node).items():
+        if value is not None:
+            table[key] = value
+    table.add(tomlkit.nl())
+    file["nodes"][name] = table
+    for other in links:
+        file["network"].setdefault("links", []).append([name, other])
+
+
+def _delete(file: Any, name: str, revoke: bool) -> None:
+    links = file["network"].get("links", [])
+    for i in reversed(range(len(links))):
+        if name in links[i]:
+            del links[i]
+    file["nodes"].pop(name, None)
+    for way in [way for way in file.get("routes", {}) if name in way.split("->")]:
+        del file["routes"][way]
+    if revoke and name not in file["network"].get("revoked", []):
+        file["network"].setdefault("revoked", []).append(name)
+
+
+def _refuse(network: Network) -> None:
+    wrong = layout_problems(network)
+    if wrong:
+        raise BadInput("; ".join(wrong))
+
+
+def _save(wanted: Network, edited: str, content: dict[str, bytes | None]) -> None:
+    """Files of certificates and the description, both or none."""
+    found = parse(edited, wanted.path)
+    if (found.about, found.nodes, found.routes) != (wanted.about, wanted.nodes, wanted.routes):
+        raise BadInput(f"{wanted.path} is written in a way that cannot be edited: do it by hand")
+    with ExitStack() as stack:
+        if content:
+            stack.enter_context(replaced(wanted.folder, content))
+        atomic_text(wanted.path, edited)

@@ -1,0 +1,149 @@
+"""What the nodes of a live network agree on before they start: inputs, labels, and the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dokl.agents.description import AgreedInputs, Model
+from dokl.arrays import Array
+from dokl.errors import BadInput
+from dokl.estimators.choices import SIGMAS, variant_of, width
+from dokl.jobs.sources import Source
+from dokl.jobs.start import Training, known_classes, start
+from dokl.kernels import resolve as resolve_kernel
+from dokl.losses import resolve as resolve_loss
+from dokl.preprocess import class_target
+from dokl.readers import Chunk
+
+SAMPLE_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows that settle scaling and labels; or, without any, the number d of inputs x1 ... xd."""
+
+    path: str | None = None
+    target: str | None = None
+    task: str = "auto"
+    classes: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    standardise: str = "fixed"
+    d: int | None = None
+
+
+def agreed_inputs(sample: Sample) -> tuple[AgreedInputs, Array]:
+    """The section [inputs], and the inputs X (n, d) of the sample; all zero where there is none."""
+    if sample.path is None:
+        return _without_sample(sample)
+    if sample.d is not None:
+        raise BadInput("the sample says how many inputs there are: give --sample or --inputs")
+    with Source(sample.path, drop=sample.drop, chunk=SAMPLE_ROWS).open() as reader:
+        chunk = reader.first
+    if chunk.X is not None:
+        raise BadInput(f"{sample.path}: LIBSVM rows have no named columns: take CSV, for example")
+    return _from_rows(sample, chunk)
+
+
+def _from_rows(sample: Sample, chunk: Chunk) -> tuple[AgreedInputs, Array]:
+    training = Training(sample.target, sample.task, sample.classes, standardise=sample.standardise)
+    planned = start(training, chunk)
+    prepared, target = planned.preprocessor, planned.target
+    assert prepared is not None
+    assert target is not None
+    if not prepared.frozen:
+        prepared.learn_transform(chunk.columns)  # the means that stand for missing numbers
+        prepared.freeze()
+    labels: tuple[Any, ...] = ()
+    if planned.classifying:
+        y, keep = class_target(chunk.columns[target], target)
+        labels = tuple(known_classes(training, y[keep]).tolist())
+    agreed = prepared.agreed()
+    inputs = AgreedInputs(
+        target=target,
+        task="classification" if labels else "regression",
+        labels=labels,
+        numeric=prepared.numeric,
+        levels=tuple(prepared.levels.items()),
+        standardise=prepared.standardise,
+        shift=tuple(agreed["shift"]),
+        count=tuple(agreed["count"]),
+        total=tuple(agreed["total"]),
+        square=tuple(agreed["square"]),
+        drop=sample.drop,
+    )
+    return inputs, prepared.transform(chunk.columns)
+
+
+def _without_sample(sample: Sample) -> tuple[AgreedInputs, Array]:
+    if sample.d is None:
+        raise BadInput("what are the inputs? Give --sample FILE, or --inputs and their number")
+    classifying = sample.task == "classification" or bool(sample.classes)
+    if sample.drop or (classifying and not sample.classes):
+        missing = "--drop needs" if sample.drop else "labels are settled by --classes, or by"
+        raise BadInput(f"{missing} a sample of rows: --sample FILE")
+    labels = _plain_labels(sample.classes)
+    made = AgreedInputs.plain(sample.d, sample.target or "y", labels)
+    return made, np.zeros((2, sample.d))
+
+
+def _plain_labels(classes: tuple[str, ...]) -> tuple[Any, ...]:
+    """Labels as numbers where all are numbers, sorted."""
+    labels = [_number(label) for label in classes]
+    texts = any(isinstance(label, str) for label in labels)
+    return tuple(sorted(set(classes))) if texts else tuple(sorted(set(labels)))
+
+
+def _number(text: str) -> Any:
+    """A label: a number where it looks like one."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else text
+    return text
+
+
+def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, X: Array) -> Model:
+    """The section [model] from options, None where one was not given; X: (n, d) of the sample.
+
+    sigma "auto" is what `dokl train` takes, "scale" of the rows, sqrt(d/2) where there are none;
+    "median" their median distance. variant "auto" is the best that kernel and D allow; "huber:2" a
+    loss with its number.
+    """
+    values = {key: value for key, value in given.items() if value is not None}
+    values["sigma"] = _width(values.get("sigma", "auto"), X)
+    kernel = resolve_kernel(
+        values.get("kernel", Model.kernel), values["sigma"], **values.get("parameters", {})
+    )
+    D = values.get("D", Model.D)
+    values["variant"] = variant_of(values.get("variant", "auto"), kernel, D)
+    loss, colon, number = values.get("loss", "").partition(":")
+    values["loss"] = loss or ("logistic" if inputs.classifying else "squared")
+    if colon:
+        values["loss_parameter"] = _loss_number(loss, number)
+    return Model(**values)
+
+
+def _width(sigma: Any, X: Array) -> float:
+    if sigma in ("auto", *SIGMAS):
+        return width("scale" if sigma == "auto" else sigma, X)
+    try:
+        return width(float(sigma), X)
+    except ValueError:
+        raise BadInput(
+            f"sigma must be a number above 0, auto, scale or median, got {sigma!r}"
+        ) from None
+
+
+def _loss_number(loss: str, number: str) -> float:
+    value = _number(number)
+    if isinstance(value, str):
+        raise BadInput(f"loss {loss}:{number}: {number!r} is not a number")
+    resolve_loss(loss, p=value)
+    return float(value)

@@ -1,0 +1,76 @@
+"""`dokl network new`: a description and its certificates, all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dokl.agents.certificates import NODE_DAYS, Authority, node_files
+from dokl.agents.certificates.files import new_folder
+from dokl.agents.description import About, ExchangePolicy, Network, check_name
+from dokl.agents.description.inspection import layout_problems
+from dokl.agents.description.text import text
+from dokl.errors import BadInput
+from dokl.files import atomic_text
+from dokl.jobs.live_inputs import Sample, agreed_inputs, chosen_model
+from dokl.jobs.live_places import Places, placed
+
+
+def new(
+    path: Path,
+    places: Places,
+    sample: Sample,
+    model: Mapping[str, Any],
+    exchange: ExchangePolicy,
+    *,
+    name: str | None = None,
+    secure: bool = True,
+    days: int = NODE_DAYS,
+    overwrite: bool = False,
+) -> Network:
+    """Write the description of a network, and certificates if it is to be secure.
+
+    model: what is given of [model], see `chosen_model`. Nothing is written if anything is wrong.
+    """
+    _check_place(path, overwrite)
+    nodes, links = placed(places)
+    inputs, X = agreed_inputs(sample)
+    security = "mtls" if secure else "insecure-loopback"
+    certificates = f"{path.stem}.certs" if secure else None
+    about = About(_network_name(name, path), links, security, certificates)
+    chosen = chosen_model(model, inputs, X)
+    network = Network(about, chosen, inputs, exchange, nodes=nodes, path=path)
+    wrong = layout_problems(network)
+    if wrong:
+        raise BadInput("; ".join(wrong))
+    _write(network, days, overwrite)
+    return network
+
+
+def _check_place(path: Path, overwrite: bool) -> None:
+    if path.is_dir():
+        raise BadInput(f"{path}: this is a folder, a file is meant")
+    if path.exists() and not overwrite:
+        raise BadInput(f"{path} exists: --overwrite replaces it")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"{path}: there is no folder {path.absolute().parent}, make it first")
+
+
+def _network_name(name: str | None, path: Path) -> str:
+    try:
+        return check_name(path.stem if name is None else name, "network name")
+    except BadInput as error:
+        raise BadInput(f"{error} (--name)") from None
+
+
+def _write(network: Network, days: int, overwrite: bool) -> None:
+    if not network.secure:
+        atomic_text(network.path, text(network))
+        return
+    authority = Authority.new(network.about.name)
+    content = authority.files()
+    for name in network.names:
+        content |= node_files(network, name, authority, days)
+    with new_folder(network.folder, content, overwrite):
+        atomic_text(network.path, text(network))

@@ -1,0 +1,65 @@
+"""An agent for tests of its HTTP face: it takes everything at once, or does as it is told."""
+
+import json
+import math
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import numpy as np
+
+from dokl.agents import description
+from dokl.agents.inputs import Inputs
+
+SUMS = "shift = [0.0, 0.0]\ncount = [0.0, 0.0]\ntotal = [0.0, 0.0]\nsquare = [0.0, 0.0]\n"
+ROW = {"temp": 20.5, "wind": 3, "place": "roof", "y": 1.5}
+BODY_BYTES = 200_000
+
+
+def network(path="lab.toml", labels=(), security="insecure-loopback"):
+    task = f'task = "classification"\nlabels = {json.dumps(labels)}\n' if labels else ""
+    text = (
+        f'[network]\nname = "lab"\nsecurity = "{security}"\n[model]\nD = 20\n'
+        f'[inputs]\nnumeric = ["temp", "wind"]\nlevels = [["place", ["cellar", "roof"]]]\n{task}'
+        f'{SUMS}drop = ["note"]\n[limits]\nbody_bytes = {BODY_BYTES}\n'
+        '[nodes.a]\naddress = "127.0.0.1:7001"\n'
+    )
+    return description.parse(text, path)
+
+
+class FakeAgent:
+    """Takes everything at once, or does what `becomes` says."""
+
+    def __init__(self, becomes=None, labels=(), **more):
+        self.network, self.name = network(labels=labels, **more), "a"
+        self.inputs, self.arrivals, self.lines = Inputs(self.network), [], []
+        self.becomes, self.keys = becomes, {}
+        self.learner = SimpleNamespace(classes=list(labels) or None, answers=self._answers)
+
+    def submit(self, arrival):
+        future = Future()
+        self.arrivals.append(arrival)
+        if self.becomes is not None:
+            self.becomes(future)
+            return future
+        repeated = self.keys.get(arrival.key) == arrival.digest and arrival.key is not None
+        self.keys.setdefault(arrival.key, arrival.digest)
+        counts = {"waiting": len(arrival.waiting), "labelled": len(arrival.labels)}
+        total = {"repeated": repeated, "unknown_ids": [], "samples": 7}
+        future.set_result({"accepted": len(arrival.X), **counts, **total})
+        return future
+
+    def scores(self, X):
+        return np.tile(X[:, :1], (1, self.network.m)) + np.arange(self.network.m)
+
+    def predict(self, X):
+        return self._answers(self.scores(X))
+
+    def _answers(self, scores):
+        labels = self.network.inputs.labels
+        return [labels[-1]] * len(scores) if labels else scores[:, 0].tolist()
+
+    def status(self):
+        return {"name": "a", "samples": 7, "error": {"recent": math.nan}}
+
+    def log(self, event, **fields):
+        self.lines.append((event, fields))

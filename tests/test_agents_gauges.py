@@ -1,0 +1,115 @@
+"""An agent's status as Prometheus reads it."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dokl.agents.face import gauges
+
+NEIGHBOUR = {
+    "up": True, "age_s": 0.25, "received": 40, "refused": 3, "bytes_in": 5000, "bytes_out": 6000,
+    "weight": 0.5, "distance": 0.1, "step": 9, "learned": 900,
+}  # fmt: skip
+SILENT = dict.fromkeys(NEIGHBOUR) | {"up": False, "received": 0}
+STATUS = {
+    "dokl": "0.1.0", "network": 'la"b', "name": "a", "fingerprint": "f00d", "incarnation": 5,
+    "pid": 1, "started": 1000.0, "now": 1060.0, "uptime_s": 60.0, "samples": 2000, "learned": 1990,
+    "step": 55, "error": {"kind": "mse", "recent": 0.125, "curve": [[50, 1.0]]},
+    "theta_norm": 3.0, "disagreement": 0.01,
+    "exchange": {"mode": "push", "every_seconds": 0.1, "every_samples": 0, "combines": 70},
+    "neighbours": {"b": NEIGHBOUR, "c": SILENT}, "bytes_in": 5000, "bytes_out": 6000,
+    "refused": {"size": 2, "fingerprint": 1},
+    "requests": {"accepted": 40, "refused": 1, "busy": 2, "repeated": 3},
+    "queue": {"rows": 10, "limit": 20000}, "waiting_labels": 4, "unknown_labels": 5,
+    "journal": {"bytes": 4096, "rows_since_snapshot": 300, "failures": 6}, "durability": "process",
+    "source": {"name": "a.csv", "rows": 1500, "bad_lines": 8, "finished": False},
+    "certificate_expires": 4660.0, "assumptions": ["c is silent"], "problems": [], "clock_jumps": 9,
+}  # fmt: skip
+
+
+def read(status, answers=None):
+    """{name: {labels: value}} and the families, as Prometheus' own parser sees the text."""
+    families = list(text_string_to_metric_families(gauges.text(status, answers).decode("utf-8")))
+    values = {}
+    for family in families:
+        for sample in family.samples:
+            labels = tuple(sorted(sample.labels.items()))
+            assert labels not in values.setdefault(sample.name, {})
+            values[sample.name][labels] = sample.value
+    return values, families
+
+
+def test_everything_is_there():
+    values, _ = read(STATUS)
+    single = {name: found[()] for name, found in values.items() if () in found}
+    assert single == {
+        "dokl_uptime_seconds": 60, "dokl_samples_total": 2000, "dokl_learned_total": 1990,
+        "dokl_step": 55, "dokl_recent_error": 0.125, "dokl_theta_norm": 3,
+        "dokl_disagreement": 0.01, "dokl_combines_total": 70, "dokl_queue_rows": 10,
+        "dokl_queue_limit_rows": 20000, "dokl_waiting_labels": 4, "dokl_unknown_labels_total": 5,
+        "dokl_journal_bytes": 4096, "dokl_journal_rows": 300, "dokl_journal_failures_total": 6,
+        "dokl_source_rows_total": 1500, "dokl_bad_lines_total": 8, "dokl_source_finished": 0,
+        "dokl_clock_jumps_total": 9, "dokl_certificate_expires_seconds": 3600,
+        "dokl_assumptions": 1, "dokl_problems": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "expected"),
+    [
+        ("dokl_neighbour_up", "neighbour", {"b": 1, "c": 0}),
+        ("dokl_neighbour_age_seconds", "neighbour", {"b": 0.25}),
+        ("dokl_messages_received_total", "neighbour", {"b": 40, "c": 0}),
+        ("dokl_bytes_sent_total", "neighbour", {"b": 6000}),
+        ("dokl_bytes_received_total", "neighbour", {"b": 5000}),
+        ("dokl_messages_refused_total", "reason", {"size": 2, "fingerprint": 1}),
+        (
+            "dokl_requests_total", "outcome",
+            {"accepted": 40, "refused": 1, "busy": 2, "repeated": 3},
+        ),
+        ("dokl_http_answers_total", "code", {"200": 12, "429": 1}),
+    ],
+)  # fmt: skip
+def test_labels(name, label, expected):
+    values, _ = read(STATUS, {200: 12, 429: 1})
+    assert values[name] == {((label, key),): value for key, value in expected.items()}
+
+
+def test_who_it_is():
+    values, _ = read(STATUS)
+    ((labels, value),) = values["dokl_up"].items()
+    assert value == 1
+    assert dict(labels) == {
+        "version": "0.1.0", "network": 'la"b', "name": "a", "fingerprint": "f00d",
+        "durability": "process",
+    }  # fmt: skip
+
+
+def test_kinds_and_words():
+    text = gauges.text(STATUS, {200: 1}).decode()
+    _, families = read(STATUS, {200: 1})
+    for family in families:
+        assert family.documentation.endswith("."), family.name
+        name = family.samples[0].name
+        assert family.type == ("counter" if name.endswith("_total") else "gauge"), name
+        assert f"# HELP {name} " in text
+        assert f"# TYPE {name} {family.type}\n" in text
+
+
+def test_what_is_not_known_is_left_out():
+    unknown = STATUS | {
+        "error": {"kind": "mse", "recent": None}, "disagreement": None, "source": None,
+        "certificate_expires": None, "neighbours": {}, "refused": {},
+    }  # fmt: skip
+    values, _ = read(unknown)
+    gone = read(STATUS)[0].keys() - values.keys()
+    assert gone == {
+        "dokl_recent_error", "dokl_disagreement", "dokl_source_rows_total", "dokl_bad_lines_total",
+        "dokl_source_finished", "dokl_certificate_expires_seconds", "dokl_messages_refused_total",
+        *gauges.NEIGHBOUR,
+    }  # fmt: skip
+    assert "nan" not in gauges.text(unknown).decode().lower()
+
+
+def test_an_empty_status_is_no_error():
+    values, _ = read({})
+    assert set(values) == {"dokl_up", "dokl_assumptions", "dokl_problems"}

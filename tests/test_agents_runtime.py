@@ -1,0 +1,411 @@
+"""The runtime inside one process: a real store, a network in memory, and a clock."""
+
+import io
+import json
+import re
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dokl.agents.clock import Clock, JumpWatch
+from dokl.agents.curve import POINTS, Curve
+from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
+from dokl.agents.description.text import text
+from dokl.agents.inputs import Arrival
+from dokl.agents.learner import Learner
+from dokl.agents.logs import Log
+from dokl.agents.runtime import Agent, Busy, Stopping
+from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting
+from dokl.agents.transports.memory import Hub, MemoryTransport
+from dokl.errors import BadInput, Diverged
+from dokl.jobs.agents import identity
+from live_networks import small
+
+OFF = ExchangePolicy(mode="off")
+WAIT = 20
+
+
+class Lines(io.StringIO):
+    """A log in memory."""
+
+    def events(self):
+        return [json.loads(line)["event"] for line in self.getvalue().splitlines()]
+
+
+def made(folder, network, name="a", hub=None, **options):
+    path, lines, agents = folder / f"{name}.db", Lines(), []
+    store = Store.open(path, identity(network, name), network.durability.mode, network.limits)
+    wake = lambda: agents[0].wake() if agents else None  # noqa: E731
+    transport = MemoryTransport(network, name, hub=hub or Hub(), wake=wake)
+    agent = Agent(network, name, store, transport, log=Log(name, Clock(), lines), **options)
+    agent.lines = lines
+    agents.append(agent)
+    return agent
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts agents that end with the test."""
+    running = []
+
+    def started(network=None, name="a", **options):
+        network = small(exchange=OFF) if network is None else network
+        agent = made(tmp_path, network, name, **options)
+        running.append(agent)
+        agent.start()
+        return agent
+
+    yield started
+    for agent in running:
+        agent.stop()
+
+
+def rows(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, np.sin(X[:, :1])
+
+
+def arrival(n, seed=0, **more):
+    return Arrival(*rows(n, seed), **more)
+
+
+def nothing():
+    return np.zeros((0, 3)), np.zeros((0, 1))
+
+
+def wait(condition):
+    limit = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+# -- samples -----------------------------------------------------------------------------------
+def test_samples_are_learned_and_acknowledged_in_order(start):
+    agent = start()
+    first = agent.submit(arrival(5, 1)).result(WAIT)
+    second = agent.submit(arrival(7, 2)).result(WAIT)
+    assert (first["accepted"], first["samples"]) == (5, 5)
+    assert (second["accepted"], second["samples"]) == (7, 12)
+    learner = Learner(agent.network)
+    state = learner.start()
+    for n, seed in ((5, 1), (7, 2)):
+        state, _ = learner.learn(state, *rows(n, seed))
+    assert agent.protocol.state.theta.tobytes() == state.theta.tobytes()
+    X, _ = rows(4, 9)
+    assert agent.predict(X) == learner.answers(learner.scores(state, X))
+
+
+def test_a_repeated_key_is_learned_once(start):
+    agent = start()
+    given = arrival(5, 1, key="k", digest="d")
+    first = agent.submit(given).result(WAIT)
+    again = agent.submit(given).result(WAIT)
+    assert again == {**first, "repeated": True}
+    assert agent.store.samples == 5
+    with pytest.raises(KeyReused, match="'k' was used for another body"):
+        agent.submit(replace(given, digest="other")).result(WAIT)
+    assert agent.status()["requests"] == {"accepted": 1, "refused": 1, "busy": 0, "repeated": 1}
+
+
+def test_a_key_twice_in_one_group_is_learned_once(tmp_path):
+    agent = made(tmp_path, small(exchange=OFF))
+    given = arrival(5, 1, key="k", digest="d")
+    futures = [agent.submit(given) for _ in range(3)]  # before the thread runs: one group
+    agent.start()
+    assert [future.result(WAIT)["repeated"] for future in futures] == [False, True, True]
+    assert agent.store.samples == 5
+    agent.stop()
+
+
+def test_labels_that_come_later(start):
+    agent = start()
+    X, Y = rows(3, 4)
+    told = agent.submit(Arrival(*nothing(), waiting=(("p", X[0]), ("q", X[1]))))
+    assert told.result(WAIT) == {
+        "accepted": 0, "waiting": 2, "labelled": 0, "unknown_ids": [], "repeated": False,
+        "samples": 0,
+    }  # fmt: skip
+    assert agent.status()["waiting_labels"] == 2
+    told = agent.submit(Arrival(*nothing(), labels=(("p", Y[0]), ("x", Y[1])))).result(WAIT)
+    assert (told["labelled"], told["unknown_ids"], told["samples"]) == (1, ["x"], 1)
+    assert agent.status()["waiting_labels"] == 1
+    # Label and input in one go, in a group of its own.
+    both = Arrival(*nothing(), waiting=(("r", X[2]),), labels=(("r", Y[2]), ("q", Y[1])))
+    assert agent.submit(both).result(WAIT)["labelled"] == 2
+    assert agent.status()["waiting_labels"] == 0
+    learner = Learner(agent.network)
+    state, _ = learner.learn(learner.start(), X[[0, 2, 1]], Y[[0, 2, 1]])
+    assert agent.protocol.state.theta.tobytes() == state.theta.tobytes()
+
+
+def test_a_label_sent_twice_counts_once(tmp_path):
+    agent = made(tmp_path, small(exchange=OFF))
+    X, Y = rows(1)
+    agent.submit(Arrival(*nothing(), waiting=(("p", X[0]),)))
+    label = Arrival(*nothing(), labels=(("p", Y[0]), ("p", Y[0])))
+    futures = [agent.submit(label), agent.submit(label)]
+    agent.start()
+    assert [f.result(WAIT)["labelled"] for f in futures] == [1, 0]
+    assert agent.status()["unknown_labels"] == 3
+    agent.stop()
+
+
+def test_too_many_waiting_inputs_are_refused(start):
+    agent = start(small(exchange=OFF, limits=Limits(waiting_labels=2)))
+    X, _ = rows(4)
+    agent.submit(Arrival(*nothing(), waiting=(("p", X[0]), ("q", X[1])))).result(WAIT)
+    with pytest.raises(TooManyWaiting, match="send labels first"):
+        agent.submit(Arrival(*nothing(), waiting=(("r", X[2]),))).result(WAIT)
+    # One that takes another's place is no more than before.
+    assert agent.submit(Arrival(*nothing(), waiting=(("p", X[3]),))).result(WAIT)["waiting"] == 1
+    assert agent.status()["waiting_labels"] == 2
+
+
+def test_a_full_queue_is_busy_and_says_when_to_come_back(tmp_path):
+    agent = made(tmp_path, small(exchange=OFF, limits=Limits(queue_rows=10)))
+    agent.submit(arrival(8))
+    with pytest.raises(Busy) as caught:
+        agent.submit(arrival(3))
+    assert caught.value.retry_after > 0
+    with pytest.raises(BadInput, match="11 rows at once"):
+        agent.submit(arrival(11))
+    agent.start()
+    wait(lambda: agent.queued == 0)
+    assert agent.submit(arrival(3)).result(WAIT)["samples"] == 11
+    agent.stop()
+    with pytest.raises(Stopping):
+        agent.submit(arrival(1))
+
+
+def test_what_diverges_is_refused_alone(tmp_path):
+    network = small(exchange=OFF, model=Model(D=20, schedule="constant", mu=2.5, variant="cos"))
+    agent = made(tmp_path, network)
+    good = agent.submit(arrival(2, 1))
+    bad = agent.submit(arrival(4000, 2))
+    after = agent.submit(arrival(2, 3))
+    agent.start()
+    assert good.result(WAIT)["samples"] == 2
+    with pytest.raises(Diverged):
+        bad.result(WAIT)
+    assert after.result(WAIT)["samples"] == 4
+    agent.stop()
+
+
+# -- the store ---------------------------------------------------------------------------------
+def test_what_cannot_be_stored_has_not_happened(start, monkeypatch):
+    agent = start()
+    agent.submit(arrival(5, 1)).result(WAIT)
+    before = agent.protocol.state.theta.tobytes()
+
+    def fails(*_):
+        raise StoreFailed("the disk is full", full=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dokl.agents.store.Transaction.samples", fails)
+        with pytest.raises(StoreFailed, match="disk is full"):
+            agent.submit(arrival(5, 2, key="k", digest="d")).result(WAIT)
+        assert agent.status()["problems"] == ["the disk is full"]
+        assert agent.status()["journal"]["failures"] == 1
+    assert agent.protocol.state.theta.tobytes() == before
+    assert agent.status()["samples"] == agent.status()["learned"] == 5
+    # The same key again: it was not used up.
+    told = agent.submit(arrival(5, 2, key="k", digest="d")).result(WAIT)
+    assert (told["repeated"], told["samples"]) == (False, 10)
+    assert agent.status()["problems"] == []
+
+
+def test_an_internal_error_ends_neither_the_agent_nor_its_callers_wait(start, monkeypatch):
+    agent = start()
+    with monkeypatch.context() as patch:
+        patch.setattr(agent.protocol, "samples", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            agent.submit(arrival(5)).result(WAIT)
+    assert "internal error" in agent.status()["problems"][0]
+    assert agent.submit(arrival(5)).result(WAIT)["samples"] == 5
+
+
+def test_a_restart_goes_on_with_the_same_bits(tmp_path):
+    network = small(exchange=OFF, durability=Durability(snapshot_rows=12))
+    agent = made(tmp_path, network)
+    agent.start()
+    for seed in range(4):
+        agent.submit(arrival(5, seed)).result(WAIT)
+    theta = agent.protocol.state.theta.tobytes()
+    agent.transport.close()
+    with agent._lock:  # as kill -9 would leave it: no farewell
+        agent.store.close()
+    again = made(tmp_path, network)
+    assert again.protocol.state.theta.tobytes() == theta
+    assert again.store.samples == again.protocol.learned == 20
+    assert "restored" in again.lines.events()
+    again.start()
+    again.stop()
+    last = made(tmp_path, network)
+    assert last.store.rows_since_snapshot == 0
+    last.store.close()
+
+
+def test_a_reader_s_position_is_stored_with_its_samples(start, monkeypatch):
+    agent = start()
+    agent.submit(arrival(5, 1, source="file", position={"bytes": 100})).result(WAIT)
+    assert agent.position("file") == {"bytes": 100}
+
+    def fails(*_):
+        raise StoreFailed("the disk is full", full=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dokl.agents.store.Transaction.samples", fails)
+        with pytest.raises(StoreFailed):
+            agent.submit(arrival(5, 2, source="file", position={"bytes": 200})).result(WAIT)
+    assert agent.position("file") == {"bytes": 100}
+
+
+# -- neighbours --------------------------------------------------------------------------------
+def test_two_agents_agree(start):
+    hub, network = Hub(), small(links=(("a", "b"),), exchange=ExchangePolicy(every_seconds=0.02))
+    a, b = (start(network, name, hub=hub) for name in "ab")
+    wait(lambda: a.status()["neighbours"]["b"]["up"])
+    for seed in range(20):
+        a.submit(arrival(10, seed)).result(WAIT)
+    X, _ = rows(50, 99)
+    wait(lambda: np.abs(a.scores(X) - b.scores(X)).max() < 1e-3)
+    assert a.status()["exchange"]["combines"] > 0
+    assert a.status()["disagreement"] is not None
+    assert b.status()["samples"] == 0
+    assert a.status()["neighbours"]["b"]["bytes_in"] > 0
+    b.stop()
+    wait(lambda: not a.status()["neighbours"]["b"]["up"])
+    assert "is down" in a.status()["assumptions"][0]
+
+
+def test_pulling_agents_agree_too(start):
+    policy = ExchangePolicy(mode="pull", every_seconds=0.02)
+    hub, network = Hub(clock=time.monotonic), small(links=(("a", "b"),), exchange=policy)
+    a, b = (start(network, name, hub=hub) for name in "ab")
+    wait(lambda: b.status()["neighbours"]["a"]["up"])
+    for seed in range(20):
+        a.submit(arrival(10, seed)).result(WAIT)
+    X, _ = rows(50, 99)
+    wait(lambda: np.abs(a.scores(X) - b.scores(X)).max() < 0.05)
+
+
+def test_status_is_json_and_complete_before_anything_happened(start):
+    found = json.loads(json.dumps(start().status(), allow_nan=False))
+    assert found["error"] == {"kind": "mse", "recent": None, "curve": []}
+    assert found["disagreement"] is None
+    assert found["queue"] == {"rows": 0, "limit": 20_000}
+    assert found["certificate_expires"] is None
+
+
+def test_rows_that_wait_for_their_round_count_as_queued(start):
+    policy = ExchangePolicy(mode="lockstep", patience_seconds=60.0)
+    network = small(links=(("a", "b"),), exchange=policy, limits=Limits(queue_rows=10))
+    agent = start(network)  # b never comes
+    assert agent.submit(arrival(8)).result(WAIT)["samples"] == 8
+    wait(lambda: agent.protocol.queued == 8)
+    with pytest.raises(Busy):
+        agent.submit(arrival(3))
+    assert agent.status()["queue"] == {"rows": 8, "limit": 10}
+    assert (agent.status()["samples"], agent.status()["learned"]) == (8, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"model": Model(D=20, loss="huber")}, "[model] loss"),
+        ({"durability": Durability("full")}, "[durability] mode"),
+        ({"exchange": ExchangePolicy(mode="lockstep")}, "lockstep"),
+    ],
+)
+def test_a_reload_refuses_what_it_cannot_take_over(start, tmp_path, change, named):
+    network = small(exchange=ExchangePolicy())
+    agent, path = start(network), tmp_path / "lab.toml"
+    path.write_text(text(replace(network, **change)))
+    with pytest.raises(BadInput, match=re.escape(named)):
+        agent.reload(path).result(WAIT)
+    assert "restart this agent" in agent.status()["problems"][0]
+    assert agent.network is network
+    path.write_text(text(replace(network, exchange=ExchangePolicy(every_seconds=5.0))))
+    agent.reload(path).result(WAIT)
+    assert agent.status()["exchange"]["every_seconds"] == 5.0
+    assert agent.status()["problems"] == []
+
+
+def test_what_the_transport_threw_away_is_counted_by_reason(start):
+    agent = start(small(exchange=ExchangePolicy()))
+    agent.transport.refused["b"] = 3
+    agent.transport.problem = "the port is taken"
+    assert agent.status()["refused"] == {"size": 3}
+    assert agent.status()["neighbours"]["b"]["refused"] == 3
+    assert agent.status()["problems"] == ["the port is taken"]
+
+
+def test_a_certificate_that_runs_out_is_a_problem_in_time(start):
+    agent = start()
+    agent.certificate_expires = agent.clock.wall() + 3 * 86400
+    assert "runs out in 3.0 days" in agent.status()["problems"][0]
+
+
+# -- small parts -------------------------------------------------------------------------------
+def test_the_curve_is_bounded_and_keeps_the_mean():
+    curve, rng = Curve(), np.random.default_rng(0)
+    losses = rng.uniform(size=200_000)
+    for start_ in range(0, len(losses), 70):
+        piece = losses[start_ : start_ + 70]
+        curve.add(piece, start_ + len(piece))
+    assert POINTS / 2 - 1 <= len(curve.points) < POINTS
+    learned, values = zip(*curve.points, strict=True)
+    assert list(learned) == sorted(learned)
+    assert abs(np.mean(values) - losses.mean()) < 0.01
+    assert abs(curve.recent - 0.5) < 0.1
+
+
+def test_a_curve_forgets_old_errors():
+    curve = Curve()
+    curve.add(np.full(1000, 100.0), 1000)
+    curve.add(np.full(400, 1.0), 1400)
+    assert curve.recent == 1.0
+    curve.add(np.zeros(0), 1400)
+    curve.add(np.array([np.inf]), 1401)
+    assert curve.recent == 1.0
+
+
+def test_floods_of_log_lines_are_thinned_out():
+    class Still(Clock):
+        seconds = 0.0
+
+        def now(self):
+            return self.seconds
+
+    clock, lines = Still(), Lines()
+    log = Log("a", clock, lines)
+    for _ in range(100):
+        log("refused", often=True, reason="size")
+    log("refused", often=True, reason="magic")
+    assert lines.events() == ["refused", "refused"]
+    clock.seconds = 2.0
+    log("refused", often=True, reason="size")
+    assert json.loads(lines.getvalue().splitlines()[-1])["left_out"] == 99
+
+
+def test_a_log_that_cannot_be_written_stops_nobody():
+    class Full(io.StringIO):
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    Log("a", Clock(), Full())("event")
+
+
+def test_a_clock_shift_is_read_from_its_file(tmp_path, monkeypatch):
+    shift = tmp_path / "shift"
+    monkeypatch.setenv("DOKL_CLOCK_SHIFT", str(shift))
+    clock = Clock()
+    watch = JumpWatch(clock)
+    assert watch.jumped() is None
+    shift.write_text("-3600")
+    assert watch.jumped() == pytest.approx(-3600, abs=1)
+    assert watch.jumped() is None

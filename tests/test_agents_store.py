@@ -1,0 +1,570 @@
+"""The store: what was committed stays, whatever happens to the process, the disk or the file."""
+
+import json
+import os
+import random
+import select
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, saved
+from dokl.errors import BadFile, BadInput, UnknownName
+
+IDENTITY = {"name": "a", "fingerprint": "0123456789abcdef", "m": 1, "D": 4, "d": 3}
+LIMITS = SimpleNamespace(keys=5, waiting_labels=3)
+
+
+def opened(path, durability="process", identity=IDENTITY, limits=LIMITS, now_ns=1):
+    return Store.open(path, identity, durability, limits, now_ns)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a.db"
+
+
+@pytest.fixture
+def store(path):
+    store = opened(path)
+    yield store
+    store.close()
+
+
+def rows(first, n, d=3, m=1):
+    """n samples that say which they are, the first of them `first`."""
+    number = np.arange(first, first + n, dtype=np.float64)[:, None]
+    return number + np.arange(d) / 8, -number * np.ones(m)
+
+
+def journal(store):
+    """All samples after the snapshot, (n, d) and (n, m)."""
+    batches = list(store.restore()[2])
+    if not batches:
+        return np.zeros((0, store.d)), np.zeros((0, store.m))
+    return np.concatenate([X for X, _ in batches]), np.concatenate([Y for _, Y in batches])
+
+
+def same(found, wanted):
+    return all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+# -- samples and snapshots -----------------------------------------------------------------------
+@pytest.mark.parametrize("durability", ["process", "full"])
+def test_what_was_stored_is_there_after_closing(path, durability):
+    store = opened(path, durability)
+    with store.transaction() as change:
+        assert change.samples(*rows(0, 2)) == 2
+        assert change.samples(*rows(2, 3)) == 5
+    with store.transaction() as change:
+        change.snapshot(b"state after 5", 5)
+        assert change.samples(*rows(5, 4)) == 9
+    store.close()
+    again = opened(path, durability)
+    packed, learned, _ = again.restore()
+    assert (packed, learned, again.samples, again.rows_since_snapshot) == (
+        b"state after 5",
+        5,
+        9,
+        4,
+    )
+    assert same(journal(again), rows(5, 4))
+    again.close()
+
+
+def test_the_modes_sync_as_they_promise(path):
+    for durability, level in {"process": 1, "full": 2}.items():
+        store = opened(path, durability)
+        assert store._db.execute("PRAGMA synchronous").fetchone() == (level,)
+        assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        store.close()
+    with pytest.raises(UnknownName, match="durability"):
+        opened(path, "ful")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_come_back_bit_for_bit(store, dtype):
+    rng = np.random.default_rng(1)
+    X, Y = rng.standard_normal((7, 3)).astype(dtype), rng.standard_normal((7, 1)).astype(dtype)
+    X[0, 0], X[1, 1] = np.finfo(dtype).tiny / 2, -0.0
+    with store.transaction() as change:
+        change.samples(X, Y)
+        change.wait("x", X[2])
+    (X2, Y2), x2 = journal(store), store.waiting("x")
+    assert X2.dtype == Y2.dtype == x2.dtype == dtype
+    assert (X2.tobytes(), Y2.tobytes(), x2.tobytes()) == (X.tobytes(), Y.tobytes(), X[2].tobytes())
+    X2[0] = 0  # what comes back may be written to
+
+
+def test_a_snapshot_in_the_middle_of_a_batch_keeps_the_rest(store):
+    with store.transaction() as change:
+        for first in (0, 4, 8):
+            change.samples(*rows(first, 4))
+        change.snapshot(b"after 6", 6)
+    assert same(journal(store), rows(6, 6))
+    assert store._db.execute("SELECT count(*) FROM samples").fetchone() == (2,)
+
+
+def test_many_single_rows_are_restored_in_order(store):
+    for i in range(300):  # more than are read at a time
+        with store.transaction() as change:
+            change.samples(*rows(i, 1))
+    assert same(journal(store), rows(0, 300))
+
+
+def test_no_rows_are_no_batch(store):
+    with store.transaction() as change:
+        assert change.samples(*rows(0, 0)) == 0
+    assert store.restore()[:2] == (None, 0)
+    assert len(journal(store)[0]) == 0
+
+
+def test_shapes_and_snapshots_that_cannot_be(store):
+    with pytest.raises(BadInput, match=r"\(n, 3\) and \(n, 1\)"), store.transaction() as change:
+        change.samples(np.zeros((2, 2)), np.zeros((2, 1)))
+    with pytest.raises(BadInput, match="0 to 0"), store.transaction() as change:
+        change.snapshot(b"", 1)
+    with store.transaction() as change:
+        change.samples(*rows(0, 3))
+        change.snapshot(b"", 2)
+    with pytest.raises(BadInput, match="2 to 3"), store.transaction() as change:
+        change.snapshot(b"", 1)
+    assert same(journal(store), rows(2, 1))
+
+
+def test_a_transaction_that_raises_changes_nothing(store):
+    with store.transaction() as change:
+        change.samples(*rows(0, 2))
+        change.wait("old", np.ones(3))
+
+    def fail():
+        with store.transaction() as change:
+            change.samples(*rows(2, 2))
+            change.key("k", "digest", "answer")
+            change.offset("file", {"bytes": 1})
+            change.wait("new", np.zeros(3))
+            change.label("old")
+            change.snapshot(b"s", 3)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (store.samples, store.waiting_count, store.rows_since_snapshot) == (2, 1, 2)
+    assert store.answer("k") is store.offset("file") is store.waiting("new") is None
+    assert store.restore()[:2] == (None, 0)
+    assert same(journal(store), rows(0, 2))
+
+
+def test_a_part_fails_alone(store):
+    def too_much(change):
+        with change.part():
+            change.samples(*rows(2, 5))
+            for i in range(4):
+                change.wait(str(i), np.zeros(3))
+
+    with store.transaction() as change:
+        change.samples(*rows(0, 2))
+        with pytest.raises(TooManyWaiting):
+            too_much(change)
+        with change.part():
+            change.samples(*rows(2, 1))
+            change.wait("a", np.zeros(3))
+    assert (store.samples, store.waiting_count) == (3, 1)
+    assert same(journal(store), rows(0, 3))
+
+
+# -- keys, offsets, waiting inputs ---------------------------------------------------------------
+def test_keys_are_remembered_and_the_oldest_forgotten(path):
+    store = opened(path)
+    for i in range(8):
+        with store.transaction() as change:
+            change.key(f"k{i}", f"d{i}", f'{{"n": {i}}}')
+    assert [store.answer(f"k{i}") for i in range(3)] == [None] * 3
+    assert store.answer("k3") == ("d3", '{"n": 3}')
+    store.close()
+    again = opened(path, limits=SimpleNamespace(keys=2, waiting_labels=0))
+    with again.transaction() as change:
+        change.key("k8", "d8", "")
+    known = [i for i in range(9) if again.answer(f"k{i}")]
+    assert known == [7, 8]
+    again.close()
+
+
+def test_keys_that_cannot_be(store):
+    with store.transaction() as change:
+        change.key("k" * 255, "d", "first")
+    for key in ("", "k" * 256, "\ud800"):
+        with pytest.raises(BadInput, match="idempotency key"), store.transaction() as change:
+            change.key(key, "d", "a")
+    with pytest.raises(KeyReused), store.transaction() as change:
+        change.key("k" * 255, "d", "second")
+    assert store.answer("k" * 255) == ("d", "first")
+
+
+def test_offsets(path):
+    store = opened(path)
+    assert store.offset("a.csv") is None
+    for n in (10, 20):
+        with store.transaction() as change:
+            change.offset("a.csv", {"bytes": n, "header": "x,y", "head": [1, 2]})
+            change.offset("b.csv", {"bytes": 1})
+    store.close()
+    again = opened(path)
+    assert again.offset("a.csv") == {"bytes": 20, "header": "x,y", "head": [1, 2]}
+    again.close()
+
+
+def test_inputs_wait_for_their_labels(path):
+    store = opened(path)
+    with store.transaction() as change:
+        assert not change.wait("1", np.full(3, 1.0))
+        assert not change.wait("2", np.full(3, 2.0))
+        assert change.wait("1", np.full(3, 9.0))  # replaced
+    assert store.waiting_count == 2
+    store.close()
+    again = opened(path)
+    assert again.waiting_count == 2
+    with again.transaction() as change:
+        assert change.label("1").tolist() == [9.0] * 3
+        assert change.label("1") is None
+        assert change.label("unknown") is None
+    assert (again.waiting("1"), again.waiting_count) == (None, 1)
+    again.close()
+
+
+def test_only_so_many_may_wait(store):
+    with store.transaction() as change:
+        for i in range(3):
+            change.wait(str(i), np.zeros(3))
+    with pytest.raises(TooManyWaiting, match="3 inputs wait"), store.transaction() as change:
+        change.wait("3", np.zeros(3))
+    with store.transaction() as change:
+        assert change.wait("2", np.ones(3))  # takes no more room
+        change.label("0")
+        change.wait("3", np.zeros(3))
+    assert store.waiting_count == 3
+    with pytest.raises(BadInput, match="id"), store.transaction() as change:
+        change.wait("i" * 256, np.zeros(3))
+    with pytest.raises(BadInput, match=r"\(3,\)"), store.transaction() as change:
+        change.wait("3", np.zeros(4))
+
+
+# -- whose store it is ---------------------------------------------------------------------------
+def test_incarnations_only_grow(path):
+    seen = []
+    for now in (1_000, 5_000, 200, -7, 2**80, 10):
+        store = opened(path, now_ns=now)
+        seen.append(store.incarnation)
+        store.close()
+    assert seen == [1_000, 5_000, 5_001, 5_002, 2**62, 2**62 + 1]
+    store = Store.open(path.with_name("b.db"), IDENTITY, "process", LIMITS)
+    assert abs(store.incarnation - time.time_ns()) < 60e9
+    store.close()
+
+
+@pytest.mark.parametrize("change", [{"name": "b"}, {"fingerprint": "f00d"}, {"m": 2}, {"D": 8}])
+def test_another_nodes_store_is_refused(path, change):
+    opened(path).close()
+    with pytest.raises(BadFile) as caught:
+        opened(path, identity={**IDENTITY, **change})
+    for value in (*change.values(), *(IDENTITY[key] for key in change)):
+        assert str(value) in str(caught.value)
+    opened(path).close()  # the lock is free again
+
+
+def test_a_store_is_opened_once(path, store):
+    with pytest.raises(BadFile, match=f"process {os.getpid()} has this store open"):
+        opened(path)
+    store.close()
+    store.close()
+    opened(path).close()
+
+
+def test_only_the_owner_may_read_it(path, store):
+    with store.transaction() as change:
+        change.samples(*rows(0, 1))
+    for name in os.listdir(path.parent):
+        assert stat.S_IMODE(os.stat(path.parent / name).st_mode) == 0o600, name
+
+
+def test_it_can_be_looked_into_while_it_is_open(path, store):
+    with store.transaction() as change:
+        change.samples(*rows(0, 4))
+        change.snapshot(b"state", 3)
+    packed, learned, batches = saved(path, IDENTITY)
+    assert (packed, learned) == (b"state", 3)
+    assert same(next(batches), rows(3, 1))
+    with pytest.raises(BadFile, match="not of node 'b'"):
+        saved(path, {**IDENTITY, "name": "b"})
+    with pytest.raises(BadFile, match="no such store"):
+        saved(path.with_name("other.db"), IDENTITY)
+
+
+def test_another_thread_may_go_on(store):
+    def work():
+        with store.transaction() as change:
+            change.samples(*rows(0, 1))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert store.samples == 1
+
+
+# -- damage --------------------------------------------------------------------------------------
+def test_files_that_are_no_store(tmp_path):
+    text = tmp_path / "text.db"
+    text.write_text("something else entirely\n" * 100)
+    before = text.read_bytes()
+    with pytest.raises(BadFile, match="damaged"):
+        opened(text)
+    assert text.read_bytes() == before
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as db:
+        db.execute("CREATE TABLE notes (text)")
+    db.close()
+    with pytest.raises(BadFile, match="not an agent's store"):
+        opened(foreign)
+    with pytest.raises(BadFile, match=r"cannot be (opened|locked)"):
+        opened(tmp_path / "no folder" / "a.db")
+
+
+def test_a_newer_format_is_refused(path):
+    opened(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(BadFile, match="format 99"):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE samples SET rows = zeroblob(length(rows)) WHERE first = 2",
+        "UPDATE samples SET n = 3 WHERE first = 2",
+        "DELETE FROM samples WHERE first = 2",
+        "UPDATE snapshot SET packed = x'00'",
+        "UPDATE samples SET type = 'pickle'",
+    ],
+)
+def test_damaged_rows_are_noticed(path, harm):
+    store = opened(path)
+    with store.transaction() as change:
+        change.snapshot(b"state", 0)
+        for first in (0, 2, 4):
+            change.samples(*rows(first, 2))
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute(harm)
+    db.close()
+    again = opened(path)
+    with pytest.raises(BadFile, match="the store is damaged"):
+        journal(again)
+    again.close()
+
+
+def test_overwritten_pages_are_noticed(path):
+    store = opened(path)
+    for i in range(50):
+        with store.transaction() as change:
+            change.samples(*rows(i * 100, 100))
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[4096:20000] = os.urandom(20000 - 4096)
+    path.write_bytes(data)
+    with pytest.raises(BadFile, match="damaged"):
+        opened(path)
+
+
+def test_what_goes_wrong_later_is_not_the_senders_fault(store, monkeypatch):
+    def failing(code):
+        error = sqlite3.DatabaseError("something with the disk")
+        error.sqlite_errorcode = code
+        with store.transaction() as change:
+            change.samples(*rows(0, 1))
+            raise error
+
+    with pytest.raises(StoreFailed, match="damaged") as caught:
+        failing(sqlite3.SQLITE_CORRUPT)
+    assert not caught.value.full
+    for free, full in ((0, True), (1 << 30, False)):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr("shutil.disk_usage", lambda folder, usage=usage: usage)
+        with pytest.raises(StoreFailed) as caught:
+            failing(sqlite3.SQLITE_IOERR_WRITE)
+        assert caught.value.full is full
+    with store.transaction() as change:
+        change.wait("x", np.zeros(3))
+    store._db.execute("UPDATE waiting SET x = x'00'")
+    with pytest.raises(StoreFailed, match="damaged"), store.transaction() as change:
+        change.label("x")
+    assert (store.samples, store.waiting_count) == (0, 1)
+
+
+# -- room ----------------------------------------------------------------------------------------
+def test_the_file_does_not_grow_with_snapshots(path):
+    limits = SimpleNamespace(keys=50, waiting_labels=50)
+    store = opened(path, limits=limits)
+    sizes, packed = [], bytes(20_000)
+    for cycle in range(60):
+        for i in range(40):
+            with store.transaction() as change:
+                change.samples(*rows(store.samples, 20))
+                change.key(f"{cycle} {i} {'k' * 60}", "d" * 64, "answer")
+                change.offset("file", {"bytes": store.samples})
+                change.wait(str(i), np.zeros(3))
+        with store.transaction() as change:
+            for i in range(40):
+                change.label(str(i))
+            change.snapshot(packed, store.samples)
+        sizes.append(store.bytes)
+    assert max(sizes[20:]) <= max(sizes[:20]) + 16 * 4096  # a page a cycle would be 40
+    assert sizes[-1] < 8_000_000
+    assert same(journal(store), rows(0, 0))
+    store.close()
+    assert os.path.getsize(path) < 1_000_000
+
+
+def limit(store):
+    """No page more than there are."""
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def test_a_full_disk_stores_nothing_and_breaks_nothing(store):
+    with store.transaction() as change:
+        change.samples(*rows(0, 10))
+    limit(store)
+
+    def too_much():
+        with store.transaction() as change:
+            change.key("k", "d", "a")
+            change.wait("x", np.zeros(3))
+            change.samples(*rows(10, 10_000))
+
+    with pytest.raises(StoreFailed, match="disk is full") as caught:
+        too_much()
+    assert caught.value.full
+    assert (store.samples, store.waiting_count, store.answer("k")) == (10, 0, None)
+    assert same(journal(store), rows(0, 10))
+    with store.transaction() as change:  # small changes still find room
+        change.samples(*rows(10, 1))
+    store._db.execute("PRAGMA max_page_count = 1000000")
+    with store.transaction() as change:
+        change.samples(*rows(11, 10_000))
+    assert same(journal(store), rows(0, 10_011))
+
+
+def test_a_full_disk_within_a_part(store):
+    limit(store)
+
+    def too_much():
+        with store.transaction() as change:
+            change.samples(*rows(0, 1))
+            with change.part():
+                change.samples(*rows(1, 10_000))
+
+    with pytest.raises(StoreFailed) as caught:
+        too_much()
+    assert caught.value.full
+    assert (store.samples, len(journal(store)[0])) == (0, 0)
+
+
+def test_a_snapshot_makes_room_in_a_file_that_cannot_grow(store):
+    with store.transaction() as change:
+        change.samples(*rows(0, 2_000))
+        change.snapshot(bytes(5_000), 0)
+    limit(store)
+    full = 0
+    for _ in range(60):
+        try:
+            with store.transaction() as change:
+                change.samples(*rows(store.samples, 200))
+        except StoreFailed as error:
+            full += error.full
+            with store.transaction() as change:
+                change.snapshot(bytes(5_000), store.samples)
+    assert full > 2
+    left = store.rows_since_snapshot
+    assert same(journal(store), rows(store.samples - left, left))
+
+
+# -- kill -9 -------------------------------------------------------------------------------------
+CHILD = """
+import sys
+from types import SimpleNamespace
+import numpy as np
+from dokl.agents.store import Store
+
+identity = {"name": "a", "fingerprint": "0123456789abcdef", "m": 1, "D": 4, "d": 3}
+limits = SimpleNamespace(keys=100_000, waiting_labels=100)
+store = Store.open(sys.argv[1], identity, sys.argv[2], limits)
+rng = np.random.default_rng(int(sys.argv[3]))
+print("ready", flush=True)
+while True:
+    first, n = store.samples, int(rng.integers(1, 40))
+    number = np.arange(first, first + n, dtype=np.float64)[:, None]
+    with store.transaction() as change:
+        change.samples(number + np.arange(3) / 8, -number)
+        change.key(str(first), str(n), "")
+        change.offset("file", {"rows": first + n})
+        change.wait("next", np.full(3, first + n, np.float64))
+        if rng.random() < 0.1:
+            learned = first + n if rng.random() < 0.5 else first
+            change.snapshot(b"%d" % learned + bytes(30_000), learned)
+    print(first + n, flush=True)
+"""
+
+
+def killed_at_random(path, durability, chance, seed):
+    """The last number that a child acknowledged before SIGKILL met it."""
+    command = [sys.executable, "-c", CHILD, str(path), durability, str(seed)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
+        try:
+            assert select.select([child.stdout], [], [], 60)[0]
+            assert child.stdout.readline() == b"ready\n"
+            time.sleep(chance.uniform(0.0, 0.3))
+        finally:
+            child.send_signal(signal.SIGKILL)
+        said = child.stdout.read().split(b"\n")[:-1]  # what has no line end was cut by the kill
+    return int(said[-1]) if said else 0
+
+
+@pytest.mark.parametrize(("durability", "rounds"), [("process", 5), ("full", 2)])
+def test_what_was_acknowledged_survives_a_kill(path, durability, rounds):
+    chance, acknowledged = random.Random(durability), 0
+    for seed in range(rounds):
+        acknowledged = killed_at_random(path, durability, chance, seed) or acknowledged
+        store = opened(path, durability, limits=SimpleNamespace(keys=100_000, waiting_labels=100))
+        packed, learned, _ = store.restore()
+        assert store.samples >= acknowledged
+        assert same(journal(store), rows(learned, store.samples - learned))  # each exactly once
+        assert packed is None or int(packed.rstrip(b"\0")) == learned
+        if store.samples:
+            # One transaction: the last key, the offset and the input belong to the last samples.
+            assert store.offset("file") == {"rows": store.samples}
+            assert store.waiting("next").tolist() == [store.samples] * 3
+            keys = store._db.execute("SELECT key, digest FROM keys ORDER BY number").fetchall()
+            ends = np.cumsum([int(n) for _, n in keys])
+            assert [int(key) for key, _ in keys] == [0, *ends[:-1]]
+            assert ends[-1] == store.samples
+        acknowledged = store.samples
+        store.close()
+    assert acknowledged > 0
+
+
+def test_the_lock_of_a_killed_process_is_free(path):
+    killed_at_random(path, "process", random.Random(0), 0)
+    store = opened(path)
+    assert json.loads(path.with_name("a.db.lock").read_text()) == os.getpid()
+    store.close()

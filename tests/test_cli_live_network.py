@@ -1,0 +1,350 @@
+"""dokl network: describe a live network, check it, and change who is in it."""
+
+import stat
+import tomllib
+
+import click
+import numpy as np
+import pytest
+
+from commands import dokl, fails, json_of, readings, write_csv
+from dokl.agents.certificates import load_certificate
+from dokl.agents.description import problems, read
+from dokl.cli.network import network as group
+from dokl.estimators.choices import median_distance, width
+from dokl.jobs import live
+from test_cli_help import words_of
+
+QUICK = ("--graph", "ring", "--nodes", 4, "--inputs", 2, "--D", 20)
+
+
+@pytest.fixture
+def lab(tmp_path):
+    dokl("network", "new", tmp_path / "lab.toml", *QUICK)
+    return tmp_path / "lab.toml"
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    return write_csv(tmp_path_factory.mktemp("sample") / "r.csv", readings(300))
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+# -- new ---------------------------------------------------------------------------------------
+def test_new_writes_a_sound_network_and_says_what_is_next(tmp_path):
+    result = dokl("network", "new", tmp_path / "lab.toml", *QUICK)
+    network = read(tmp_path / "lab.toml")
+    assert problems(network) == []
+    assert network.names == ("a", "b", "c", "d")
+    assert len(network.links) == 4
+    assert network.secure
+    assert files(tmp_path) == ["lab.certs", "lab.toml"]
+    assert stat.S_IMODE(network.folder.stat().st_mode) == 0o700
+    assert f"dokl network check {tmp_path / 'lab.toml'}" in result.stderr
+    assert "dokl up" in result.stderr
+    assert network.fingerprint in result.stdout
+    dokl("network", "check", tmp_path / "lab.toml")
+
+
+def test_ports_are_all_different_and_low(lab):
+    nodes = read(lab).nodes.values()
+    ports = [int(each.rpartition(":")[2]) for node in nodes for each in (node.address, node.http)]
+    assert len(set(ports)) == 8
+    assert max(ports) < 32768
+
+
+def test_play_needs_no_certificates(tmp_path):
+    dokl("network", "new", tmp_path / "lab.toml", *QUICK, "--insecure-loopback")
+    assert files(tmp_path) == ["lab.toml"]
+    assert not read(tmp_path / "lab.toml").secure
+    dokl("network", "check", tmp_path / "lab.toml")
+
+
+def test_options_arrive_in_the_file(tmp_path):
+    (tmp_path / "links.csv").write_text("from,to\nroof,yard\nyard,cellar\n")
+    dokl("network", "new", tmp_path / "x.toml", "--name", "house", "--graph",
+         tmp_path / "links.csv", "--node", "roof=10.0.0.1:7000", "--inputs", 3, "--target", "z",
+         "--kernel", "matern", "-p", "nu=1.5", "-p", "eps=0.001", "--sigma", "2.5", "--D", "64",
+         "--variant", "sobol", "--seed", 7, "--loss", "huber:2", "--mu", "0.25", "--lam", "0.01",
+         "--intercept", "1", "--exchange", "pull", "--every-samples", "50", "--dtype", "float16",
+         "--clip", "3", "--base-port", "9100", "--http-base-port", "9200")  # fmt: skip
+    data = tomllib.loads((tmp_path / "x.toml").read_text())
+    network = read(tmp_path / "x.toml")
+    assert data["network"]["name"] == "house"
+    assert network.names == ("roof", "yard", "cellar")
+    assert network.nodes["roof"].address == "10.0.0.1:7000"
+    assert network.nodes["yard"].address == "127.0.0.1:9100"
+    assert network.nodes["cellar"].http == "127.0.0.1:9202"
+    model = network.model
+    assert (model.kernel, model.parameters, model.sigma) == ("matern", {"nu": 1.5}, 2.5)
+    assert (model.D, model.variant, model.seed, model.eps) == (64, "sobol", 7, 0.001)
+    assert (model.loss, model.loss_parameter, model.mu) == ("huber", 2.0, 0.25)
+    assert (model.lam, model.intercept) == (0.01, 1.0)
+    policy = network.exchange
+    assert (policy.mode, policy.every_seconds, policy.every_samples) == ("pull", 0.0, 50)
+    assert (policy.dtype, policy.clip) == ("float16", 3.0)
+    assert network.inputs.target == "z"
+
+
+def test_a_sample_settles_scaling_and_sigma(tmp_path, sample):
+    dokl("network", "new", tmp_path / "lab.toml", "--graph", "complete", "--nodes", 3, "--D", 20,
+         "--sample", sample, "--target", "y", "--drop", "id", "--drop", "label")  # fmt: skip
+    network, rows = read(tmp_path / "lab.toml"), readings(300)
+    inputs = network.inputs
+    assert (inputs.numeric, inputs.drop) == (("a", "b"), ("id", "label"))
+    assert inputs.levels == (("place", ("cellar", "roof", "yard")),)
+    assert (inputs.task, inputs.standardise, network.d) == ("regression", "fixed", 5)
+    columns = {name: rows[name] for name in ("a", "b")}
+    columns["place"] = rows["place"].astype(object)
+    X = network.preprocessor().transform(columns)
+    assert np.allclose(X[:, :2].mean(axis=0), 0)
+    assert np.allclose(X[:, :2].std(axis=0), 1)
+    assert network.model.sigma == width("scale", X)  # as `dokl train`
+    dokl("network", "new", tmp_path / "median.toml", "--D", 20, "--sample", sample, "--nodes", 3,
+         "--sigma", "median", "--target", "y", "--drop", "id", "--drop", "label")  # fmt: skip
+    assert read(tmp_path / "median.toml").model.sigma == median_distance(X)
+
+
+def test_labels_are_settled_and_the_loss_suits_them(tmp_path, sample):
+    options = ("--nodes", 2, "--graph", "complete", "--D", 20, "--sample", sample)
+    dokl("network", "new", tmp_path / "lab.toml", *options, "--target", "label", "--drop", "id",
+         "--drop", "y")  # fmt: skip
+    network = read(tmp_path / "lab.toml")
+    assert network.inputs.labels == ("other", "same")
+    assert network.model.loss == "logistic"
+    dokl("network", "new", tmp_path / "k.toml", "--nodes", 2, "--graph", "complete", "--D", 20,
+         "--inputs", 2, "--classes", "3,1,2")  # fmt: skip
+    assert read(tmp_path / "k.toml").inputs.labels == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "drop", "more"), [("y", "label", ()), ("label", "y", ("--loss", "logistic"))]
+)
+def test_a_trained_model_of_the_same_choices_has_the_same_fingerprint(
+    tmp_path, sample, target, drop, more
+):
+    chosen = ("--target", target, "--drop", "id", "--drop", drop, "--sigma", "2", "--seed", "3")
+    dokl("network", "new", tmp_path / "lab.toml", "--nodes", 3, "--graph", "ring",
+         "--sample", sample, *chosen, "--D", "20")  # fmt: skip
+    dokl("train", sample, *chosen, *more, "--components", "20", "--standardise", "fixed",
+         "--model", tmp_path / "m.dokl")  # fmt: skip
+    found = json_of("inspect", tmp_path / "m.dokl", "--json")
+    assert found["fingerprint"] == read(tmp_path / "lab.toml").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--graph", "rign", "--nodes", 4, "--inputs", 2), "did you mean 'ring'"),
+        (("--graph", "ring", "--inputs", 2), "how many nodes"),
+        (("--graph", "ring", "--nodes", 4), "what are the inputs"),
+        (("--graph", "ring", "--nodes", 4, "--sample", "no.csv", "--target", "y"), "no.csv"),
+        (("--graph", "ring", "--nodes", 4, "--sample", "no.csv", "--inputs", 2), "--sample or"),
+        ((*QUICK, "--sigma", "wide"), "a number above 0, auto, scale or median"),
+        ((*QUICK, "--loss", "hubr"), "did you mean 'huber'"),
+        ((*QUICK, "--loss", "huber:x"), "'x' is not a number"),
+        ((*QUICK, "--loss", "hinge"), "is for classes"),
+        ((*QUICK, "--task", "classification"), "--classes"),
+        ((*QUICK, "--host", "10.0.0.1", "--insecure-loopback"), "anyone could join"),
+        ((*QUICK, "--name", "my lab"), "--name"),
+        ((*QUICK, "--base-port", 65534), "not enough ports"),
+        (("--graph", "ring", "--inputs", 2, "--node", "a=b", "--node", "c"), "not HOST:PORT"),
+        (("--graph", "complete", "--inputs", 2, "--node", "a b", "--node", "c"), "node name"),
+        (("--graph", "complete", "--inputs", 2, "--node", "ca", "--node", "c"), "authority"),
+        ((*QUICK, "-p", "nu=3"), "nu"),
+    ],
+)
+def test_a_failing_new_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in fails("network", "new", "lab.toml", *options)
+    assert files(tmp_path) == []
+
+
+def test_a_new_that_cannot_write_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("dokl.jobs.live_plan.atomic_text", full)
+    assert "No space left" in fails("network", "new", tmp_path / "lab.toml", *QUICK)
+    assert files(tmp_path) == []
+
+
+def test_an_earlier_network_is_replaced_only_when_told(lab):
+    old = (lab.read_bytes(), (lab.parent / "lab.certs/a.key").read_bytes())
+    assert "--overwrite" in fails("network", "new", lab, *QUICK)
+    assert old == (lab.read_bytes(), (lab.parent / "lab.certs/a.key").read_bytes())
+    dokl("network", "new", lab, "--graph", "ring", "--nodes", 3, "--inputs", 2, "--overwrite")
+    assert read(lab).names == ("a", "b", "c")
+    assert "d.key" not in files(lab.parent / "lab.certs")
+    assert files(lab.parent) == ["lab.certs", "lab.toml"]
+
+
+def test_folders_that_are_missing_or_no_files(tmp_path):
+    assert "make it first" in fails("network", "new", tmp_path / "no" / "lab.toml", *QUICK)
+    assert "a file is meant" in fails("network", "new", tmp_path, *QUICK)
+
+
+# -- check and show ----------------------------------------------------------------------------
+def test_check_shows_what_there_is_to_know(lab):
+    result = dokl("network", "check", lab)
+    for part in ("lambda_2", "0.3333", "fingerprint", "b, d", read(lab).nodes["a"].address):
+        assert part in result.stdout
+    assert result.stderr.strip() == f"{lab}: fine"
+    found = json_of("network", "check", lab, "--json")
+    assert found["problems"] == []
+    assert found["nodes"]["a"]["neighbours"] == ["b", "d"]
+
+
+def test_check_says_all_that_is_wrong(lab):
+    text = lab.read_text().replace('["a", "b"],', '["a", "q"],')
+    lab.write_text(text.replace("seed = 1", "seed = 2"))
+    (lab.parent / "lab.certs/b.key").chmod(0o644)
+    result = dokl("network", "check", lab, code=1)
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 3
+    for part, line in zip(("names 'q'", "comes to", "chmod 600"), lines, strict=True):
+        assert part in line
+    assert len(json_of("network", "check", lab, "--json", code=1)["problems"]) == 3
+
+
+def test_check_of_one_node_needs_only_its_files(lab):
+    (lab.parent / "lab.certs/b.key").unlink()
+    dokl("network", "check", lab, "--name", "a")
+    dokl("network", "check", lab, "--name", "b", code=1)
+    assert "unknown node" in fails("network", "check", lab, "--name", "x")
+
+
+def test_show_is_the_description_as_data(lab):
+    found = json_of("network", "show", lab, "--json")
+    assert found["fingerprint"] == read(lab).fingerprint
+    assert found["model"]["D"] == 20
+    assert list(found["nodes"]) == ["a", "b", "c", "d"]
+    assert "[exchange]" in dokl("network", "show", lab).stdout
+
+
+# -- changes -----------------------------------------------------------------------------------
+def test_add_node_keeps_comments_and_makes_a_certificate(lab):
+    lab.write_text(lab.read_text().replace("[nodes.b]", "# beside the window\n[nodes.b]  # bee"))
+    before = lab.read_text()
+    result = dokl("network", "add-node", lab, "f", "--link", "a", "--link", "c")
+    network = read(lab)
+    assert network.neighbours("f") == ("a", "c")
+    assert problems(network) == []
+    assert network.nodes["f"].http is not None
+    assert all(line in lab.read_text() for line in before.splitlines())
+    reload = [line for line in result.stderr.splitlines() if "dokl agent reload" in line]
+    assert reload == [f"  dokl agent reload {lab} --name {name}" for name in "ac"]
+
+
+def test_add_node_takes_addresses(lab):
+    dokl("network", "add-node", lab, "f", "--link", "a", "--address", "10.0.0.9:7447",
+         "--http", "127.0.0.1:9009")  # fmt: skip
+    node = read(lab).nodes["f"]
+    assert (node.address, node.http) == ("10.0.0.9:7447", "127.0.0.1:9009")
+    assert problems(read(lab)) == []
+    assert "--address" in fails("network", "add-node", lab, "g", "--link", "a")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("a", "--link", "b"), "already"),
+        (("f", "--link", "x"), "unknown node"),
+        (("f g", "--link", "a"), "node name"),
+        (("A", "--link", "b"), "capitals"),
+        (("f", "--link", "a", "--address", "nowhere"), "not HOST:PORT"),
+    ],
+)
+def test_a_failing_add_changes_nothing(lab, words, message):
+    before = lab.read_bytes(), files(lab.parent / "lab.certs")
+    assert message in fails("network", "add-node", lab, *words)
+    assert before == (lab.read_bytes(), files(lab.parent / "lab.certs"))
+
+
+def test_an_add_that_cannot_write_changes_nothing(lab, monkeypatch):
+    def full(path, text):
+        raise OSError(28, "No space left on device", str(path))
+
+    before = lab.read_bytes(), files(lab.parent / "lab.certs")
+    monkeypatch.setattr(live, "atomic_text", full)
+    fails("network", "add-node", lab, "f", "--link", "a")
+    assert before == (lab.read_bytes(), files(lab.parent / "lab.certs"))
+
+
+def test_without_the_authoritys_key_nobody_joins(lab):
+    (lab.parent / "lab.certs/ca.key").unlink()
+    assert "ca.key: there is no such file" in fails("network", "add-node", lab, "f", "--link", "a")
+
+
+def test_remove_node_takes_everything_along(lab):
+    result = dokl("network", "remove-node", lab, "b")
+    network = read(lab)
+    assert network.names == ("a", "c", "d")
+    assert problems(network) == []
+    assert not [name for name in files(network.folder) if name.startswith("b.")]
+    assert "--name a" in result.stderr
+    assert "--name c" in result.stderr
+    dokl("network", "add-node", lab, "b", "--link", "a")
+
+
+def test_a_network_that_falls_apart_is_told(lab):
+    dokl("network", "remove-node", lab, "b")
+    assert "fall apart" in dokl("network", "remove-node", lab, "d").stderr
+
+
+def test_a_revoked_name_never_comes_back(lab):
+    found = json_of("network", "revoke", lab, "b", "--json")
+    assert found["reload"] == ["a", "c"]
+    assert found["problems"] == []
+    assert read(lab).about.revoked == ("b",)
+    assert "revoked = [" in lab.read_text()
+    assert "was revoked" in fails("network", "add-node", lab, "b", "--link", "a")
+    assert "is revoked" in fails("network", "remove-node", lab, "b")
+    assert "unknown node" in fails("network", "revoke", lab, "x")
+
+
+def test_renew_replaces_key_and_certificate_and_keeps_the_token(lab):
+    folder = lab.parent / "lab.certs"
+    old = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result = dokl("network", "renew", lab, "--name", "a", "--days", 7)
+    new = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {name for name in old if old[name] != new[name]} == {"a.key", "a.pem"}
+    assert problems(read(lab)) == []
+    assert stat.S_IMODE((folder / "a.key").stat().st_mode) == 0o600
+    ends = [load_certificate(folder / f"{name}.pem").not_valid_after_utc for name in "ab"]
+    assert ends[0] < ends[1]
+    assert f"dokl agent reload {lab} --name a" in result.stderr
+    assert json_of("network", "renew", lab, "--json")["reload"] == ["a", "b", "c", "d"]
+
+
+def test_renew_follows_changed_addresses(lab):
+    lab.write_text(lab.read_text().replace(read(lab).nodes["a"].address, "10.0.0.5:7447"))
+    assert "not made out for 10.0.0.5" in dokl("network", "check", lab, code=1).stderr
+    dokl("network", "renew", lab, "--name", "a")
+    dokl("network", "check", lab)
+
+
+def test_nothing_to_renew_in_play(tmp_path):
+    dokl("network", "new", tmp_path / "p.toml", *QUICK, "--insecure-loopback")
+    assert "no certificates" in fails("network", "renew", tmp_path / "p.toml")
+    dokl("network", "add-node", tmp_path / "p.toml", "f", "--link", "a")
+    dokl("network", "remove-node", tmp_path / "p.toml", "f")
+    assert files(tmp_path) == ["p.toml"]
+
+
+# -- help --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", sorted(group.commands))
+def test_every_command_has_help_that_fits_and_examples_that_parse(name):
+    text = dokl("network", name, "--help").output
+    assert max(map(len, text.splitlines())) <= 100
+    options = [p for p in group.commands[name].params if isinstance(p, click.Option)]
+    assert all(option.help for option in options)
+    lines = [line for line in text.split("Examples:")[1].splitlines() if "dokl " in line]
+    assert lines
+    for line in lines:
+        words = words_of(line)
+        assert words[:2] == ["network", name]
+        group.commands[name].make_context(name, words[2:])
