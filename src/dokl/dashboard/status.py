@@ -1,0 +1,155 @@
+"""One agent's `GET /status`, checked: whatever comes from outside is hostile until then.
+
+Numbers are finite or None, texts are short and printable (no escape sequences for a terminal,
+no tricks with the direction of writing), lists are bounded. What is missing or of another kind
+is None or empty: an agent of another version is still worth looking at.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from dokl.errors import BadInput
+
+MOST_BYTES = 1_000_000
+LONGEST_TEXT = 300
+MOST_LINES = 20
+MOST_POINTS = 200
+MOST_PEERS = 1000
+KINDS = ("mse", "mistakes")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A neighbour as an agent sees it: connected or not, and how old its last message is."""
+
+    up: bool
+    age: float | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """What an agent says of itself."""
+
+    network: str
+    name: str
+    fingerprint: str
+    incarnation: float | None = None
+    uptime: float | None = None
+    samples: float | None = None
+    kind: str = "mse"
+    error: float | None = None
+    curve: tuple[tuple[float, float], ...] = ()
+    disagreement: float | None = None
+    bytes: float | None = None
+    peers: dict[str, Peer] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def parse(body: bytes) -> Status:
+    """A status from the bytes of a response; BadInput where it is none.
+
+    >>> parse(b'{"network": "lab", "name": "a", "samples": 12}').samples
+    12.0
+    >>> parse(b"<html>")
+    Traceback (most recent call last):
+    dokl.errors.BadInput: its /status is not JSON
+    """
+    if len(body) > MOST_BYTES:
+        raise BadInput(f"its /status is longer than {MOST_BYTES:,} bytes")
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadInput("its /status is not JSON") from None
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+        raise BadInput("its /status is not that of an agent")
+    return _status(said)
+
+
+def _status(said: dict[str, Any]) -> Status:
+    error = _table(said.get("error"))
+    kind = error.get("kind")
+    return Status(
+        network=text(said.get("network")),
+        name=text(said.get("name")),
+        fingerprint=text(said.get("fingerprint")),
+        incarnation=number(said.get("incarnation")),
+        uptime=_not_negative(said.get("uptime_s")),
+        samples=_not_negative(said.get("samples")),
+        kind=kind if kind in KINDS else "mse",
+        error=_not_negative(error.get("recent")),
+        curve=_curve(error.get("curve")),
+        disagreement=_not_negative(said.get("disagreement")),
+        bytes=_sum(_not_negative(said.get("bytes_in")), _not_negative(said.get("bytes_out"))),
+        peers=_peers(said.get("neighbours")),
+        assumptions=_lines(said.get("assumptions")),
+        problems=_lines(said.get("problems")),
+    )
+
+
+def number(value: object) -> float | None:
+    """A finite number, or None.
+
+    >>> number(3), number(float("nan")), number("3"), number(True), number(10**400)
+    (3.0, None, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def text(value: object, longest: int = LONGEST_TEXT) -> str:
+    r"""Printable text of bounded length.
+
+    >>> text("a\x1b[31mb\u202ec")
+    'a [31mb c'
+    """
+    if not isinstance(value, str):
+        return ""
+    cut = value if len(value) <= longest else value[: longest - 1] + "…"
+    return "".join(c if c.isprintable() else " " for c in cut).strip()
+
+
+def _not_negative(value: object) -> float | None:
+    found = number(value)
+    return found if found is not None and found >= 0 else None
+
+
+def _sum(a: float | None, b: float | None) -> float | None:
+    return None if a is None and b is None else (a or 0.0) + (b or 0.0)
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _lines(value: object) -> tuple[str, ...]:
+    found = value[:MOST_LINES] if isinstance(value, list) else []
+    return tuple(line for line in map(text, found) if line)
+
+
+def _curve(value: object) -> tuple[tuple[float, float], ...]:
+    """(samples learned, error) with samples increasing."""
+    points: list[tuple[float, float]] = []
+    for pair in value[-MOST_POINTS:] if isinstance(value, list) else []:
+        if isinstance(pair, list) and len(pair) == 2:
+            x, y = _not_negative(pair[0]), _not_negative(pair[1])
+            if x is not None and y is not None and (not points or x > points[-1][0]):
+                points.append((x, y))
+    return tuple(points)
+
+
+def _peers(value: object) -> dict[str, Peer]:
+    found = list(_table(value).items())[:MOST_PEERS]
+    tables = ((text(name), _table(facts)) for name, facts in found)
+    return {
+        n: Peer(facts.get("up") is True, _not_negative(facts.get("age_s"))) for n, facts in tables
+    }

@@ -1,0 +1,112 @@
+"""The network as a table in the terminal, drawn again and again until Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from dokl.dashboard import words
+from dokl.dashboard.collect import Collector
+from dokl.dashboard.view import DOWN, NodeView, View
+
+AROUND = 8  # lines of the terminal that are not nodes
+
+
+def table(view: View, rows: int | None = None) -> Any:
+    """One look as something rich can print; rows: how many nodes fit, those in trouble first."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("node", overflow="fold")
+    grid.add_column("state", no_wrap=True)
+    for name in ("samples", "samples/s", "error", "disagreement", "oldest msg", "bytes/s"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    grid.add_column("problems", overflow="fold", max_width=60)
+    shown = chosen(view.nodes, rows)
+    for node in shown:
+        # Text, not str: what agents say is no markup.
+        grid.add_row(*map(Text, cells(node)), style="red" if node.state == DOWN else "")
+    left = len(view.nodes) - len(shown)
+    below = [Text(f"… and {left} more nodes, all up without problems")] if left else []
+    below += [Text(remark, style="yellow") for remark in view.remarks]
+    return Group(Text(headline(view), style="bold"), grid, *below)
+
+
+def chosen(nodes: Sequence[NodeView], rows: int | None) -> list[NodeView]:
+    """The nodes that fit, in their order; those in trouble are never left out for others."""
+    if rows is None or len(nodes) <= rows:
+        return list(nodes)
+    calm = [node for node in nodes if not _troubled(node)]
+    room = max(0, rows - (len(nodes) - len(calm)))
+    hidden = {node.name for node in calm[room:]}
+    return [node for node in nodes if node.name not in hidden]
+
+
+def _troubled(node: NodeView) -> bool:
+    return node.state == DOWN or bool(node.problems or node.assumptions)
+
+
+def headline(view: View) -> str:
+    """All nodes in a line."""
+    sums = view.totals
+    moment = time.strftime("%H:%M:%S", time.localtime(view.at))
+    return (
+        f"{view.network}   {moment}   {sums['up']} up, {sums['down']} down   "
+        f"{words.rate(sums['samples_per_s'])} samples/s   {words.amount(sums['bytes_per_s'])}/s"
+    )
+
+
+def cells(node: NodeView) -> list[str]:
+    """A row of the table, as text."""
+    said = [*node.problems, *node.assumptions]
+    if node.why:
+        said.insert(0, node.why)
+    return [
+        node.name,
+        "DOWN" if node.state == DOWN else "up",
+        words.count(node.samples),
+        words.rate(node.samples_per_s),
+        words.error(node.error, node.kind),
+        words.figure(node.disagreement),
+        words.age(node.oldest_message_s),
+        words.amount(node.bytes_per_s),
+        "; ".join(said),
+    ]
+
+
+def show_once(view: View) -> None:
+    """Print one table; as wide as it needs to be where nobody looks at a terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)
+    console.print(table(view))
+
+
+def show_live(collector: Collector, every: float) -> None:
+    """Redraw the table until Ctrl-C; the last one stays on the terminal."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False)
+    try:
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            while True:
+                began = time.monotonic()
+                view = collector.poll()
+                live.update(table(view, max(1, console.height - AROUND)), refresh=True)
+                time.sleep(max(0.0, every - (time.monotonic() - began)))
+    except KeyboardInterrupt:
+        return
+
+
+def look_twice(collector: Collector, every: float) -> View:
+    """One view with rates in it: two looks, so far apart."""
+    collector.poll()
+    time.sleep(every)
+    return collector.poll()
