@@ -4,11 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types layers unit docs dist test-package test-pythons bench clean
+.PHONY: help demo test lint types layers unit test-live test-browser docs dist test-package \
+	test-pythons bench clean
 
 help:
 	@echo "make demo   set up, then 20 nodes learning together against the same nodes alone"
 	@echo "make test   set up, then lint, types, layers and all tests"
+	@echo "make test-live      agents as processes: crashes, partitions, strangers (minutes)"
+	@echo "make test-browser   the web page of a live network, in Chromium (installs it)"
 	@echo "make docs   set up, then run the pages' examples and build the site into site/"
 	@echo "make dist   set up, then wheel and sdist into dist/"
 	@echo "make test-package   install both into empty environments and use them"
@@ -48,6 +51,14 @@ layers: $(VENV)/.stamp-dev
 # Two workers with one BLAS thread each: more threads than cores wait for each other.
 unit: $(VENV)/.stamp-dev
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+# One after the other: these tests start processes of their own, and there may be two cores.
+test-live: $(VENV)/.stamp-dev
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/live
+
+test-browser: $(VENV)/.stamp-dev
+	@command -v chromium > /dev/null || tests/browser/install_chromium
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/browser
 
 docs: $(VENV)/.stamp-dev
 	$(BIN)/python docs/tools/cli_page.py
