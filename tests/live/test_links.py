@@ -42,7 +42,7 @@ def test_a_partition_heals(tmp_path, how):
                 X, y = samples(50, i)
                 half = X[:, 0] * sign > 0
                 lab.post(name, X[half], y[half])
-        assert apart(lab) > 0.5
+        wait_for(lambda: apart(lab) > 0.5, "each has gone its own way")
         assert lab.metric("a", "dokl_neighbour_up", neighbour="b") == 0
         proxy.heal()
         lab.neighbours_up("a")
