@@ -24,7 +24,8 @@ from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.datasets import load
 from dokl.diffusion import Exchange, Problem, init
-from dokl.engines import accelerated, chunks, fused, traced
+from dokl.engines import accelerated
+from dokl.engines.device import chunks, fused, traced
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian

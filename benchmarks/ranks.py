@@ -22,8 +22,8 @@ from scipy.optimize import nnls
 from benchmarks.common import Section
 from dokl import Exchange, Features, Gaussian, Problem, graphs, losses, schedules
 from dokl.diffusion import init
-from dokl.engines.halo import needs
-from dokl.engines.partition import partition
+from dokl.engines.spread.halo import needs
+from dokl.engines.spread.partition import partition
 from dokl.streams import Example2
 
 LEAST, MOST, SECONDS = 10, 300, 2.0  # rounds of a figure, and how long to try for it
@@ -104,7 +104,7 @@ def best(comm: Any, job: Any, n: int) -> float:
 
     Rounds are short, a few milliseconds: on a busy machine some still find all cores free.
     """
-    from dokl.engines.crew import mpi
+    from dokl.engines.spread.crew import mpi
 
     taken, end = [], time.monotonic() + SECONDS
     job()
@@ -170,7 +170,7 @@ def overlap_gain(comm: Any, D: int = 20_000, n: int = 20) -> dict[str, float]:
 
 
 def worker() -> None:
-    from dokl.engines.crew import world
+    from dokl.engines.spread.crew import world
 
     comm = world()
     sizes = [*STRONG, *(WEAK[P] for P in (comm.size,) if P in WEAK), *SMALL]

@@ -13,7 +13,8 @@ import pytest
 import test_engines as engines
 from dokl import losses, schedules
 from dokl.diffusion import Exchange, Problem
-from dokl.engines import checkpoints, cluster, compiled, crew, halo, ranks, reference, run
+from dokl.engines import compiled, ranks, reference, run
+from dokl.engines.spread import checkpoints, cluster, crew, halo
 from dokl.errors import BadInput, Diverged
 from dokl.features import Features
 from dokl.graphs import GraphRecipe

@@ -15,19 +15,10 @@ import test_engines as shared
 from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Exchange, Problem, init
-from dokl.engines import (
-    accelerated,
-    choice,
-    choose,
-    chunks,
-    compiled,
-    fused,
-    reference,
-    traced,
-    translate,
-)
+from dokl.engines import accelerated, choice, choose, compiled, reference
 from dokl.engines import run as simulate
 from dokl.engines.choice import EngineNotice
+from dokl.engines.device import chunks, fused, traced, translate
 from dokl.errors import BadInput, MissingExtra
 from dokl.features import Features, sample
 from dokl.graphs import GraphRecipe, metropolis, ring, star
@@ -142,7 +133,7 @@ STREAMS = {"all": Example2(K=4, n=60), "some": Missing(Example2(K=4, n=60), p=0.
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 @pytest.mark.parametrize("small", [False, True])
 def test_the_driver_runs_them_together(monkeypatch, stream, small):
-    from dokl.engines import batches
+    from dokl.engines.device import batches
 
     if small:
         monkeypatch.setattr(batches, "BATCH", 1)  # one at a time

@@ -14,8 +14,9 @@ from scipy.sparse import csr_array
 
 from dokl import losses, schedules
 from dokl.diffusion import Exchange, Problem
-from dokl.engines import check_engine, checkpoints, crew, run
-from dokl.engines.partition import cut, partition
+from dokl.engines import check_engine, run
+from dokl.engines.spread import checkpoints, crew
+from dokl.engines.spread.partition import cut, partition
 from dokl.errors import BadInput, MissingExtra
 from dokl.features import Features
 from dokl.graphs import geometric, grid, metropolis, random_connected, ring, small_world

@@ -31,9 +31,9 @@ from jax.sharding import Mesh
 
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Exchange, Problem, State, check_block, check_index, check_progress
-from dokl.engines import fused, traced, translate
-from dokl.engines.chunks import Batch, Exact, Plan, Work, fill_up, rows_of, scratch_bytes
-from dokl.engines.translate import NotCompilable
+from dokl.engines.device import fused, traced, translate
+from dokl.engines.device.chunks import Batch, Exact, Plan, Work, fill_up, rows_of, scratch_bytes
+from dokl.engines.device.translate import NotCompilable
 
 __all__ = ["NotCompilable", "Plan", "advance", "advance_many", "plan", "predict", "step"]
 

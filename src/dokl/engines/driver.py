@@ -229,7 +229,7 @@ def run(
     if isinstance(stream, Iterator) and runs > 1:
         raise BadInput("an iterator of Streams can be read only once: pass a list, or runs=1")
     if engine == "mpi":
-        from dokl.engines import cluster
+        from dokl.engines.spread import cluster
 
         return cluster.run(
             problem, exchange, stream, runs=runs, seed=seed, record=record, snapshot=snapshot,
@@ -259,7 +259,7 @@ def _realize_all(job: _Job, seeds: list[int], pool: ThreadPoolExecutor) -> list[
     likely = module_of(candidates(job.engine, job.work)[0])
     if not hasattr(likely, "advance_many"):
         return list(pool.map(job.realize, seeds))
-    from dokl.engines import batches
+    from dokl.engines.device import batches
 
     return batches.realize_all(job, seeds, pool)
 

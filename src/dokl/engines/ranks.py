@@ -15,10 +15,11 @@ import numpy as np
 
 from dokl.arrays import Array, Block
 from dokl.diffusion import Exchange, Problem, State, check_block, check_index, check_progress
-from dokl.engines import compiled, crew, halo, sweeps
-from dokl.engines.halo import Halo, Wire
-from dokl.engines.partition import cut, partition
+from dokl.engines import compiled, sweeps
 from dokl.engines.projection import pieces
+from dokl.engines.spread import crew, halo
+from dokl.engines.spread.halo import Halo, Wire
+from dokl.engines.spread.partition import cut, partition
 from dokl.engines.sweeps import Memory, Rows
 from dokl.errors import BadInput, FingerprintMismatch
 

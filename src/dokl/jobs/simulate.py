@@ -15,7 +15,7 @@ import numpy as np
 from dokl import __version__, config, losses, report, schedules
 from dokl.diffusion import Exchange, Problem, Trace
 from dokl.engines import run
-from dokl.engines.checkpoints import Checkpoint
+from dokl.engines.spread.checkpoints import Checkpoint
 from dokl.errors import BadInput, UnknownName
 from dokl.features import Features
 from dokl.files import atomic_write
@@ -64,7 +64,7 @@ def schedule_of(learn: LearnSection) -> schedules.Schedule:
 
 def one_voice(path: Path, engine: str | None, quiet: bool) -> AbstractContextManager[bool]:
     """For a run that may have many ranks: says whether to print and write, errors come once."""
-    from dokl.engines.crew import one_voice as voice
+    from dokl.engines.spread.crew import one_voice as voice
 
     with suppress(BadInput):  # `load` says what is wrong
         section = config.read_toml(path).get("run")

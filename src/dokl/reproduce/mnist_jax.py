@@ -10,7 +10,8 @@ import numpy as np
 
 from dokl.arrays import Array, Block
 from dokl.diffusion import init
-from dokl.engines import accelerated, translate
+from dokl.engines import accelerated
+from dokl.engines.device import translate
 from dokl.reproduce.mnist import Drawn, Network
 from dokl.reproduce.paper import PASSES
 

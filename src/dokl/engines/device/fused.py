@@ -26,8 +26,8 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from dokl.arrays import Array
-from dokl.engines import traced
 from dokl.engines.choice import EngineNotice
+from dokl.engines.device import traced
 from dokl.losses import BUILTIN
 
 SOURCE = Path(__file__).with_name("fused.cu")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.engines.crew import Comm
+from dokl.engines.spread.crew import Comm
 from dokl.engines.sweeps import Graph
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from dokl import files
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import State
-from dokl.engines import crew
+from dokl.engines.spread import crew
 from dokl.errors import BadFile, BadInput
 
 MANIFEST, KIND = "checkpoint.json", "checkpoint"

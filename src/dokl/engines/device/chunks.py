@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Exchange, Problem, State, average_gain
-from dokl.engines import fused, traced, translate
+from dokl.engines.device import fused, traced, translate
 
 # Bytes of features and samples held at once, and steps of one call, by kind of device; a GPU
 # that says how much memory it has gives a sixteenth of it.

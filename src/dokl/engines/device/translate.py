@@ -15,7 +15,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.diffusion import Exchange, Problem
-from dokl.engines.traced import FEW_INPUTS, Rule
+from dokl.engines.device.traced import FEW_INPUTS, Rule
 from dokl.losses import Function, Loss
 from dokl.schedules import Schedule
 

@@ -20,9 +20,10 @@ from dokl import __version__
 from dokl.arrays import Array, Block
 from dokl.diffusion import Exchange, Problem, State, Trace, init
 from dokl.draws import drawn, spawn
-from dokl.engines import crew, ranks
-from dokl.engines.checkpoints import Checkpoint, Keeper, Result, digest_of
+from dokl.engines import ranks
 from dokl.engines.driver import BLOCK, NOW_AND_THEN, PER_STEP, _cuts, _Recorder, _total
+from dokl.engines.spread import crew
+from dokl.engines.spread.checkpoints import Checkpoint, Keeper, Result, digest_of
 from dokl.errors import BadInput
 from dokl.progress import Bar, progress
 from dokl.streams.stream import draw_nodes, node_count

@@ -1,0 +1,1 @@
+"""Parts of the JAX engine (`dokl.engines.accelerated`): tracing, fused kernels, batches of runs."""
