@@ -202,7 +202,7 @@ def test_no_certificates_at_all(tmp_path):
 @pytest.mark.parametrize(
     ("part", "data", "message"),
     [
-        ("pem", None, "a.pem: there is no such file: dokl network renew --name a"),
+        ("pem", None, "a.pem: there is no such file: dokl network renew"),
         ("pem", b"nonsense", "a.pem: this is no certificate in PEM form"),
         ("key", None, "a.key: there is no such file"),
         ("key", b"nonsense", "a.key: this is no key in PEM form"),
@@ -257,7 +257,7 @@ def test_an_address_that_the_certificate_does_not_know(network):
     nodes = network.nodes | {"c": Node("10.0.0.7:7447", "0.0.0.0:7447", "127.0.0.1:8009")}
     (found,) = problems(replace(network, nodes=nodes))
     assert "c.pem: not made out for 10.0.0.7" in found
-    assert "dokl network renew --name c" in found
+    assert "lab.toml --name c, where ca.key is" in found
 
 
 @pytest.mark.parametrize("name", ["a.key", "ca.key", "b.token"])

@@ -248,9 +248,16 @@ NODES = {name: Node(f"127.0.0.1:{7000 + i}") for i, name in enumerate("abc")}
         ({"nodes": NODES | {"c": Node("127.0.0.1:7000")}}, "127.0.0.1:7000 is used twice"),
         ({"nodes": NODES | {"c": Node("127.0.0.1:7002", http="127.0.0.1:7000")}},
          "a listens and c has its HTTP face there"),
+        ({"nodes": NODES | {"c": Node("127.0.0.1:7002", http="localhost:7000")}},
+         "a listens and c has its HTTP face there"),
+        ({"nodes": NODES | {"c": Node("127.0.0.1:7002", "0.0.0.0:8000", "127.0.0.1:8000")}},
+         "0.0.0.0:8000 is used twice: c listens and c has its HTTP face there"),
         ({"nodes": NODES | {"c": Node("127.0.0.1:7000", "127.0.0.1:5")}}, "a, c are all dialled"),
         ({"nodes": NODES | {"c": Node("10.0.0.1:7000")}}, "not on loopback"),
         ({"nodes": NODES | {"c": Node("127.0.0.1:7002", "0.0.0.0:7002")}}, "listen 0.0.0.0:7002"),
+        ({"nodes": NODES | {"b": Node("0.0.0.0:7001")}}, "c would dial b at 0.0.0.0:7001"),
+        ({"nodes": NODES | {"a": Node("[::]:7000")}}, '[nodes.a] listen = "[::]:7000"'),
+        ({"routes": {"b->a": "10.0.0.9:7000"}}, "10.0.0.9:7000 is not on loopback"),
         ({"nodes": NODES | {"c": Node("127.0.0.1:99999")}}, "is not HOST:PORT"),
         ({"nodes": NODES | {"C": Node("127.0.0.1:9")}}, "differ only in capitals"),
         ({"routes": {"a->c": "localhost:1"}}, "not linked"),
@@ -271,6 +278,12 @@ def test_every_problem_is_named(parts, message):
 
 def test_nothing_is_wrong_with_a_sound_network():
     assert problems(small()) == []
+
+
+def test_nodes_behind_one_gateway_may_listen_at_the_same_port():
+    places = {n: Node(f"gate.example:{9000 + i}", "0.0.0.0:7447") for i, n in enumerate("abc")}
+    links = (("a", "b"), ("b", "c"))
+    assert layout_problems(small(about=About("n", links), nodes=places)) == []
 
 
 # -- addresses ---------------------------------------------------------------------------------

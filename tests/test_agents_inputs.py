@@ -1,6 +1,8 @@
 """What arrives at an agent: samples, inputs that wait, labels; everything else is refused."""
 
 import json
+import time
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,10 +23,13 @@ SAMPLE = {
 }
 
 
-def inputs(labels=(), drop=("note",), standardise="fixed", queue_rows=1000, sample=SAMPLE):
+def inputs(labels=(), drop=("note",), standardise="fixed", queue_rows=1000, sample=SAMPLE,
+           believed=()):  # fmt: skip
     prepared = Preprocessor.plan(sample, standardise=standardise)
     prepared.freeze()
-    agreed = SimpleNamespace(target="y", labels=labels, classifying=bool(labels), drop=drop)
+    agreed = SimpleNamespace(
+        target="y", labels=labels, classifying=bool(labels), drop=drop, target_range=believed
+    )
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))
 
@@ -391,3 +396,37 @@ def test_labels_wait_like_numbers():
     some = inputs(labels=("a", "b", "c"))
     arrival = some.from_json(body([row(id=1, y=None), {"id": 1, "y": "b"}]))
     assert [(name, y.tolist()) for name, y in arrival.labels] == [("1", [-1.0, 1.0, -1.0])]
+
+
+# -- hostile bodies ------------------------------------------------------------------------------
+MANY = [f"c{i}" for i in range(60_000)]
+HOSTILE = {
+    "many columns": body({"columns": MANY, "data": [[0] * len(MANY)]}),
+    "one twice of many": body(dict.fromkeys(MANY, 0)).replace(b'"c59999"', b'"c59998"'),
+    "a long name": body({"xyz1 " * 700_000: 1}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_strange_body_is_refused_before_it_costs_much(some, case):
+    began = time.process_time()
+    refused(lambda: some.from_json(HOSTILE[case]))
+    assert time.process_time() - began < 2
+
+
+def test_rows_with_keys_of_their_own_do_not_become_a_square_of_cells():
+    wide = body([{f"c{i}": 0} for i in range(5000)])
+    some = inputs(queue_rows=5000)
+    tracemalloc.start()
+    try:
+        refused(lambda: some.from_json(wide), "row 1: column 'c0' was not agreed")
+        assert tracemalloc.get_traced_memory()[1] < 200 * len(wide)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_target_outside_the_agreed_range_is_refused():
+    bounded = inputs(believed=(-30.0, 30.0))
+    assert bounded.from_json(b'{"temp": 1, "wind": 2, "place": "roof", "y": 30}').Y[0, 0] == 30
+    with pytest.raises(BadInput, match=r"row 2, column 'y': -9999.* is outside -30 to 30"):
+        bounded.from_json(b'[{"temp": 1, "y": 1}, {"temp": 1, "y": -9999}]')

@@ -15,9 +15,10 @@ from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
 from dokl.agents.description.text import text
 from dokl.agents.inputs import Arrival
 from dokl.agents.learner import Learner
-from dokl.agents.logs import Log
+from dokl.agents.logs import KINDS, Log
+from dokl.agents.protocol.effects import Save
 from dokl.agents.runtime import Agent, Busy, Stopping
-from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting
+from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, Transaction
 from dokl.agents.transports.memory import Hub, MemoryTransport
 from dokl.errors import BadInput, Diverged
 from dokl.jobs.agents import identity
@@ -74,6 +75,13 @@ def arrival(n, seed=0, **more):
 
 def nothing():
     return np.zeros((0, 3)), np.zeros((0, 1))
+
+
+def killed(agent):
+    """As kill -9 would leave it: no farewell."""
+    agent.transport.close()
+    with agent._lock:
+        agent.store.close()
 
 
 def wait(condition):
@@ -195,6 +203,17 @@ def test_what_diverges_is_refused_alone(tmp_path):
     agent.stop()
 
 
+def test_many_labels_at_once_are_quickly_put_to_their_inputs(start):
+    agent, n = start(), 20_000
+    X, Y = rows(n, 4)
+    waiting = tuple((str(i), x) for i, x in enumerate(X))
+    agent.submit(Arrival(*nothing(), waiting=waiting)).result(WAIT)
+    began = time.process_time()
+    labels = tuple((str(i), y) for i, y in enumerate(Y))
+    assert agent.submit(Arrival(*nothing(), labels=labels)).result(WAIT)["labelled"] == n
+    assert time.process_time() - began < 1.5
+
+
 # -- the store ---------------------------------------------------------------------------------
 def test_what_cannot_be_stored_has_not_happened(start, monkeypatch):
     agent = start()
@@ -262,6 +281,110 @@ def test_a_reader_s_position_is_stored_with_its_samples(start, monkeypatch):
         with pytest.raises(StoreFailed):
             agent.submit(arrival(5, 2, source="file", position={"bytes": 200})).result(WAIT)
     assert agent.position("file") == {"bytes": 100}
+
+
+def test_rows_of_a_file_that_diverge_are_passed_over_with_its_position(tmp_path):
+    network = small(exchange=OFF, model=Model(D=20, schedule="constant", mu=2.5, variant="cos"))
+    agent = made(tmp_path, network)
+    agent.start()
+    agent.submit(arrival(2, 1)).result(WAIT)
+    position = {"bytes": 100}
+    told = agent.submit(arrival(4000, 2, source="file", position=position)).result(WAIT)
+    assert 0 < len(told["skipped"]) < 4000
+    assert "diverged" in told["skipped"][0]
+    learned = 4002 - len(told["skipped"])
+    assert told["samples"] == agent.store.samples == agent.protocol.learned == learned
+    assert agent.position("file") == position
+    theta = agent.protocol.state.theta.tobytes()
+    killed(agent)
+    again = made(tmp_path, network)
+    assert again.protocol.state.theta.tobytes() == theta
+    again.store.close()
+
+
+def test_rows_of_a_file_are_taken_though_the_queue_became_smaller_than_a_batch(start):
+    agent = start(small(exchange=OFF, limits=Limits(queue_rows=3)))
+    with pytest.raises(BadInput, match="smaller batches"):
+        agent.submit(arrival(5))
+    told = agent.submit(arrival(5, source="file", position={"bytes": 1})).result(WAIT)
+    assert told["samples"] == 5
+
+
+def test_who_has_learned_nothing_is_a_newcomer_the_next_time_too(tmp_path):
+    network, hub = small(exchange=ExchangePolicy(join_seconds=0.1, every_seconds=0.02)), Hub()
+    early = made(tmp_path, network, "a", hub=hub)
+    early.start()
+    early.stop()
+    b, c = (made(tmp_path, network, name, hub=hub) for name in "bc")
+    b.start()
+    c.start()
+    b.submit(arrival(50)).result(WAIT)
+    wait(lambda: b.protocol.learned == 50)
+    a = made(tmp_path, network, "a", hub=hub)
+    a.start()
+    wait(lambda: "joined" in a.lines.events())
+    for agent in (a, b, c):
+        agent.stop()
+
+
+def test_a_warm_start_survives_a_crash(tmp_path):
+    network = small(exchange=OFF)
+    learner = Learner(network)
+    warm, _ = learner.learn(learner.start(), *rows(50, 3))
+    agent = made(tmp_path, network, warm=warm)
+    agent.start()
+    agent.submit(arrival(5, 1)).result(WAIT)
+    theta = agent.protocol.state.theta.tobytes()
+    killed(agent)
+    again = made(tmp_path, network)
+    assert again.protocol.state.theta.tobytes() == theta
+    again.store.close()
+
+
+def test_what_is_stored_is_not_taken_back_when_it_cannot_be_told(start, monkeypatch):
+    agent = start()
+    with monkeypatch.context() as patch:
+        patch.setattr(agent, "_carry_out", lambda *_: 1 / 0)
+        assert agent.submit(arrival(5, 1)).result(WAIT)["samples"] == 5
+    assert agent.protocol.learned == agent.store.samples == 5
+    assert "ZeroDivisionError" in agent.status()["problems"][0]
+    assert agent.submit(arrival(5, 2)).result(WAIT)["samples"] == 10
+
+
+def test_predictions_are_of_what_is_stored(start, monkeypatch):
+    agent = start()
+    X, _ = rows(3, 9)
+    before, seen = agent.predict(X), []
+    write = Transaction.samples
+
+    def looks(transaction, *samples):
+        seen.append(agent.predict(X))
+        return write(transaction, *samples)
+
+    monkeypatch.setattr(Transaction, "samples", looks)
+    agent.submit(arrival(20, 1)).result(WAIT)
+    assert seen == [before]
+    assert agent.predict(X) != before
+
+
+def test_what_cannot_be_stored_is_tried_again_but_not_without_pause(start, monkeypatch):
+    agent, tries = start(small()), []
+
+    def fails():
+        tries.append(1)
+        raise StoreFailed("the disk is full", full=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agent.store, "transaction", fails)
+        patch.setattr(agent.protocol, "tick", lambda now: [Save()])
+        patch.setattr(agent.protocol, "next_due", lambda now: now)
+        # A neighbour says only once that it is there.
+        patch.setattr(agent.transport, "events", lambda: [] if tries else [("b", True)])
+        agent.wake()
+        wait(lambda: tries)
+        time.sleep(1.0)
+        assert 1 < len(tries) < 20
+    wait(lambda: agent.status()["neighbours"]["b"]["up"])
 
 
 # -- neighbours --------------------------------------------------------------------------------
@@ -335,6 +458,29 @@ def test_a_reload_refuses_what_it_cannot_take_over(start, tmp_path, change, name
     assert agent.status()["problems"] == []
 
 
+def test_a_reload_that_fails_for_another_reason_harms_no_sample(start, tmp_path):
+    network = small(tmp_path / "lab.toml", exchange=OFF)
+    network.path.write_text(text(network))
+    agent = start(network)
+    agent.when_reloaded = (tmp_path / "absent.pem").read_bytes
+    reloaded, taken = agent.reload(network.path), agent.submit(arrival(5))
+    with pytest.raises(FileNotFoundError):
+        reloaded.result(WAIT)
+    assert taken.result(WAIT)["samples"] == 5
+    assert "absent.pem" in agent.status()["problems"][0]
+
+
+def test_more_waiting_inputs_are_allowed_by_a_restart_only(start, tmp_path):
+    network = small(tmp_path / "lab.toml", exchange=OFF, limits=Limits(waiting_labels=1))
+    agent = start(network)
+    network.path.write_text(text(replace(network, limits=Limits(waiting_labels=9))))
+    agent.reload(network.path).result(WAIT)
+    X, _ = rows(2)
+    with pytest.raises(TooManyWaiting, match="1 may"):
+        agent.submit(Arrival(*nothing(), waiting=(("p", X[0]), ("q", X[1])))).result(WAIT)
+    assert agent.status()["problems"] == []
+
+
 def test_what_the_transport_threw_away_is_counted_by_reason(start):
     agent = start(small(exchange=ExchangePolicy()))
     agent.transport.refused["b"] = 3
@@ -390,6 +536,15 @@ def test_floods_of_log_lines_are_thinned_out():
     clock.seconds = 2.0
     log("refused", often=True, reason="size")
     assert json.loads(lines.getvalue().splitlines()[-1])["left_out"] == 99
+
+
+def test_reasons_that_quote_what_others_sent_are_thinned_out_together():
+    lines = Lines()
+    log = Log("a", Clock(), lines)
+    for i in range(5000):
+        log("refused", often=True, reason=f"{i} is no number")
+    assert len(log._last) <= 2 * KINDS
+    assert len(lines.events()) <= 10 * KINDS  # 2 seconds at most
 
 
 def test_a_log_that_cannot_be_written_stops_nobody():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dokl.agents.inputs import Inputs
-from dokl.agents.sources import follow, name_of, read_file, read_stdin
+from dokl.agents.sources import files, follow, name_of, read_file, read_stdin
 from dokl.agents.sources import lines as lines_module
 from dokl.agents.sources.lines import Lines
 from dokl.errors import BadInput
@@ -23,7 +23,7 @@ from dokl.preprocess import Preprocessor
 def plain_inputs(queue_rows=1000, drop=()):
     prepared = Preprocessor(["a", "b"], {}, "off")
     prepared.freeze()
-    agreed = SimpleNamespace(target="y", labels=(), classifying=False, drop=drop)
+    agreed = SimpleNamespace(target="y", labels=(), classifying=False, drop=drop, target_range=())
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))
 
@@ -540,3 +540,17 @@ def test_lines_however_they_are_cut(monkeypatch):
         taken = lines.take(100)
         assert [line.text for line in taken] == wanted
         assert sum(line.length for line in taken) == len(content)
+
+
+def test_a_file_that_is_renamed_while_it_is_opened_is_waited_for(path, monkeypatch):
+    path.write_text(text(0, 1))
+    opened, stop = files.File, threading.Event()
+
+    def gone(place):
+        path.unlink()
+        monkeypatch.setattr(files, "File", opened)
+        threading.Timer(0.1, path.write_text, [text(2, 3)]).start()
+        return opened(place)
+
+    monkeypatch.setattr(files, "File", gone)
+    assert numbers([next(follow(path, INPUTS, poll=0.01, stop=stop))]) == [2, 3]

@@ -33,6 +33,8 @@ def test_only_the_given_links_and_only_tls():
     assert not found["scouting/gossip/enabled"]
     assert not found["transport/shared_memory/enabled"]
     assert found["connect/timeout_ms"] == -1
+    # Else a neighbour with a good certificate could have a gigabyte put together here.
+    assert 1000 < found["transport/link/rx/max_message_size"] < 2_000_000
     tls = found["transport/link/tls"]
     assert tls["enable_mtls"]
     assert tls["verify_name_on_connect"]

@@ -67,6 +67,23 @@ def test_a_newcomer_starts_from_its_neighbours(rng, policy):
     assert right[0] > 0.9
 
 
+@pytest.mark.parametrize("mode", ["push", "pull"])
+def test_a_newcomer_starts_from_its_neighbours_where_samples_set_the_pace(rng, mode):
+    """Its neighbours may not learn enough rows in the time that it waits, or none at all."""
+    policy = ExchangePolicy(mode=mode, every_seconds=0.0, every_samples=50)
+    link = Link(described(PATH), policy).start("n00", "n02")
+    for name in ("n00", "n02"):
+        link.feed(name, *rows(rng, 500))
+    link.run(10)
+    link.start("n01")
+    link.feed("n01", *rows(rng, 1), at=link.now + 0.01)
+    link.run(1.5)
+    assert "n00, n02" in link.notices("joined")[0]
+    sent = dict(link.sent)
+    link.run(1000)
+    assert sum(link.sent.values()) < sum(sent.values()) + 30, "and then there is silence"
+
+
 def test_samples_wait_for_a_newcomers_start(small, rng):
     node = Protocol(small, "n00", ["n01"], PUSH, 1)
     X, Y = rows(rng, 9)

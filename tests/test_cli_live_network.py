@@ -103,6 +103,9 @@ def test_a_sample_settles_scaling_and_sigma(tmp_path, sample):
     assert np.allclose(X[:, :2].mean(axis=0), 0)
     assert np.allclose(X[:, :2].std(axis=0), 1)
     assert network.model.sigma == width("scale", X)  # as `dokl train`
+    low, high = inputs.target_range
+    assert low < rows["y"].min() - 9 * np.ptp(rows["y"]) < rows["y"].max() < high
+    assert network.model.mu == 0.5
     dokl("network", "new", tmp_path / "median.toml", "--D", 20, "--sample", sample, "--nodes", 3,
          "--sigma", "median", "--target", "y", "--drop", "id", "--drop", "label")  # fmt: skip
     assert read(tmp_path / "median.toml").model.sigma == median_distance(X)

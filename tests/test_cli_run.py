@@ -10,7 +10,7 @@ import pytest
 from commands import dokl, fails, json_of, readings, write_csv
 from dokl import config
 from dokl.jobs.settings import EXAMPLE, Simulation
-from dokl.jobs.simulate import schedule_of
+from dokl.schedules import from_settings
 
 SMALL = """
 [data]
@@ -192,7 +192,7 @@ record = ["mistakes"]
 def test_schedules_take_their_own_numbers():
     def learn(**given):
         parsed = config.parse(Simulation, {"learn": given})
-        return schedule_of(parsed.learn)
+        return from_settings(parsed.learn, "[learn]")
 
     assert learn(schedule="pegasos", lam=0.5, n0=3.0).spec()["offset"] == 3.0
     assert learn(schedule="inverse_power", power=0.7).spec()["power"] == 0.7

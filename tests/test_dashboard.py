@@ -7,6 +7,7 @@ import re
 import signal
 import ssl
 import time
+from dataclasses import asdict
 
 import pytest
 
@@ -19,7 +20,7 @@ from dokl.dashboard.layout import places
 from dokl.dashboard.status import MOST_LINES, parse
 from dokl.dashboard.view import NodeView
 from dokl.errors import BadInput
-from fake_agents import FakeLab, ring_with_chords, start_watch
+from fake_agents import RATE, FakeLab, ring_with_chords, start_watch
 
 NAMES = ("a", "b", "c", "d")
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e[red]"
@@ -141,6 +142,16 @@ def test_a_hung_agent_holds_up_nobody_for_longer_than_the_timeout(lab):
         assert states[-1] == "up"
 
 
+def test_a_hung_agent_does_not_change_the_rates_of_others(lab):
+    with Collector(lab.path, timeout=1.0) as collector:
+        for _ in range(3):
+            collector.poll()
+            time.sleep(0.2)
+        lab.agents["a"].hang()  # the first that is waited for
+        rates = [node.samples_per_s for node in collector.poll().nodes if node.name != "a"]
+    assert rates == pytest.approx([RATE] * 3, rel=0.35)
+
+
 def test_the_past_is_bounded(lab):
     with Collector(lab.path, kept=5) as collector:
         for _ in range(8):
@@ -156,6 +167,30 @@ def test_counts_that_go_back_give_no_rate(lab, collector):
     node = by_name(collector.poll())["a"]
     assert node.samples_per_s is None
     assert node.bytes_per_s is None
+
+
+def test_numbers_that_only_just_are_some_make_no_infinity(lab, collector):
+    """Of a single one the page's feed would end, and its charts would draw axes for ever."""
+    for junk in (1.7e308, 5e-324):
+        keys = ("samples", "bytes_in", "bytes_out", "disagreement", "uptime_s")
+        for agent in lab.agents.values():
+            agent.changes = dict.fromkeys(keys, junk)
+            agent.changes["error"] = {"recent": junk, "curve": [[1, junk], [junk, 1]]}
+        views = [collector.poll() for _ in range(3)]
+        told = [asdict(view) | {"totals": view.totals} for view in views]
+        text = json.dumps([told, collector.curves(60)], allow_nan=False)
+        assert "e+3" not in text
+        assert "e-3" not in text
+
+
+def test_nodes_of_which_nothing_is_known_have_the_kind_of_error_of_the_others(tmp_path):
+    with FakeLab(tmp_path, "ab", [("a", "b")], kind="mistakes") as lab:
+        text = lab.path.read_text()
+        labels = '[inputs]\ntask = "classification"\nlabels = ["n", "y"]\n'
+        lab.path.write_text(text.replace("[inputs]\n", labels))
+        lab.kill("a")
+        with Collector(lab.path) as collector:
+            assert [node.kind for node in collector.poll().nodes] == ["mistakes"] * 2
 
 
 def test_what_is_no_agent_is_down_and_says_why(lab, collector):

@@ -6,11 +6,13 @@ import re
 import signal
 import subprocess
 from importlib.resources import files
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import httpx
 import pytest
 
+from commands import dokl
 from dokl.dashboard import web
 from dokl.dashboard.collect import Collector
 from dokl.dashboard.feed import Feed
@@ -94,6 +96,13 @@ def test_on_loopback_only_loopback_names_are_answered(client, host, code):
     assert client.get("/", headers={"host": host}).status_code == code
 
 
+@pytest.mark.parametrize("token", ["sesame", "s\u00e9same; \u20ac"])
+def test_a_token_of_any_letters_opens_the_page(collector, token):
+    client = Client(web.app(collector, 0.1, token), "http://lab.example")
+    assert client.get(f"/?token={quote(token)}").status_code == 303
+    assert client.get("/").status_code == 200
+
+
 def test_elsewhere_a_token_is_wanted_once_and_kept_in_a_cookie(collector):
     client = Client(web.app(collector, 0.1, "sesame"), "http://lab.example")
     for path in ("/", "/events", "/?token=wrong", "/script.js", "/nothing"):
@@ -102,8 +111,19 @@ def test_elsewhere_a_token_is_wanted_once_and_kept_in_a_cookie(collector):
     first = client.get("/?token=sesame")
     assert first.status_code == 303
     assert first.headers["location"] == "/"
-    assert re.search("HttpOnly.*SameSite=strict", first.headers["set-cookie"])
+    assert re.search("HttpOnly.*SameSite=lax", first.headers["set-cookie"])
+    assert "sesame" not in first.headers["set-cookie"]
     assert client.get("/").status_code == 200
+
+
+def test_an_empty_token_is_none(collector, lab, monkeypatch):
+    client = Client(web.app(collector, 0.1, ""), "http://lab.example")
+    assert client.get("/?token=").status_code == 421
+    assert client.get("/", headers={"authorization": "Bearer "}).status_code == 421
+    used = []
+    monkeypatch.setattr(web, "serve", lambda collector, sock, every, token: used.append(token))
+    dokl("watch", lab.path, "--web", "--host", "0.0.0.0", "--port", 0, "--token", "")
+    assert len(used[0]) > 20
 
 
 def test_pages_beyond_the_limit_are_turned_away(client):

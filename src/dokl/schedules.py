@@ -9,6 +9,7 @@ so engines carry five numbers and not a family of classes. A callable `(n, q) ->
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -118,6 +119,27 @@ def resolve(schedule: Any, **params: float) -> Schedule:
             message = f"schedule {schedule!r}: {str(error).split('() ')[-1]}"
             raise BadInput(message) from None
     return custom(schedule) if callable(schedule) else constant(schedule)
+
+
+def from_settings(settings: Any, section: str) -> Schedule:
+    """The schedule that a section of a file names, from those of mu, n0, power and eps it takes.
+
+    settings has `schedule`, these four (None where not given), and `lam`, which pegasos takes.
+    """
+    if settings.schedule not in BUILTIN:
+        raise UnknownName("schedule", settings.schedule, BUILTIN)
+    taken = inspect.signature(BUILTIN[settings.schedule]).parameters
+    given = {key: getattr(settings, key) for key in ("mu", "n0", "power", "eps")}
+    numbers = {key: value for key, value in given.items() if value is not None}
+    for key in numbers:
+        if key not in taken:
+            takes = ", ".join(taken)
+            raise BadInput(f"{section} schedule {settings.schedule!r} takes {takes}, and not {key}")
+    if "lam" in taken:
+        numbers["lam"] = settings.lam
+    elif taken["mu"].default is inspect.Parameter.empty:
+        numbers.setdefault("mu", 1.0)
+    return resolve(settings.schedule, **numbers)
 
 
 def from_spec(spec: Mapping[str, Any]) -> Schedule:

@@ -219,6 +219,39 @@ def test_up_runs_everybody_and_control_c_ends_them(tmp_path):
         dokl("up", lab.path, "--data", data, "--once", "--quiet")  # nothing is left to learn
 
 
+def test_control_c_ends_up_in_order_also_while_everybody_starts(tmp_path):
+    with Lab(tmp_path, ring("a", "b", "c")) as lab:
+        up = subprocess.Popen(
+            [sys.executable, "-m", "dokl", "up", str(lab.path), "--quiet"], start_new_session=True
+        )
+        try:
+            wait_for((tmp_path / "lab.state" / "a.db.lock").exists, "a starts")
+            up.send_signal(signal.SIGINT)
+            assert up.wait(PATIENCE) == 0
+        finally:
+            up.kill()
+            up.wait()
+
+
+def test_up_once_ends_though_one_has_no_data(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    write_rows(data / "a.csv", *samples(100, 1))
+    with Lab(tmp_path, ring("a", "b")) as lab:
+        dokl("up", lab.path, "--data", data, "--once", "--quiet")
+        assert learned_so_far(lab.network, "a", tmp_path / "lab.state")[1] == 100
+
+
+def test_a_reload_while_it_starts_is_done_when_it_has(tmp_path):
+    with Lab(tmp_path, [], names=["a"]) as lab:
+        lab.start(wait=False)
+        lock = tmp_path / "lab.state" / "a.db.lock"
+        wait_for(lambda: lock.exists() and lock.read_text().strip(), "a has its journal")
+        lab.signal("a", signal.SIGHUP)
+        wait_for(lambda: lab.lines("a", "reloaded"), "a has reloaded")
+        assert lab.processes["a"].poll() is None
+
+
 def finished(lab, name):
     try:
         source = lab.status(name)["source"]

@@ -131,6 +131,8 @@ def test_a_message_that_is_too_large_is_refused_and_the_link_stays(tmp_path):
         until(lambda: nodes["b"].receive() or nodes["b"].refused["a"] == 1)
         assert nodes["b"].bytes_in == {"a": 0}
         nodes["a"].send("theta", b"x" * 3_000_000)  # more than Zenoh itself puts together
+        assert heard(nodes["b"]) == set()
+        assert nodes["b"].refused["a"] == 1, "it did not even come to be counted"
         wait_heard(nodes["b"], ("a", "theta", b"y"), lambda: nodes["a"].send("theta", b"y"))
         assert nodes["b"].events() == []
 

@@ -26,10 +26,11 @@ class Taken:
     Y: Array
     labelled: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # why rows of a file were not learned
 
     def answer(self, samples: int) -> dict[str, Any]:
         """What the sender is told; `samples` were acknowledged in all."""
-        return {
+        told = {
             "accepted": len(self.arrival.X),
             "waiting": len(self.arrival.waiting),
             "labelled": len(self.labelled),
@@ -37,13 +38,14 @@ class Taken:
             "repeated": False,
             "samples": samples,
         }
+        return {**told, "skipped": self.skipped} if self.skipped else told
 
 
 class Intake:
     """The arrivals of one transaction."""
 
-    def __init__(self, store: Store, most_waiting: int) -> None:
-        self._store, self._most = store, most_waiting
+    def __init__(self, store: Store) -> None:
+        self._store, self._most = store, store.limits.waiting_labels
         self._answers: dict[str, tuple[str, str]] = {}  # keys of this very group
         self._waiting: dict[str, Array | None] = {}  # ids that came or went in this group
         self._count = store.waiting_count
@@ -74,15 +76,17 @@ class Intake:
             )
         here = dict(arrival.waiting)
         taken, rows, targets = Taken(arrival, arrival.X, arrival.Y), [], []
+        done: dict[str, None] = {}
         for name, y in arrival.labels:
-            known = name not in taken.labelled
+            known = name not in done
             x = (here.get(name) if name in here else self._find(name)) if known else None
             if x is None:
                 taken.unknown.append(name)
                 continue
-            taken.labelled.append(name)
+            done[name] = None
             rows.append(x)
             targets.append(y)
+        taken.labelled = [*done]
         if rows:
             taken.X = np.concatenate([arrival.X, np.stack(rows)])
             taken.Y = np.concatenate([arrival.Y, np.stack(targets)])

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from dokl.agents.clock import Clock
 
 OFTEN = 1.0  # seconds between two lines of the same kind
+KINDS = 100  # told apart at a time: reasons may quote what others sent
 
 
 class Log:
@@ -43,6 +44,9 @@ class Log:
 
     def _due(self, event: str, fields: dict[str, Any]) -> bool:
         kind, now = (event, str(fields.get("reason", ""))), self._clock.now()
+        if kind not in self._last and len(self._last) >= KINDS:
+            self._forget(now)
+            kind = kind if len(self._last) < KINDS else (event, "")
         if now - self._last.get(kind, -OFTEN) < OFTEN:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return False
@@ -51,3 +55,12 @@ class Log:
         if missed:
             fields["left_out"] = missed
         return True
+
+    def _forget(self, now: float) -> None:
+        """Kinds that may come again; how many of them were left out stays with their event."""
+        for kind in [kind for kind, last in self._last.items() if now - last >= OFTEN]:
+            del self._last[kind]
+            missed = self._left_out.pop(kind, 0)
+            if missed:
+                rest = (kind[0], "")
+                self._left_out[rest] = self._left_out.get(rest, 0) + missed

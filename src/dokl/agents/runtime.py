@@ -25,7 +25,7 @@ from dokl.agents.clock import Clock, JumpWatch
 from dokl.agents.curve import Curve
 from dokl.agents.description import Network
 from dokl.agents.inputs import Arrival, Inputs
-from dokl.agents.intake import Intake
+from dokl.agents.intake import Intake, Taken
 from dokl.agents.learner import Learner, pack_state, unpack_state
 from dokl.agents.logs import Log
 from dokl.agents.protocol import Protocol
@@ -44,11 +44,12 @@ from dokl.agents.store import Store, StoreFailed
 from dokl.agents.transports import Transport
 from dokl.arrays import Array
 from dokl.diffusion import State
-from dokl.errors import BadInput, DoklError, FingerprintMismatch
+from dokl.errors import BadInput, Diverged, DoklError, FingerprintMismatch
 
 GROUP = 4000  # rows that share one transaction, at most
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
+RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 Job = tuple[Arrival, "Future[dict[str, Any]]"]
 
@@ -95,11 +96,14 @@ class Agent:
         self._began, self._rate = self.clock.now(), 1000.0
         self._jumps = JumpWatch(self.clock)
         self.protocol = self._restored(warm)
+        self._adopted = self.protocol.state  # what is stored, while a group is under way
+        self._events: list[tuple[str, bool]] = []  # of neighbours, heard and not stored yet
+        self._messages: list[tuple[str, str, bytes]] = []
         self._queue: deque[Job] = deque()
         self._queued = 0
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
-        self._lively_until = self._began
+        self._lively_until = self._held_until = self._began
         self._ready = threading.Condition()
         self._lock = threading.RLock()  # protocol and store, between the thread and `status`
         self._thread = threading.Thread(target=self._run, name=f"agent {name}", daemon=True)
@@ -118,9 +122,10 @@ class Agent:
             if self._stopping:
                 raise Stopping("this agent is about to end: send to it again when it is back")
             most = self.network.limits.queue_rows
-            if rows > most:
+            if rows > most and arrival.source is None:
                 raise BadInput(f"{rows:,} rows at once, and {most:,} may be: send smaller batches")
-            if self._queued + self.protocol.queued + rows > most:  # in lockstep rows wait there
+            waiting = self._queued + self.protocol.queued  # in lockstep rows wait there
+            if waiting and waiting + rows > most:
                 self.counts["busy"] += 1
                 raise Busy(max(0.1, round(self._queued / self._rate, 1)))
             self._queue.append((arrival, future))
@@ -133,8 +138,8 @@ class Agent:
         return self.learner.answers(self.scores(X))
 
     def scores(self, X: Array) -> Array:
-        """The function itself, (n, m), with the vector of this moment."""
-        return self.learner.scores(self.protocol.state, X)
+        """The function itself, (n, m), with the vector of this moment, as it is stored."""
+        return self.learner.scores(self._adopted, X)
 
     def status(self) -> dict[str, Any]:
         """What there is to know, as JSON can write it."""
@@ -202,6 +207,8 @@ class Agent:
         if replayed or packed is not None:
             self.log("restored", learned=protocol.learned, replayed=replayed)
         elif warm is not None:
+            with self.store.transaction() as transaction:  # the journal begins from here
+                transaction.snapshot(pack_state(warm), 0)
             self.log("warm start", count=int(warm.count[0]))
         return protocol
 
@@ -220,6 +227,7 @@ class Agent:
                     self._serve(jobs)
                 except Exception as error:  # one bad event must not end the agent
                     self.protocol.back(mark)
+                    self._events, self._messages = [], []
                     self._failed(error, jobs)
             self._measure(jobs, began)
         with self._lock:
@@ -237,6 +245,8 @@ class Agent:
 
     def _pause(self, now: float) -> float:
         """Seconds until the next look: not all transports say when something has arrived."""
+        if now < self._held_until:
+            return self._held_until - now
         due, pace = self.protocol.next_due(now), self.network.exchange.every_seconds
         longest = pace if 0 < pace < IDLE and now < self._lively_until else IDLE
         return longest if due is None else min(longest, due - now)
@@ -257,7 +267,7 @@ class Agent:
         self._look_at_clock()
         now, mark = self.clock.now(), self.protocol.mark()
         effects = self._heard(now)
-        intake = Intake(self.store, self.network.limits.waiting_labels)
+        intake = Intake(self.store)
         settle: list[Callable[[], None]] = []
         for arrival, future in jobs:
             effects += self._take(intake, arrival, future, now, settle)
@@ -269,21 +279,43 @@ class Agent:
             self._not_stored(error, jobs)
         else:
             self.problems.pop("store", None)
+            self._adopted, self._events, self._messages = self.protocol.state, [], []
+            self._happened(effects, now, settle)
+
+    def _happened(
+        self, effects: list[Effect], now: float, settle: list[Callable[[], None]]
+    ) -> None:
+        """It is stored, so it is not taken back, whatever goes wrong with telling others."""
+        try:
             self._carry_out(effects, now)
-            for each in settle:
-                each()
+        except Exception as error:
+            self._failed(error, [])
+        for each in settle:
+            each()
 
     def _heard(self, now: float) -> list[Effect]:
         """Neighbours that came and went, and what they sent."""
         effects: list[Effect] = []
-        for peer, up in self.transport.events():
-            self.log("neighbour up" if up else "neighbour lost", neighbour=peer)
+        self._listen(now)
+        for peer, up in self._events:
             change = self.protocol.peer_up if up else self.protocol.peer_lost
             effects += self._guarded(partial(change, peer, now))
-        for peer, _, data in self.transport.receive():
-            self._lively_until = now + LIVELY
+        for peer, _, data in self._messages:
             effects += self._guarded(partial(self.protocol.message, peer, data, now))
         return effects
+
+    def _listen(self, now: float) -> None:
+        """What is new, after what was heard in a group that could not be stored: a neighbour says
+        only once that it came. Of that the last two events and the newest messages are enough.
+        """
+        events, messages = self.transport.events(), self.transport.receive()
+        for peer, up in events:
+            self.log("neighbour up" if up else "neighbour lost", neighbour=peer)
+        if messages:
+            self._lively_until = now + LIVELY
+        self._events = _last_two([*self._events, *events])
+        newer = {message[:2] for message in messages}
+        self._messages = [old for old in self._messages if old[:2] not in newer] + messages
 
     def _guarded(self, event: Callable[[], list[Effect]]) -> list[Effect]:
         """What follows from an event; one that cannot be computed with is left out and noticed."""
@@ -310,7 +342,7 @@ class Agent:
                 settle.append(partial(_answer, future, earlier))
                 return []
             taken = intake.sort(arrival)
-            effects = self.protocol.samples(taken.X, taken.Y, now) if len(taken.X) else []
+            effects = self._learned(taken, now) if len(taken.X) else []
         except DoklError as error:
             self.counts["refused"] += 1
             settle.append(partial(_refuse, future, error))
@@ -321,6 +353,26 @@ class Agent:
         self.counts["accepted"] += 1
         self.counts["unknown"] += len(taken.unknown)
         settle.append(partial(_answer, future, answer))
+        return effects
+
+    def _learned(self, taken: Taken, now: float) -> list[Effect]:
+        """Learn its rows. A sender hears that some diverge; of a file the others are learned, in
+        one transaction with the position after all of them.
+        """
+        try:
+            return self.protocol.samples(taken.X, taken.Y, now)
+        except (BadInput, Diverged):
+            if taken.arrival.source is None:
+                raise
+        effects: list[Effect] = []
+        good: list[int] = []
+        for i in range(len(taken.X)):
+            try:
+                effects += self.protocol.samples(taken.X[i : i + 1], taken.Y[i : i + 1], now)
+                good.append(i)
+            except (BadInput, Diverged) as error:
+                taken.skipped.append(str(error))
+        taken.X, taken.Y = taken.X[good], taken.Y[good]
         return effects
 
     def _commit(self, intake: Intake, effects: list[Effect]) -> None:
@@ -334,6 +386,7 @@ class Agent:
                     transaction.snapshot(pack_state(self.protocol.state), self.protocol.learned)
 
     def _not_stored(self, error: StoreFailed, jobs: list[Job]) -> None:
+        self._held_until = self.clock.now() + RETRY
         self.counts["store failures"] += 1
         self.problems["store"] = str(error)
         self.log("not stored", often=True, reason=str(error))
@@ -341,6 +394,7 @@ class Agent:
             _refuse(future, error)
 
     def _failed(self, error: Exception, jobs: list[Job]) -> None:
+        self._held_until = self.clock.now() + RETRY
         self.problems["internal"] = f"internal error: {error!r}"
         self.log("internal error", often=True, reason=repr(error))
         for _, future in jobs:
@@ -390,10 +444,14 @@ class Agent:
             self.log("clock jumped", seconds=round(by, 3))
 
     def _farewell(self) -> None:
-        """The last thing: a snapshot, so that the next start need not replay."""
+        """The last thing: a snapshot, so that the next start need not replay.
+
+        Who has learned nothing leaves none, and is a newcomer the next time, too.
+        """
         try:
-            with self.store.transaction() as transaction:
-                transaction.snapshot(pack_state(self.protocol.state), self.protocol.learned)
+            if self.protocol.step:
+                with self.store.transaction() as transaction:
+                    transaction.snapshot(pack_state(self.protocol.state), self.protocol.learned)
         except StoreFailed as error:
             self.log("not stored", reason=str(error))  # the journal has it all
         for _, future in self._queue:
@@ -414,7 +472,7 @@ class Agent:
             try:
                 self._reload(path)
                 done.set_result(None)
-            except DoklError as error:
+            except Exception as error:  # of files and certificates, too; samples go on
                 self.log("reload refused", reason=str(error))
                 self.problems["reload"] = f"the changed description was refused: {error}"
                 done.set_exception(error)
@@ -439,6 +497,16 @@ class Agent:
         self.when_reloaded()
         self.problems.pop("reload", None)
         self.log("reloaded", neighbours=list(network.neighbours(self.name)))
+
+
+def _last_two(events: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """Of each neighbour, the last times that it came or went."""
+    seen, kept = Counter[str](), list[tuple[str, bool]]()
+    for peer, up in reversed(events):
+        seen[peer] += 1
+        if seen[peer] <= 2:
+            kept.append((peer, up))
+    return kept[::-1]
 
 
 def _check_unchanged(old: Network, new: Network) -> None:

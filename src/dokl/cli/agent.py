@@ -57,7 +57,7 @@ def agent() -> None:
 @STATE
 @click.option("--http", metavar="HOST:PORT", help="Instead of the description's; off for none.")
 @click.option("--model", "warm", type=click.Path(path_type=Path), metavar="FILE",
-              help="Begin with what this model file has learned.")  # fmt: skip
+              help="Begin with what this model file has learned; the first time only.")  # fmt: skip
 @click.option("--once", is_flag=True, help="End when the data is at its end.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="ROWS",
               help="Rows of --data a second, at most.")  # fmt: skip
@@ -73,10 +73,13 @@ def run(
 
     It learns from its own samples, averages with its neighbours, answers predictions over HTTP, and
     writes one JSON log line per event to stderr. SIGTERM or Ctrl-C end it in order, SIGHUP makes it
-    read DESCRIPTION again. After any end, also kill -9, the same command goes on where it was.
+    read DESCRIPTION again. After any end, also kill -9, the same command, without --model, goes on
+    where it was.
     """
     if follow and (once or data in (None, "-")):
         raise click.UsageError("--follow is for a file that grows: name it with --data, no --once")
+    if once and data is None:
+        raise click.UsageError("--once ends with the data: name a file with --data")
     from dokl.jobs.agents import Settings, run_agent
 
     if name is None:

@@ -39,6 +39,8 @@ def up(
     """
     if follow and (once or data is None):
         raise click.UsageError("--follow is for files that grow: name their folder with --data")
+    if once and data is None:
+        raise click.UsageError("--once ends with the data: name its folder with --data")
     from dokl.agents.description import read
     from dokl.jobs.agents import Settings
     from dokl.jobs.up import settings_of

@@ -80,7 +80,7 @@ def _serve(collector: Collector, host: str, port: int, every: float, token: str 
     from dokl.dashboard import web
 
     where = f"[{host}]" if ":" in host else host
-    if token is None and not is_loopback(f"{where}:1"):
+    if not token and not is_loopback(f"{where}:1"):  # empty: of a variable that is not set
         token = secrets.token_urlsafe(24)
     with web.listen(host, port) as sock:
         click.echo(f"{web.address(host, sock, token)}   (Ctrl-C ends it)")

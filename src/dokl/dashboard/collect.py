@@ -117,11 +117,12 @@ class Collector:
 
     def _listen(self, name: str, deadline: float) -> str | None:
         """Take a node's answer; why there is none, or None."""
-        answer, past = self._faces[name].wait(deadline), self.pasts[name]
+        face, past = self._faces[name], self.pasts[name]
+        answer = face.wait(deadline)
         if isinstance(answer, str):
             past.silent()
             return answer
-        past.heard(answer, time.monotonic())
+        past.heard(answer, face.answered)
         return None
 
     def _look(self, reasons: dict[str, str | None]) -> View:
@@ -142,7 +143,8 @@ class Collector:
             state = UP if any(seen) else DOWN
             why = f"it has no HTTP face; its neighbours {'hear' if any(seen) else 'do not hear'} it"
         if said is None:
-            return NodeView(name, state, why, neighbours=self.network.degree(name))
+            kind = "mistakes" if self.network.inputs.classifying else "mse"
+            return NodeView(name, state, why, kind=kind, neighbours=self.network.degree(name))
         return NodeView(
             name, state, why, said.samples, past.per_second(lambda s: s.samples), said.kind,
             said.error, said.disagreement, oldest_message(said) if past.here else None,
@@ -173,9 +175,9 @@ class Collector:
 
     def _take(self, network: Network) -> None:
         self.close()
-        self.network = network
+        drawn = places(network.names, network.links)  # takes its time, and pages read both
+        self.network, self.places = network, drawn
         self.version += 1
-        self.places = places(network.names, network.links)
         self._faces = {name: Face(network, name, self.timeout) for name in network.names}
         self.pasts = {name: self.pasts.get(name) or Past(self.kept) for name in network.names}
 

@@ -28,6 +28,7 @@ class Face:
         self.network, self.name, self.timeout = network, name, timeout
         self.address = network.nodes[name].http
         self.answer: Status | str | None = None  # a text: why there is none
+        self.answered = 0.0  # monotonic seconds: when it came, not when someone looked
         self._thread: threading.Thread | None = None
         self._connection: http.client.HTTPConnection | None = None
         self._late = self._closed = False
@@ -70,17 +71,21 @@ class Face:
         kept = self._connection is not None
         try:
             try:
-                self.answer = parse(self._get())
+                self._take(self._get())
             except HUNG_UP:
                 self._forget()
                 if self._late or not kept:
                     raise
-                self.answer = parse(self._get())
+                self._take(self._get())
         except (OSError, http.client.HTTPException, DoklError, ValueError) as error:
             self._forget()
             self.answer = no_answer(self.timeout) if self._late else why(error, self.timeout)
         if self._closed:
             self._forget()
+
+    def _take(self, body: bytes) -> None:
+        self.answered = time.monotonic()
+        self.answer = parse(body)
 
     def _get(self) -> bytes:
         connection = self._connection = self._connection or self._connect()

@@ -1,8 +1,8 @@
 """One agent's `GET /status`, checked: whatever comes from outside is hostile until then.
 
-Numbers are finite or None, texts are short and printable (no escape sequences for a terminal,
-no tricks with the direction of writing), lists are bounded. What is missing or of another kind
-is None or empty: an agent of another version is still worth looking at.
+Numbers are of a sensible size or None, texts are short and printable (no escape sequences for a
+terminal, no tricks with the direction of writing), lists are bounded. What is missing or of
+another kind is None or empty: an agent of another version is still worth looking at.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ LONGEST_TEXT = 300
 MOST_LINES = 20
 MOST_POINTS = 200
 MOST_PEERS = 1000
+# Beyond these sums, rates and axes of charts would be infinite or nothing.
+LARGEST, SMALLEST = 1e100, 1e-100
 KINDS = ("mse", "mistakes")
 
 
@@ -92,10 +94,12 @@ def _status(said: dict[str, Any]) -> Status:
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None.
+    """A number that can be computed with, or None; one next to nothing is 0.
 
     >>> number(3), number(float("nan")), number("3"), number(True), number(10**400)
     (3.0, None, None, None, None)
+    >>> number(1.7e308), number(5e-324)
+    (None, 0.0)
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -103,7 +107,9 @@ def number(value: object) -> float | None:
         found = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    if math.isnan(found) or abs(found) > LARGEST:
+        return None
+    return found if abs(found) >= SMALLEST else 0.0
 
 
 def text(value: object, longest: int = LONGEST_TEXT) -> str:

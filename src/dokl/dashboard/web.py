@@ -73,7 +73,8 @@ def app(collector: Collector, every: float = 1.0, token: str | None = None) -> S
 
     routes = [Route("/", _asset("index.html")), Route("/events", events)]
     routes += [Route(f"/{name}", _asset(name)) for name in ASSETS if name != "index.html"]
-    made = Starlette(routes=routes, lifespan=_running(feed), middleware=[Middleware(Guard, token)])
+    guard = Middleware(Guard, token or None)  # an empty token would be everyone's
+    made = Starlette(routes=routes, lifespan=_running(feed), middleware=[guard])
     made.state.feed = feed
     return made
 
@@ -119,8 +120,9 @@ class Guard:
     def __init__(self, app: Any, token: str | None) -> None:
         self.app, self.token = app, token
         # Cookies know no ports: two pages on one host must not share a name.
-        mark = hashlib.sha256((token or "").encode()).hexdigest()[:8]
-        self.cookie = f"dokl_watch_{mark}"
+        mark = hashlib.sha256((token or "").encode()).hexdigest()
+        # Not the token itself: a cookie cannot hold every letter that a token may have.
+        self.cookie, self.kept = f"dokl_watch_{mark[:8]}", mark[8:]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what may pass."""
@@ -141,10 +143,11 @@ class Guard:
             return PlainTextResponse("this page answers to loopback names only\n", 421)
         if self._same(request.query_params.get("token")):
             answer = RedirectResponse(request.url.path, 303)  # out of sight and of the history
-            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict")
+            # Not strict: a link clicked on another site would lose it on this redirection.
+            answer.set_cookie(self.cookie, self.kept, httponly=True, samesite="lax")
             return answer
         scheme, _, told = request.headers.get("authorization", "").partition(" ")
-        if self._same(request.cookies.get(self.cookie)):
+        if hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self.kept.encode()):
             return None
         if scheme.lower() == "bearer" and self._same(told):
             return None

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,7 +16,7 @@ from dokl.agents.description import Network, problems, read
 from dokl.agents.inputs import Arrival
 from dokl.agents.runtime import Agent, Busy, Stopping
 from dokl.diffusion import State
-from dokl.errors import BadInput, Diverged, DoklError, MissingExtra
+from dokl.errors import BadInput, DoklError, MissingExtra
 
 LINGER = 1.0  # seconds in which neighbours may still ask a node that is at its end
 ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -66,15 +66,16 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
 
     parent: a pipe that whoever started us holds open; when it closes we end, too.
     """
-    network = _checked(settings)
     done = threading.Event()
     with ExitStack() as stack:
+        listens = _obey(settings.description, done, stack)
+        network = _checked(settings)
         log = stack.enter_context(_log_file(settings.log)) if settings.log else None
         agent = _made(network, settings, log)
         stack.callback(agent.stop)
         agent.start()
         _face(network, settings, agent, stack)
-        _obey(agent, settings.description, done, stack)
+        listens(agent)
         if parent is not None:
             threading.Thread(target=_watch, args=(parent, done), daemon=True).start()
         feeder = Feeder(agent, settings, done)
@@ -164,14 +165,31 @@ def _face(network: Network, settings: Settings, agent: Agent, stack: ExitStack) 
     agent.log("serving", address=server.url)
 
 
-def _obey(agent: Agent, description: Path, done: threading.Event, stack: ExitStack) -> None:
-    """SIGTERM and SIGINT end the agent, SIGHUP makes it read its description again."""
+def _obey(description: Path, done: threading.Event, stack: ExitStack) -> Callable[[Agent], None]:
+    """SIGTERM and SIGINT end the agent, SIGHUP makes it read its description again.
+
+    From now on until everything is closed: a signal that comes while the agent starts is obeyed
+    when it has, by what is returned here, and one that comes while it ends does not cut it short.
+    """
+    agents: list[Agent] = []
+    early: list[bool] = []
+
+    def reload(*_: Any) -> None:
+        if agents:
+            agents[0].reload(description)
+        else:
+            early.append(True)
+
+    def listens(agent: Agent) -> None:
+        agents.append(agent)
+        if early:
+            agent.reload(description)
+
     handlers: dict[int, Callable[..., Any]] = {end: lambda *_: done.set() for end in ENDS}
-    if hasattr(signal, "SIGHUP"):
-        handlers[signal.SIGHUP] = lambda *_: agent.reload(description)
+    handlers[signal.SIGHUP] = reload
     for number, handler in handlers.items():
-        before = signal.signal(number, handler)
-        stack.callback(signal.signal, number, before)
+        stack.callback(signal.signal, number, signal.signal(number, handler))
+    return listens
 
 
 def _watch(parent: int, done: threading.Event) -> None:
@@ -215,10 +233,11 @@ class Feeder:
             self._feed()
         except Stopping:
             return
-        except DoklError as error:
-            self.failure = error
-            agent.problems["source"] = str(error)
-            agent.log("source failed", reason=str(error))
+        except Exception as error:  # whatever it is, it must be seen
+            internal = DoklError(f"internal error: {error!r}")
+            self.failure = error if isinstance(error, DoklError) else internal
+            agent.problems["source"] = str(self.failure)
+            agent.log("source failed", reason=str(self.failure))
         else:
             agent.log("source finished", rows=self._facts["rows"])
         self._facts["finished"] = True
@@ -257,35 +276,29 @@ class Feeder:
 
     def _deliver(self, arrival: Arrival) -> None:
         """Until it is in the journal: what is busy or full now may not be so later."""
-        from dokl.agents.store import StoreFailed
+        from dokl.agents.store import StoreFailed, TooManyWaiting
 
         while not self._ending.is_set():
             try:
-                self._agent.submit(arrival).result()
-                return
+                answer = self._agent.submit(arrival).result()
             except Busy as busy:
                 self._ending.wait(busy.retry_after)
             except StoreFailed:
                 self._ending.wait(0.5)
-            except (BadInput, Diverged) as error:
-                self._singly(arrival, error)
+            except TooManyWaiting as error:
+                if self._settings.once:
+                    raise
+                self._agent.problems["source"] = f"the source is held up: {error}"
+                self._ending.wait(0.5)
+            else:
+                self._agent.problems.pop("source", None)
+                for why in answer.get("skipped", ()):
+                    self._bad(f"{arrival.source}, a row", why)
                 return
 
-    def _singly(self, arrival: Arrival, error: DoklError) -> None:
-        """One row may spoil a batch: the others are learned, and the position is kept."""
-        empty = replace(arrival, X=arrival.X[:0], Y=arrival.Y[:0], waiting=(), labels=())
-        if len(arrival.X) == arrival.rows > 1:
-            for i in range(arrival.rows):
-                X, Y = arrival.X[i : i + 1], arrival.Y[i : i + 1]
-                self._deliver(replace(arrival, X=X, Y=Y, source=None, position=None))
-        else:
-            self._bad("a row was refused", str(error))
-        if arrival.source is not None and arrival.position is not None:
-            self._agent.submit(empty).result()
-
-    def _bad(self, where: Any, why: Any = "") -> None:
+    def _bad(self, where: str, why: str) -> None:
         self._facts["bad_lines"] += 1
-        self._agent.log("bad line", often=True, reason=str(why), where=str(where))
+        self._agent.log("bad line", often=True, why=why, where=where)
 
     def _leave(self) -> None:
         """Rounds that wait for neighbours are finished first, and neighbours may still ask."""

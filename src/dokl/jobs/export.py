@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dokl.agents.learner import Learner, unpack_state
 from dokl.agents.store import saved
 from dokl.arrays import Array
 from dokl.diffusion import State
-from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.estimators import KernelClassifier, KernelRegressor
 from dokl.jobs.agents import identity, state_folder
 from dokl.jobs.tables import Model
@@ -44,7 +45,8 @@ def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, in
     # Rows that wait for their round in lockstep are in the journal, and not learned yet.
     if network.exchange.mode != "lockstep":
         for X, Y in batches:
-            state, _ = learner.learn(state, X, Y)
+            with suppress(Diverged):  # rows that a start would pass over, too
+                state, _ = learner.learn(state, X, Y)
             learned += len(X)
     return state, learned
 

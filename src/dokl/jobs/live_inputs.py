@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from dokl.jobs.sources import Source
 from dokl.jobs.start import Training, known_classes, start
 from dokl.kernels import resolve as resolve_kernel
 from dokl.losses import resolve as resolve_loss
-from dokl.preprocess import class_target
+from dokl.preprocess import class_target, numeric_target
 from dokl.readers import Chunk
+from dokl.schedules import BUILTIN
 
 SAMPLE_ROWS = 100_000
 
@@ -62,6 +64,8 @@ def _from_rows(sample: Sample, chunk: Chunk) -> tuple[AgreedInputs, Array]:
     if planned.classifying:
         y, keep = class_target(chunk.columns[target], target)
         labels = tuple(known_classes(training, y[keep]).tolist())
+    else:
+        y, keep = numeric_target(chunk.columns[target], target)
     agreed = prepared.agreed()
     inputs = AgreedInputs(
         target=target,
@@ -75,8 +79,18 @@ def _from_rows(sample: Sample, chunk: Chunk) -> tuple[AgreedInputs, Array]:
         total=tuple(agreed["total"]),
         square=tuple(agreed["square"]),
         drop=sample.drop,
+        target_range=() if labels else _believed(y[keep]),
     )
     return inputs, prepared.transform(chunk.columns)
+
+
+def _believed(y: Array) -> tuple[float, ...]:
+    """The range of targets (n,), ten times as wide on either side; none where they do not vary."""
+    low, high = float(y.min(initial=np.inf)), float(y.max(initial=-np.inf))
+    if not low < high:
+        return ()
+    room = 10 * (high - low)
+    return float(f"{low - room:.3g}"), float(f"{high + room:.3g}")
 
 
 def _without_sample(sample: Sample) -> tuple[AgreedInputs, Array]:
@@ -127,7 +141,10 @@ def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, X: Array) -> Mo
     values["loss"] = loss or ("logistic" if inputs.classifying else "squared")
     if colon:
         values["loss_parameter"] = _loss_number(loss, number)
-    return Model(**values)
+    model = Model(**values)
+    if model.mu is None and "mu" in signature(BUILTIN[model.schedule]).parameters:
+        model = replace(model, mu=0.5 if model.schedule == "normalised" else 1.0)  # to be seen
+    return model
 
 
 def _width(sigma: Any, X: Array) -> float:

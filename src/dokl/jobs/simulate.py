@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
@@ -16,11 +15,11 @@ from dokl import __version__, config, losses, report, schedules
 from dokl.diffusion import Exchange, Problem, Trace
 from dokl.engines import run
 from dokl.engines.spread.checkpoints import Checkpoint
-from dokl.errors import BadInput, UnknownName
+from dokl.errors import BadInput
 from dokl.features import Features
 from dokl.files import atomic_write
 from dokl.jobs.samples import network_and_stream
-from dokl.jobs.settings import LearnSection, Simulation
+from dokl.jobs.settings import Simulation
 from dokl.kernels import resolve as resolve_kernel
 from dokl.metrics import decibels
 
@@ -41,25 +40,6 @@ def overridden(sim: Simulation, **given: Any) -> Simulation:
     """The configuration with what the command line says instead (None: nothing) in [run]."""
     changes = {key: value for key, value in given.items() if value is not None}
     return replace(sim, run=replace(sim.run, **changes))
-
-
-def schedule_of(learn: LearnSection) -> schedules.Schedule:
-    """The schedule of a [learn] section, from the numbers it takes."""
-    if learn.schedule not in schedules.BUILTIN:
-        raise UnknownName("schedule", learn.schedule, schedules.BUILTIN)
-    taken = inspect.signature(schedules.BUILTIN[learn.schedule]).parameters
-    given = {"mu": learn.mu, "n0": learn.n0, "power": learn.power, "eps": learn.eps}
-    numbers = {key: value for key, value in given.items() if value is not None}
-    for key in numbers:
-        if key not in taken:
-            raise BadInput(
-                f"[learn] schedule {learn.schedule!r} takes {', '.join(taken)}, and not {key}"
-            )
-    if "lam" in taken:
-        numbers["lam"] = learn.lam
-    elif taken["mu"].default is inspect.Parameter.empty:
-        numbers.setdefault("mu", 1.0)
-    return schedules.resolve(learn.schedule, **numbers)
 
 
 def one_voice(path: Path, engine: str | None, quiet: bool) -> AbstractContextManager[bool]:
@@ -85,7 +65,7 @@ def simulate(
     parameter = sim.learn.loss_parameter
     loss = losses.resolve(sim.learn.loss, **({} if parameter is None else {"p": parameter}))
     features = Features(kernel, d, part.D, part.variant)
-    problem = Problem(features, loss, schedule_of(sim.learn), sim.learn.lam)
+    problem = Problem(features, loss, schedules.from_settings(sim.learn, "[learn]"), sim.learn.lam)
     net = sim.network
     exchange = Exchange(weights, net.order, net.every, net.intercept, net.average)
     settings: dict[str, Any] = {

@@ -77,7 +77,11 @@ class Crew:
             self.processes[settings.name] = process
 
     def stop(self) -> dict[str, int]:
-        """Ask all to end, wait, and insist with those that do not: their exit codes."""
+        """Ask all to end, wait, and insist with those that do not: their exit codes.
+
+        Those that have only just begun may miss the signal, and find the pipe closed.
+        """
+        os.close(self._writer)
         for process in self.processes.values():
             with suppress(ProcessLookupError):
                 if process.is_alive() and process.pid:
@@ -88,17 +92,22 @@ class Crew:
             if process.is_alive():
                 process.kill()
                 process.join()
-        os.close(self._writer)
         os.close(self._reader)
         return {name: process.exitcode or 0 for name, process in self.processes.items()}
 
     def wait(self, done: threading.Event, ended: Callable[[str, int], None]) -> None:
-        """Until `done`, or until all have ended; `ended` hears of each that does."""
+        """Until `done`, or until all have ended; `ended` hears of each that does.
+
+        With `once`, those without data of their own are there for the others: not waited for.
+        """
         left = dict(self.processes)
-        while left and not done.is_set():
+        while any(map(self._ends, left)) and not done.is_set():
             for name in [name for name, process in left.items() if not process.is_alive()]:
                 ended(name, left.pop(name).exitcode or 0)
             done.wait(0.2)
+
+    def _ends(self, name: str) -> bool:
+        return not self.every[name].once or self.every[name].data is not None
 
 
 def _be(settings: Settings, reader: int, writer: int) -> None:
@@ -120,7 +129,6 @@ def up(every: list[Settings], say: Callable[[str], None]) -> int:
     """Run agents until Ctrl-C or, with `once`, the end of their data; how many failed."""
     crew, done = Crew(every), threading.Event()
     before = {number: signal.signal(number, lambda *_: done.set()) for number in ENDS}
-    crew.start()
     failed: list[str] = []
 
     def ended(name: str, code: int) -> None:
@@ -130,6 +138,7 @@ def up(every: list[Settings], say: Callable[[str], None]) -> int:
             say(f"{name} ended with code {code}; the others go on. Its log: {log}")
 
     try:
+        crew.start()
         crew.wait(done, ended)
     finally:
         codes = crew.stop()

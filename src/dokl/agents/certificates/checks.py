@@ -34,24 +34,29 @@ def _of_node(network: Network, name: str, authority: Any) -> Iterator[str]:
     try:
         certificate, key = load_certificate(at), load_key(key_at)
     except BadFile as error:
-        yield f"{error}: dokl network renew --name {name} makes a new one"
+        yield f"{error}: {_renew(network, name)}, or copy it from there"
         return
     yield from _too_open(key_at)
     if not _issued_by(certificate, authority):
         yield f"{at}: it was not made by the authority of this network, ca.pem"
         return
     if key.public_key() != certificate.public_key():
-        yield f"{key_at}: this key does not belong to {at.name}: dokl network renew --name {name}"
+        yield f"{key_at}: this key does not belong to {at.name}: {_renew(network, name)}"
     common = certificate.subject.rfc4514_string()
     if common != f"CN={name}":
         yield f"{at}: it is made out to {common}, and not to CN={name}"
-    yield from _dates(at, certificate)
+    yield from _dates(at, certificate, f": {_renew(network, name)}")
     missing = [host for host in hosts(network, name) if host not in _made_out_for(certificate)]
     if missing:
         yield (
-            f"{at}: not made out for {', '.join(missing)}, where this node is dialled: "
-            f"dokl network renew --name {name}"
+            f"{at}: not made out for {', '.join(missing)}, which the description names: "
+            f"{_renew(network, name)}"
         )
+
+
+def _renew(network: Network, name: str) -> str:
+    """What mends a certificate."""
+    return f"dokl network renew {network.path} --name {name}, where ca.key is"
 
 
 def _issued_by(certificate: Any, authority: Any) -> bool:
@@ -77,13 +82,12 @@ def _made_out_for(certificate: Any) -> set[str]:
     return {*names, *map(str, addresses)}
 
 
-def _dates(path: Path, certificate: Any) -> Iterator[str]:
+def _dates(path: Path, certificate: Any, advice: str = "") -> Iterator[str]:
     now = datetime.now(UTC)
     starts, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < starts:
         yield f"{path}: valid only from {starts:%Y-%m-%d %H:%M} UTC on; is the clock right?"
     if now >= ends:
-        advice = "" if path.name == "ca.pem" else f": dokl network renew --name {path.stem}"
         yield f"{path}: it ran out on {ends:%Y-%m-%d}{advice}"
 
 
@@ -92,7 +96,10 @@ def _of_face(network: Network, name: str) -> Iterator[str]:
     path, face = network.folder / f"{name}.token", network.nodes[name].http
     yield from _too_open(path)
     if face is not None and not is_loopback(face) and not path.is_file():
-        yield f"{path}: missing, and the HTTP face {face} of {name} is open to others"
+        yield (
+            f"{path}: missing, and the HTTP face {face} of {name} is open to others: copy it from "
+            "where the network was made"
+        )
 
 
 def _too_open(path: Path) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The description of a live network, one TOML file that every node reads: see `network`."""
 
-from dokl.agents.description.network import Network, parse, problems, read, schedule_of
+from dokl.agents.description.network import Network, parse, problems, read
 from dokl.agents.description.sections import (
     About,
     AgreedInputs,
@@ -29,5 +29,4 @@ __all__ = [
     "parse",
     "problems",
     "read",
-    "schedule_of",
 ]

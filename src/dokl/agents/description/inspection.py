@@ -1,7 +1,7 @@
 """Everything that can be wrong with the description of a network, said in one line each.
 
 `nonsense` is what no agent can start with; `problems` adds what one should know before: ports used
-twice, a network that falls apart, certificates that are missing, foreign, or about to run out.
+twice, a network that falls apart, certificates that are missing, foreign, or have run out.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dokl.agents.description.sections import NAME, host_port, is_loopback
+from dokl.agents.description.sections import NAME, Node, host_port, is_loopback
 from dokl.errors import BadInput
 
 if TYPE_CHECKING:
     from dokl.agents.description.network import Network
+
+
+ANYWHERE = ("0.0.0.0", "::")  # hosts to listen at, not to dial
 
 
 def problems(network: Network, name: str | None = None) -> list[str]:
@@ -32,7 +35,7 @@ def problems(network: Network, name: str | None = None) -> list[str]:
 
 def layout_problems(network: Network) -> list[str]:
     """Everything but certificates."""
-    further = (_ports, _exposed, _lonely, _revoked)
+    further = (_ports, _nowhere, _exposed, _lonely, _revoked)
     return nonsense(network) + [text for look in further for text in look(network)]
 
 
@@ -122,18 +125,22 @@ def _revoked(network: Network) -> Iterator[str]:
 
 # -- ports -------------------------------------------------------------------------------------
 def _ports(network: Network) -> Iterator[str]:
-    """Ports that two want on one machine; nodes are on one machine if they are dialled there."""
-    used: dict[tuple[str, str, int], list[str]] = {}
+    """Ports that two want on one machine, at the same host or one of them at all hosts."""
+    used: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for name, node in network.nodes.items():
-        if _wrong_address(node.address):
+        if _wrong_address(node.address) or _wrong_address(node.binds):
             continue
-        machine = host_port(node.address)[0]
+        machine = _machine(name, node)
         for key, address in (("listens", node.binds), ("has its HTTP face", node.http)):
             if address is not None and not _wrong_address(address):
-                used.setdefault((machine, *host_port(address)), []).append(f"{name} {key}")
-    for (_, host, port), uses in used.items():
-        if len(uses) > 1:
-            yield f"{host}:{port} is used twice: {' and '.join(uses)} there"
+                use = _host(address), f"{name} {key}"
+                used.setdefault((machine, host_port(address)[1]), []).append(use)
+    for (_, port), uses in used.items():
+        hosts = list(dict.fromkeys(host for host, _ in uses))
+        for host in [host for host in hosts if host in ANYWHERE][:1] or hosts:
+            there = [who for at, who in uses if at == host or host in ANYWHERE]
+            if len(there) > 1:
+                yield f"{host}:{port} is used twice: {' and '.join(there)} there"
     dialled = Counter(node.address for node in network.nodes.values())
     for address, times in dialled.items():
         if times > 1:
@@ -141,9 +148,34 @@ def _ports(network: Network) -> Iterator[str]:
             yield f"{', '.join(both)} are all dialled at {address}: each node needs its own address"
 
 
+def _machine(name: str, node: Node) -> str:
+    """Where a node runs: where it is dialled, unless a router passes that on to another port."""
+    passed_on = host_port(node.binds)[1] != host_port(node.address)[1]
+    return name if passed_on and not is_loopback(node.address) else _host(node.address)
+
+
+def _host(address: str) -> str:
+    host = host_port(address)[0].lower()
+    return "127.0.0.1" if host == "localhost" else host
+
+
+def _nowhere(network: Network) -> Iterator[str]:
+    """Addresses to listen at, which neighbours would dial: no certificate is made out for them."""
+    for name in network.names:
+        for peer, address in network.dials(name).items():
+            if not _wrong_address(address) and host_port(address)[0] in ANYWHERE:
+                yield (
+                    f"{name} would dial {peer} at {address}, which is no place to go to: say where "
+                    f'it is reached, and where it binds by [nodes.{peer}] listen = "{address}"'
+                )
+
+
 def _exposed(network: Network) -> Iterator[str]:
     if network.secure:
         return
+    for way, address in network.routes.items():
+        if not _wrong_address(address) and not is_loopback(address):
+            yield f"[routes] {way!r}: {address} is not on loopback, as 'insecure-loopback' must be"
     for name, node in network.nodes.items():
         for key in ("address", "listen", "http"):
             address = getattr(node, key)
@@ -156,9 +188,7 @@ def _exposed(network: Network) -> Iterator[str]:
 
 # -- what is learned ---------------------------------------------------------------------------
 def _model(network: Network) -> Iterator[str]:
-    from dokl.agents.description.network import schedule_of
-
-    attempts = (network.recipe, network.loss, lambda: schedule_of(network.model))
+    attempts = (network.recipe, network.loss, network.schedule)
     wrong = [text for attempt in attempts if (text := _failure(attempt))]
     yield from (text if "[" in text else f"[model] {text}" for text in wrong)
     written = network.inputs.fingerprint

@@ -7,7 +7,6 @@ node is treated as if it and its links were not there.
 
 from __future__ import annotations
 
-import inspect
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -27,31 +26,12 @@ from dokl.agents.description.sections import (
     Model,
     Node,
     check_name,
-    host_port,
-    is_loopback,
 )
 from dokl.diffusion import Problem
 from dokl.errors import BadInput, UnknownName
 from dokl.features import FeatureMap, Features, agreed_fingerprint
 from dokl.kernels import resolve as resolve_kernel
 from dokl.preprocess import Preprocessor
-
-__all__ = [
-    "About",
-    "AgreedInputs",
-    "Durability",
-    "ExchangePolicy",
-    "Limits",
-    "Model",
-    "Network",
-    "Node",
-    "check_name",
-    "host_port",
-    "is_loopback",
-    "parse",
-    "problems",
-    "read",
-]
 
 ARROW = "->"
 
@@ -181,7 +161,11 @@ class Network:
 
     def problem(self) -> Problem:
         """Features, loss, schedule and regularization, for the engines."""
-        return Problem(self.features(), self.loss(), schedule_of(self.model), self.model.lam)
+        return Problem(self.features(), self.loss(), self.schedule(), self.model.lam)
+
+    def schedule(self) -> schedules.Schedule:
+        """How long steps are."""
+        return schedules.from_settings(self.model, "[model]")
 
     def loss(self) -> losses.Loss:
         """The loss, which must suit the task."""
@@ -220,24 +204,6 @@ class Network:
 
 
 _SUMS = ("shift", "count", "total", "square")
-
-
-def schedule_of(model: Model) -> schedules.Schedule:
-    """The schedule of a [model] section, from the numbers it takes."""
-    if model.schedule not in schedules.BUILTIN:
-        raise UnknownName("schedule", model.schedule, schedules.BUILTIN)
-    taken = inspect.signature(schedules.BUILTIN[model.schedule]).parameters
-    given = {key: getattr(model, key) for key in ("mu", "n0", "power", "eps")}
-    numbers = {key: value for key, value in given.items() if value is not None}
-    for key in numbers:
-        if key not in taken:
-            takes = ", ".join(taken)
-            raise BadInput(f"[model] schedule {model.schedule!r} takes {takes}, and not {key}")
-    if "lam" in taken:
-        numbers["lam"] = model.lam
-    elif taken["mu"].default is inspect.Parameter.empty:
-        numbers.setdefault("mu", 1.0)
-    return schedules.resolve(model.schedule, **numbers)
 
 
 # -- reading -----------------------------------------------------------------------------------

@@ -94,6 +94,8 @@ class AgreedInputs:
 
     levels: pairs (column, its levels). shift, count, total, square: the sums behind mean and
     deviation, one number per numeric column. drop: columns that may be there and are not used.
+    target_range: the least and the largest target that is believed; empty: any. A broken sensor's
+    -9999 would go through the whole network.
     fingerprint: what all this, the features and the labels should come to.
     """
 
@@ -108,10 +110,12 @@ class AgreedInputs:
     total: tuple[float, ...] = ()
     square: tuple[float, ...] = ()
     drop: tuple[str, ...] = ()
+    target_range: tuple[float, ...] = ()
     fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         _one_of("inputs", "task", self.task, TASKS)
+        self._check_range()
         _one_of("inputs", "standardise", self.standardise, STANDARDISE)
         self._check_labels()
         self._check_levels()
@@ -139,6 +143,16 @@ class AgreedInputs:
     def columns(self) -> tuple[str, ...]:
         """Names of the input columns, numbers first."""
         return (*self.numeric, *(name for name, _ in self.levels))
+
+    def _check_range(self) -> None:
+        if not self.target_range:
+            return
+        low, high = self.target_range[0], self.target_range[-1]
+        if len(self.target_range) != 2 or not low < high or self.classifying:
+            shown = list(self.target_range)
+            raise BadInput(
+                f"[inputs] target_range is [low, high] of a regression's target, got {shown}"
+            )
 
     def _check_labels(self) -> None:
         labels = self.labels

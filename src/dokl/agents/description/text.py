@@ -71,12 +71,16 @@ def _model(model: Model) -> str:
 def _inputs(network: Network) -> str:
     given = network.inputs
     labels = f"labels = {_say(list(given.labels))}\n" if given.labels else ""
+    believed = "targets outside are refused: a sensor's error codes"
+    bounds = list(given.target_range)
+    bounded = _line("target_range", bounds, believed) if bounds else ""
     drop = _line("drop", list(given.drop), "may be there, is not used") if given.drop else ""
     sums = {key: list(getattr(given, key)) for key in ("shift", "count", "total", "square")}
     return (
         "[inputs]                 # agreed once; nodes that scale otherwise cannot average\n"
         f"{_line('target', given.target)}"
         f"{_line('task', given.task)}"
+        f"{bounded}"
         f"{labels}"
         f"numeric = {_say(list(given.numeric))}\n"
         f"levels = {_say([[name, list(levels)] for name, levels in given.levels])}\n"

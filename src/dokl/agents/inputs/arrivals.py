@@ -72,7 +72,8 @@ class Inputs:
     def __init__(self, network: Network) -> None:
         agreed = network.inputs
         self._prepared = network.preprocessor()
-        self._targets = Targets(agreed.target, agreed.labels if agreed.classifying else ())
+        labels = agreed.labels if agreed.classifying else ()
+        self._targets = Targets(agreed.target, labels, agreed.target_range)
         self.most_rows = network.limits.queue_rows
         self.columns = (*self._prepared.numeric, *self._prepared.levels)
         self.target, self.d, self.m = agreed.target, self._prepared.d, self._targets.m
@@ -133,7 +134,7 @@ class Inputs:
     def _check_names(self, table: Table, needed: bool) -> None:
         for name in table.cells:
             if name not in self._known:
-                near = difflib.get_close_matches(name, [*self.columns, self.target], 1, 0.0)[0]
+                near = difflib.get_close_matches(name[:80], [*self.columns, self.target], 1, 0.0)[0]
                 row = f"row {table.row_with(name) + 1}: " if table.rows is not None else ""
                 raise BadInput(
                     f"{row}column {name[:80]!r} was not agreed (the nearest that was is {near!r}; "

@@ -16,7 +16,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +74,8 @@ class _Several(Exception):
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise BadInput(f"the key {max(names, key=names.count)!r} stands twice in one JSON object")
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise BadInput(f"the key {name[:80]!r} stands twice in one JSON object")
     return made
 
 
@@ -116,8 +117,31 @@ def _of_objects(rows: list[Any], most: int) -> Table:
     if set(map(type, rows)) != {dict}:
         at = next(i for i, row in enumerate(rows) if not isinstance(row, dict))
         raise BadInput(f'row {at + 1}: an object like {{"x": 1}} is expected, not {said(rows[at])}')
-    names = dict.fromkeys(name for row in rows for name in row)
-    return Table(len(rows), {name: [row.get(name) for row in rows] for name in names}, rows)
+    return Table(len(rows), _Columns(rows), rows)
+
+
+class _Columns(Mapping[str, Cells]):
+    """The columns of rows that are objects, each made when it is asked for: rows that all have
+    keys of their own are refused, and must not become a square of cells before.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._rows = rows
+        self._names = dict.fromkeys(name for row in rows for name in row)
+
+    def __getitem__(self, name: str) -> Cells:
+        if name not in self._names:
+            raise KeyError(name)
+        return [row.get(name) for row in self._rows]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _of_columns(names: Any, data: Any, most: int) -> Table:
@@ -165,9 +189,9 @@ def cells_of(lines: Iterable[str], mark: str) -> list[list[str]]:
 def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> Table:
     """A table of rows of cells under these names."""
     _check_count(len(rows), most)
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise BadInput(f"two columns are called {twice[0]!r}")
+    if len(set(names)) < len(names):
+        name, _ = Counter(names).most_common(1)[0]
+        raise BadInput(f"two columns are called {name[:80]!r}")
     if set(map(len, rows)) != {len(names)}:
         at = next(i for i, row in enumerate(rows) if len(row) != len(names))
         raise BadInput(

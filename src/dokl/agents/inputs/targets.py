@@ -25,8 +25,11 @@ class Targets:
     (array([[ 1.], [-1.], [ 0.]]), array([ True,  True, False]))
     """
 
-    def __init__(self, name: str, labels: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, name: str, labels: Sequence[Any] = (), believed: Sequence[float] = ()
+    ) -> None:
         self.name, self.labels = name, tuple(labels)
+        self._low, self._high = believed or (-_FLOAT32, _FLOAT32)
         self.m = len(labels) if len(labels) > 2 else 1
         self._numeric = not any(isinstance(label, str | bool) for label in labels)
         read = float if self._numeric else text
@@ -50,9 +53,15 @@ class Targets:
                 raise self._refused(cell, row, "is not a number that can be used")
             if value != value:
                 return None
-            return value if not self.labels else self._code(value, cell, row)
+            return self._believed(value, row) if not self.labels else self._code(value, cell, row)
         known = text(cell)
         return None if known is None else self._code(known, cell, row)
+
+    def _believed(self, value: float, row: int) -> float:
+        if not self._low <= value <= self._high:
+            why = f"is outside {self._low:g} to {self._high:g}, target_range in the description"
+            raise self._refused(value, row, why)
+        return value
 
     def _code(self, label: Any, cell: Any, row: int) -> Array:
         code = self._codes.get(label)

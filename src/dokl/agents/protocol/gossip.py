@@ -20,7 +20,7 @@ from dokl.errors import Diverged
 # A relative change of theta that is worth a message. float16 rounds by 5e-4: below that two nodes
 # could swap roundings for ever.
 NOTICEABLE = {"float32": 1e-6, "float16": 1e-3}
-QUICK = 0.2  # seconds between two hellos that say: there is something new to ask for
+QUICK = 0.2  # seconds between exchanges with whoever has just come, where samples set the pace
 AGAIN = 2  # times that a last theta is repeated, in case it was lost
 
 
@@ -132,7 +132,8 @@ class Gossip:
 
     # -- exchange ----------------------------------------------------------------------------
     def _exchange_due(self) -> float | None:
-        every = self.node.exchange.every_seconds
+        """By time; where only samples count, for whoever has just come: it cannot wait for them."""
+        every = self.node.exchange.every_seconds or (QUICK if self.force or self.joining else 0.0)
         return self.exchanged + every if every > 0 and self.active and self._wanted() else None
 
     def _wanted(self) -> bool:

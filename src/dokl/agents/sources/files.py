@@ -188,7 +188,12 @@ class _Tail:
                 self._note(f"{path} is not there yet: it is waited for")
             self._missed = True
             return None
-        file = File(path)
+        try:
+            file = File(path)
+        except BadInput:
+            if path.exists():
+                raise
+            return None  # renamed between the two looks
         if file.packed or not file.regular:
             file.close()
             raise BadInput(f"{path}: only a plain file can be followed")

@@ -60,6 +60,7 @@ def configuration(network: Network, name: str, max_bytes: int) -> dict[str, Any]
         "transport/link/protocols": [protocol],
         "transport/link/tx/lease": LEASE_MS,
         "transport/link/tx/keep_alive": _KEEP_ALIVES if network.secure else 4,
+        "transport/link/rx/max_message_size": max_bytes + _ROOM,  # by default a gigabyte
         "transport/shared_memory/enabled": False,
     }
     if network.secure:

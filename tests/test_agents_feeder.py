@@ -1,0 +1,120 @@
+"""The thread that hands a file to an agent, and what `--once` means."""
+
+import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dokl.agents.inputs import Arrival
+from dokl.agents.learner import Learner
+from dokl.agents.store import Store, TooManyWaiting
+from dokl.cli import commands
+from dokl.errors import Diverged
+from dokl.jobs.agents import Feeder, Settings, identity
+from dokl.jobs.export import learned_so_far
+from dokl.jobs.up import Crew
+from live_networks import small
+
+
+class Fake:
+    """An agent that answers from a list: errors are raised, the rest is returned."""
+
+    def __init__(self, *answers):
+        self.answers, self.problems, self.lines, self.source = list(answers), {}, [], None
+        self.network = small()
+        self.protocol = SimpleNamespace(queued=0)
+
+    def submit(self, arrival):
+        future, answer = Future(), self.answers.pop(0)
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return future
+
+    def log(self, event, **fields):
+        self.lines.append((event, fields))
+
+    def finish_source(self):
+        pass
+
+
+def fed(agent, tmp_path, once=False):
+    """A feeder that has handed one arrival to the agent."""
+    feeder = Feeder(agent, Settings(tmp_path, "a", data="x.csv", once=once), threading.Event())
+    given = Arrival(np.zeros((1, 3)), np.zeros((1, 1)), source="x.csv", position={"bytes": 1})
+    feeder._arrivals = lambda: iter([given])
+    feeder.start()
+    feeder._thread.join(10)
+    assert not feeder._thread.is_alive()
+    return feeder
+
+
+def test_inputs_that_may_not_wait_hold_a_file_up_and_do_not_end_it(tmp_path):
+    agent = Fake(TooManyWaiting("too many"), {})
+    assert fed(agent, tmp_path).failure is None
+    assert agent.problems == {}
+    assert agent.source["rows"] == 1
+
+
+def test_inputs_that_may_not_wait_end_a_file_that_is_read_once(tmp_path):
+    agent = Fake(TooManyWaiting("too many"))
+    assert str(fed(agent, tmp_path, once=True).failure) == "too many"
+
+
+def test_an_unexpected_end_of_a_source_is_seen(tmp_path):
+    agent = Fake(ZeroDivisionError())
+    feeder = fed(agent, tmp_path, once=True)
+    assert "ZeroDivisionError" in str(feeder.failure)
+    assert "ZeroDivisionError" in agent.problems["source"]
+    assert feeder._done.is_set()
+
+
+def test_rows_that_were_passed_over_are_bad_lines(tmp_path):
+    agent = Fake({"skipped": ["diverged", "diverged"]})
+    fed(agent, tmp_path)
+    assert agent.source["bad_lines"] == 2
+    assert ("bad line", {"often": True, "why": "diverged", "where": "x.csv, a row"}) in agent.lines
+
+
+@pytest.mark.parametrize("command", [["agent", "lab.toml", "--name", "a"], ["up", "lab.toml"]])
+def test_once_needs_data(command):
+    done = CliRunner().invoke(commands, [*command, "--once"])
+    assert done.exit_code == 2
+    assert "--data" in done.stderr
+
+
+def test_who_has_no_data_is_not_waited_for(tmp_path):
+    every = [
+        Settings(tmp_path, name, data, once=True) for name, data in (("a", "a.csv"), ("b", None))
+    ]
+    crew, ended = Crew(every), {}
+    done, going = SimpleNamespace(is_alive=lambda: False, exitcode=0), threading.Event()
+    crew.processes = {"a": done, "b": SimpleNamespace(is_alive=lambda: True)}
+    crew.wait(going, ended.__setitem__)
+    assert ended == {"a": 0}
+    crew.processes = {}
+    crew.stop()
+
+
+def test_export_passes_over_what_a_start_would(tmp_path, monkeypatch):
+    network = small()
+    store = Store.open(tmp_path / "a.db", identity(network, "a"), "process", network.limits)
+    for _ in range(2):
+        with store.transaction() as change:
+            change.samples(np.ones((5, 3)), np.ones((5, 1)))
+    store.close()
+    learn, calls = Learner.learn, []
+
+    def diverges_once(learner, *given):
+        calls.append(1)
+        if len(calls) == 1:
+            raise Diverged("too long")
+        return learn(learner, *given)
+
+    monkeypatch.setattr(Learner, "learn", diverges_once)
+    state, learned = learned_so_far(network, "a", tmp_path)
+    assert (learned, int(state.count[0])) == (10, 5)
