@@ -10,7 +10,7 @@ import pytest
 from dokl.agents.face import app as face
 from dokl.agents.face import openapi
 from dokl.agents.face.bounds import Bounds, Refusal
-from dokl.agents.runtime import Busy, Stopping
+from dokl.agents.promises import Busy, Stopping
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged
 from http_agents import BODY_BYTES, ROW, FakeAgent, network

@@ -13,6 +13,7 @@ from dokl.agents.protocol.effects import (
     Ask,
     Combined,
     Learned,
+    Notice,
     Save,
     SendTheta,
 )
@@ -256,13 +257,41 @@ def test_what_cannot_be_learned_changes_nothing(rng):
     assert (str(node.facts()), pack_state(node.state), node.step) == mark
 
 
+def test_a_newcomer_that_was_killed_before_it_began_is_still_one(small, rng):
+    X, Y = rows(rng, 30)
+    node = Protocol(small, "n00", ["n01"], PUSH, 1)
+    effects = node.samples(X, Y, 0.0)
+    assert (node.queued, node.learned) == (30, 0)
+    assert not any(isinstance(effect, Save) for effect in effects)
+    again = Protocol(small, "n00", ["n01"], PUSH, 2)  # the store had no snapshot
+    again.replay(X, Y)
+    assert (again.queued, again.learned) == (30, 0)
+    again.tick(0.0)
+    due = again.next_due(0.0)
+    assert due is not None
+    effects = again.tick(due)  # nobody came: from zero, and saved, so that it is none any more
+    assert (again.queued, again.learned) == (0, 30)
+    assert any(isinstance(effect, Save) for effect in effects)
+    effects = again.samples(X, Y, due)
+    assert not any(isinstance(effect, Save) for effect in effects)
+
+
+def test_rows_that_diverge_at_replay_are_passed_over(rng):
+    wild = Learner(described(schedule="constant", mu=50.0, variant="cos"))
+    X, Y = rows(rng, 3000)
+    node = Protocol(wild, "n00", ["n01"], PUSH, 2, wild.start())
+    effects = node.replay(X, Y)
+    assert node.learned == 3000
+    assert any(isinstance(effect, Notice) and effect.kind == "diverged" for effect in effects)
+
+
 def test_replay_gives_the_state_before(small, rng):
     X, Y = rows(rng, 90)
     node = Protocol(small, "n00", ["n01"], ExchangePolicy(mode="off"), 1)
     for i in range(0, 90, 3):
         node.samples(X[i : i + 3], Y[i : i + 3], 0.0)
     for policy in (PUSH, PULL, ExchangePolicy(mode="off")):
-        again = Protocol(small, "n00", ["n01"], policy, 2)
+        again = Protocol(small, "n00", ["n01"], policy, 2, small.start())
         again.replay(X[:70], Y[:70])
         again.replay(X[70:], Y[70:])
         assert pack_state(again.state) == pack_state(node.state)

@@ -16,8 +16,9 @@ from dokl.agents.description.text import text
 from dokl.agents.inputs import Arrival
 from dokl.agents.learner import Learner
 from dokl.agents.logs import KINDS, Log
+from dokl.agents.promises import Busy, Stopping
 from dokl.agents.protocol.effects import Save
-from dokl.agents.runtime import Agent, Busy, Stopping
+from dokl.agents.runtime import Agent
 from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, Transaction
 from dokl.agents.transports.memory import Hub, MemoryTransport
 from dokl.errors import BadInput, Diverged

@@ -51,6 +51,14 @@ class Learner:
         """A node that knows nothing: zeros."""
         return init(self.problem, self._plan.exchange, 1, self.m, np.float32)
 
+    def prepare(self) -> None:
+        """Have everything compiled that learning and predicting need; some seconds, the first time
+        on a machine.
+        """
+        X = np.zeros((1, self.d), np.float32)
+        state, _ = self.learn(self.start(), X, np.ones((1, self.m)))
+        self.scores(state, X)
+
     def rows(self, X: Any, Y: Any) -> tuple[Array, Array]:
         """X (n, d) and Y (n, m) as they are learned from, float32; BadInput where that fails."""
         X, Y = _numbers("X", X, self.d), _numbers("Y", Y, self.m)

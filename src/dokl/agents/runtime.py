@@ -18,52 +18,38 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dokl.agents import status
 from dokl.agents.clock import Clock, JumpWatch
 from dokl.agents.curve import Curve
 from dokl.agents.description import Network
+from dokl.agents.ears import Ears
+from dokl.agents.group import Group
 from dokl.agents.inputs import Arrival, Inputs
-from dokl.agents.intake import Intake, Taken
 from dokl.agents.learner import Learner, pack_state, unpack_state
 from dokl.agents.logs import Log
+from dokl.agents.promises import Answer, Busy, Job, Stopping, refuse
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import (
     Ask,
-    Combined,
     Effect,
     Learned,
     Notice,
     Refuse,
-    Save,
     SendHello,
     SendTheta,
 )
+from dokl.agents.reloading import changed, expiry
 from dokl.agents.store import Store, StoreFailed
 from dokl.agents.transports import Transport
 from dokl.arrays import Array
 from dokl.diffusion import State
-from dokl.errors import BadInput, Diverged, DoklError, FingerprintMismatch
+from dokl.errors import BadInput, DoklError
 
 GROUP = 4000  # rows that share one transaction, at most
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
+TOLD = 600.0  # seconds in which a problem that passed is still told
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
-
-Job = tuple[Arrival, "Future[dict[str, Any]]"]
-
-
-class Busy(DoklError):
-    """The queue is full: come back in `retry_after` seconds."""
-
-    def __init__(self, retry_after: float) -> None:
-        self.retry_after = retry_after
-        super().__init__(f"the queue is full: send again in {retry_after:.1f} seconds")
-
-
-class Stopping(DoklError):
-    """The agent is about to end."""
 
 
 class Agent:
@@ -88,17 +74,16 @@ class Agent:
         self.learner, self.inputs = Learner(network), Inputs(network)
         self.curve, self.counts = Curve(), Counter[str]()
         self.started = self.clock.wall()
-        self.disagreement: float | None = None
         self.source: dict[str, Any] | None = None
         self.problems: dict[str, str] = {}
+        self._told_until: dict[str, float] = {}
         self.when_reloaded: Callable[[], None] = lambda: None
-        self.certificate_expires = _expiry(network, name)
+        self.certificate_expires = expiry(network, name)
         self._began, self._rate = self.clock.now(), 1000.0
         self._jumps = JumpWatch(self.clock)
         self.protocol = self._restored(warm)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
-        self._events: list[tuple[str, bool]] = []  # of neighbours, heard and not stored yet
-        self._messages: list[tuple[str, str, bytes]] = []
+        self._ears = Ears(transport, self.log)
         self._queue: deque[Job] = deque()
         self._queued = 0
         self._orders: deque[Callable[[], None]] = deque()
@@ -110,14 +95,21 @@ class Agent:
 
     # -- for everyone, from any thread -------------------------------------------------------
     def start(self) -> None:
-        """Open the transport and begin."""
+        """Open the transport and begin.
+
+        What is compiled is compiled before anyone is told that we are there.
+        """
+        began = self.clock.now()
+        self.learner.prepare()
+        if self.clock.now() - began > 2.0:
+            self.log("compiled", seconds=round(self.clock.now() - began, 1))
         self.transport.open()
         self.log("started", **self._introduction())
         self._thread.start()
 
-    def submit(self, arrival: Arrival) -> Future[dict[str, Any]]:
+    def submit(self, arrival: Arrival) -> Future[Answer]:
         """Hand over samples; the future is done when they are in the journal."""
-        rows, future = arrival.rows, Future[dict[str, Any]]()
+        rows, future = arrival.rows, Future[Answer]()
         with self._ready:
             if self._stopping:
                 raise Stopping("this agent is about to end: send to it again when it is back")
@@ -227,7 +219,7 @@ class Agent:
                     self._serve(jobs)
                 except Exception as error:  # one bad event must not end the agent
                     self.protocol.back(mark)
-                    self._events, self._messages = [], []
+                    self._ears.forget()
                     self._failed(error, jobs)
             self._measure(jobs, began)
         with self._lock:
@@ -266,124 +258,50 @@ class Agent:
             self._orders.popleft()()
         self._look_at_clock()
         now, mark = self.clock.now(), self.protocol.mark()
-        effects = self._heard(now)
-        intake = Intake(self.store)
-        settle: list[Callable[[], None]] = []
+        group = Group(self.store, self.protocol, self.counts)
+        group.effects += self._heard(now)
         for arrival, future in jobs:
-            effects += self._take(intake, arrival, future, now, settle)
-        effects += self._guarded(partial(self.protocol.tick, now))
+            group.take(arrival, future, now)
+        group.effects += self._guarded(partial(self.protocol.tick, now))
         try:
-            self._commit(intake, effects)
+            group.commit(self.network.durability.snapshot_rows)
         except StoreFailed as error:
             self.protocol.back(mark)
             self._not_stored(error, jobs)
         else:
             self.problems.pop("store", None)
-            self._adopted, self._events, self._messages = self.protocol.state, [], []
-            self._happened(effects, now, settle)
+            self._adopted = self.protocol.state
+            self._ears.forget()
+            self._happened(group, now)
 
-    def _happened(
-        self, effects: list[Effect], now: float, settle: list[Callable[[], None]]
-    ) -> None:
+    def _happened(self, group: Group, now: float) -> None:
         """It is stored, so it is not taken back, whatever goes wrong with telling others."""
         try:
-            self._carry_out(effects, now)
+            self._carry_out(group.effects, now)
         except Exception as error:
             self._failed(error, [])
-        for each in settle:
-            each()
+        group.settle()
 
     def _heard(self, now: float) -> list[Effect]:
         """Neighbours that came and went, and what they sent."""
         effects: list[Effect] = []
-        self._listen(now)
-        for peer, up in self._events:
+        if self._ears.listen():
+            self._lively_until = now + LIVELY
+        for peer, up in self._ears.events:
             change = self.protocol.peer_up if up else self.protocol.peer_lost
             effects += self._guarded(partial(change, peer, now))
-        for peer, _, data in self._messages:
+        for peer, _, data in self._ears.messages:
             effects += self._guarded(partial(self.protocol.message, peer, data, now))
         return effects
-
-    def _listen(self, now: float) -> None:
-        """What is new, after what was heard in a group that could not be stored: a neighbour says
-        only once that it came. Of that the last two events and the newest messages are enough.
-        """
-        events, messages = self.transport.events(), self.transport.receive()
-        for peer, up in events:
-            self.log("neighbour up" if up else "neighbour lost", neighbour=peer)
-        if messages:
-            self._lively_until = now + LIVELY
-        self._events = _last_two([*self._events, *events])
-        newer = {message[:2] for message in messages}
-        self._messages = [old for old in self._messages if old[:2] not in newer] + messages
 
     def _guarded(self, event: Callable[[], list[Effect]]) -> list[Effect]:
         """What follows from an event; one that cannot be computed with is left out and noticed."""
         try:
             return event()
         except DoklError as error:
-            self.problems["learning"] = str(error)
+            self._trouble("learning", str(error))
             self.log("not learned", often=True, reason=str(error))
             return []
-
-    def _take(
-        self,
-        intake: Intake,
-        arrival: Arrival,
-        future: Future[dict[str, Any]],
-        now: float,
-        settle: list[Callable[[], None]],
-    ) -> list[Effect]:
-        """Learn an arrival; `settle` gets what tells its sender, once everything is stored."""
-        try:
-            earlier = intake.repeated(arrival)
-            if earlier is not None:
-                self.counts["repeated"] += 1
-                settle.append(partial(_answer, future, earlier))
-                return []
-            taken = intake.sort(arrival)
-            effects = self._learned(taken, now) if len(taken.X) else []
-        except DoklError as error:
-            self.counts["refused"] += 1
-            settle.append(partial(_refuse, future, error))
-            return []
-        before = self.store.samples + sum(len(each.X) for each, _ in intake.taken)
-        answer = taken.answer(before + len(taken.X))
-        intake.keep(taken, answer)
-        self.counts["accepted"] += 1
-        self.counts["unknown"] += len(taken.unknown)
-        settle.append(partial(_answer, future, answer))
-        return effects
-
-    def _learned(self, taken: Taken, now: float) -> list[Effect]:
-        """Learn its rows. A sender hears that some diverge; of a file the others are learned, in
-        one transaction with the position after all of them.
-        """
-        try:
-            return self.protocol.samples(taken.X, taken.Y, now)
-        except (BadInput, Diverged):
-            if taken.arrival.source is None:
-                raise
-        effects: list[Effect] = []
-        good: list[int] = []
-        for i in range(len(taken.X)):
-            try:
-                effects += self.protocol.samples(taken.X[i : i + 1], taken.Y[i : i + 1], now)
-                good.append(i)
-            except (BadInput, Diverged) as error:
-                taken.skipped.append(str(error))
-        taken.X, taken.Y = taken.X[good], taken.Y[good]
-        return effects
-
-    def _commit(self, intake: Intake, effects: list[Effect]) -> None:
-        rows = self.store.rows_since_snapshot + sum(len(taken.X) for taken, _ in intake.taken)
-        saving = any(isinstance(effect, Save) for effect in effects)
-        saving = saving or rows >= self.network.durability.snapshot_rows
-        if intake.taken or saving:
-            with self.store.transaction() as transaction:
-                intake.write(transaction)
-                if saving:
-                    transaction.snapshot(pack_state(self.protocol.state), self.protocol.learned)
 
     def _not_stored(self, error: StoreFailed, jobs: list[Job]) -> None:
         self._held_until = self.clock.now() + RETRY
@@ -391,15 +309,14 @@ class Agent:
         self.problems["store"] = str(error)
         self.log("not stored", often=True, reason=str(error))
         for _, future in jobs:
-            _refuse(future, error)
+            refuse(future, error)
 
     def _failed(self, error: Exception, jobs: list[Job]) -> None:
         self._held_until = self.clock.now() + RETRY
-        self.problems["internal"] = f"internal error: {error!r}"
+        self._trouble("internal", f"internal error: {error!r}")
         self.log("internal error", often=True, reason=repr(error))
         for _, future in jobs:
-            if not future.done():
-                _refuse(future, error)
+            refuse(future, error)
 
     # -- effects -----------------------------------------------------------------------------
     def _carry_out(self, effects: list[Effect], now: float) -> None:
@@ -419,9 +336,6 @@ class Agent:
     def _note(self, effect: Effect) -> None:
         if isinstance(effect, Learned):
             self.curve.add(effect.losses, effect.learned)
-        elif isinstance(effect, Combined):
-            size = float(np.vdot(self.protocol.state.theta, self.protocol.state.theta))
-            self.disagreement = effect.distance2 / size if size > 0 else None
         elif isinstance(effect, Refuse):
             about = {"neighbour": effect.peer, "reason": effect.reason, "text": effect.text}
             self.log("message refused", often=True, **about)
@@ -437,7 +351,16 @@ class Agent:
             speed = rows / max(self.clock.now() - began, 1e-4)
             self._rate += 0.1 * (speed - self._rate)
 
+    def _trouble(self, kind: str, text: str) -> None:
+        """A problem that may not come again: it is told for a while."""
+        self.problems[kind] = text
+        self._told_until[kind] = self.clock.now() + TOLD
+
     def _look_at_clock(self) -> None:
+        now = self.clock.now()
+        for kind in [kind for kind, until in self._told_until.items() if now > until]:
+            del self._told_until[kind]
+            self.problems.pop(kind, None)
         by = self._jumps.jumped()
         if by is not None:
             self.counts["clock jumps"] += 1
@@ -455,7 +378,7 @@ class Agent:
         except StoreFailed as error:
             self.log("not stored", reason=str(error))  # the journal has it all
         for _, future in self._queue:
-            _refuse(future, Stopping("this agent is about to end"))
+            refuse(future, Stopping("this agent is about to end"))
 
     # -- changes -----------------------------------------------------------------------------
     def finish_source(self) -> None:
@@ -481,71 +404,11 @@ class Agent:
         return done
 
     def _reload(self, path: Path) -> None:
-        from dokl.agents.description import read
-
-        network = read(path)
-        if self.name not in network.names:
-            raise BadInput(f"{path}: node {self.name!r} is not in it any more: stop this agent")
-        if network.fingerprint != self.learner.fingerprint:
-            ours, theirs = self.learner.fingerprint, network.fingerprint
-            raise FingerprintMismatch(f"{path}: a running agent keeps its features", ours, theirs)
-        _check_unchanged(self.network, network)
+        network = changed(path, self.name, self.network)
         self.transport.reopen(network)  # which refuses certificates that cannot be used
         self.network = network
         self.protocol.change(network.neighbours(self.name), network.exchange)
-        self.certificate_expires = _expiry(network, self.name)
+        self.certificate_expires = expiry(network, self.name)
         self.when_reloaded()
         self.problems.pop("reload", None)
         self.log("reloaded", neighbours=list(network.neighbours(self.name)))
-
-
-def _last_two(events: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """Of each neighbour, the last times that it came or went."""
-    seen, kept = Counter[str](), list[tuple[str, bool]]()
-    for peer, up in reversed(events):
-        seen[peer] += 1
-        if seen[peer] <= 2:
-            kept.append((peer, up))
-    return kept[::-1]
-
-
-def _check_unchanged(old: Network, new: Network) -> None:
-    """Refuse what a running agent cannot take over, rather than to pretend that it had."""
-    changed = [
-        f"[model] {key}"
-        for key in (
-            "loss",
-            "loss_parameter",
-            "schedule",
-            "mu",
-            "lam",
-            "n0",
-            "power",
-            "eps",
-            "intercept",
-        )
-        if getattr(old.model, key) != getattr(new.model, key)
-    ]
-    changed += ["[durability] mode"] if old.durability.mode != new.durability.mode else []
-    steps = [network.exchange.mode == "lockstep" for network in (old, new)]
-    changed += ["[exchange] mode, to or from lockstep,"] if steps[0] != steps[1] else []
-    if changed:
-        raise BadInput(f"{new.path}: {changed[0]} was changed: restart this agent for that")
-
-
-def _expiry(network: Network, name: str) -> float | None:
-    """When the node's certificate runs out, in seconds since 1970."""
-    from dokl.agents.certificates import expires
-
-    ends = expires(network, name)
-    return None if ends is None else ends.timestamp()
-
-
-def _answer(future: Future[dict[str, Any]], answer: dict[str, Any]) -> None:
-    if future.set_running_or_notify_cancel():
-        future.set_result(answer)
-
-
-def _refuse(future: Future[dict[str, Any]], error: Exception) -> None:
-    if future.set_running_or_notify_cancel():
-        future.set_exception(error)

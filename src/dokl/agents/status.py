@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dokl import __version__
+from dokl.agents.learner import squared
 
 if TYPE_CHECKING:
     from dokl.agents.runtime import Agent
 
+FAR_OFF = 100.0
 SOON = 14.0  # days before its end in which a certificate is a problem
 
 
@@ -37,8 +39,8 @@ def of(agent: Agent) -> dict[str, Any]:
         "learned": agent.protocol.learned,
         "step": agent.protocol.step,
         "error": _error(agent),
-        "theta_norm": float(np.linalg.norm(agent.protocol.state.theta)),
-        "disagreement": agent.disagreement,
+        "theta_norm": float(np.sqrt(squared(agent.protocol.state.theta))),
+        "disagreement": facts["disagreement"],
         "exchange": _exchange(agent, facts),
         "neighbours": neighbours,
         "bytes_in": sum(agent.transport.bytes_in.values()),
@@ -72,8 +74,22 @@ def _problems(agent: Agent) -> list[str]:
     ends = agent.certificate_expires
     days = None if ends is None else (ends - agent.clock.wall()) / 86400
     if days is not None and days < SOON:
-        found.append(f"the certificate runs out in {days:.1f} days: dokl network renew")
+        when = f"runs out in {days:.1f} days" if days > 0 else f"ran out {-days:.1f} days ago"
+        found.append(f"the certificate {when}: dokl network renew {agent.network.path}")
+    found += [_far_off(agent)] if _far_off(agent) else []
     return found + [text for text in (agent.transport.problem,) if text]
+
+
+def _far_off(agent: Agent) -> str:
+    """Whether the error is beyond all that was usual: a broken sensor, a liar, another function."""
+    curve = agent.curve
+    usual = sorted(value for _, value in curve.points)[len(curve.points) // 2 :][:1]
+    if not usual or curve.recent is None or curve.recent <= FAR_OFF * max(usual[0], 1e-12):
+        return ""
+    return (
+        f"the recent error, {curve.recent:.3g}, is more than {FAR_OFF:g} times the usual "
+        f"{usual[0]:.3g}: look at the last samples, here and at the neighbours"
+    )
 
 
 def _error(agent: Agent) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any, TextIO
 
 from dokl.agents.description import Network, problems, read
 from dokl.agents.inputs import Arrival
-from dokl.agents.runtime import Agent, Busy, Stopping
+from dokl.agents.promises import Busy, Stopping
+from dokl.agents.runtime import Agent
 from dokl.diffusion import State
 from dokl.errors import BadInput, DoklError, MissingExtra
 

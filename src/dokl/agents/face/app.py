@@ -27,7 +27,7 @@ from dokl.agents.face import gauges, openapi
 from dokl.agents.face.answers import as_csv, as_json, predictions
 from dokl.agents.face.bounds import Bounds, Refusal, Room
 from dokl.agents.face.serving import Server
-from dokl.agents.runtime import Busy, Stopping
+from dokl.agents.promises import Busy, Stopping
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
 

@@ -40,6 +40,7 @@ class Gossip:
         self.changed = bool(node.step)
         self.force = False  # someone came who may not know our theta
         self.joining = self.active and node.newborn and bool(node.peers)
+        self.begun = not self.joining
         self.deadline: float | None = None
 
     @property
@@ -58,6 +59,7 @@ class Gossip:
         return effects + (self._exchange(now) if self.active and 0 < every <= self.since else [])
 
     def _learn(self, X: Array, Y: Array) -> list[Effect]:
+        """Learn; what a newcomer learns first is saved, which says that it is none any more."""
         try:
             effects = self.node.learn(X, Y)
         except Diverged:
@@ -65,6 +67,8 @@ class Gossip:
                 raise
             effects = self._learn_from_zero(X, Y)
         self.since, self.changed = self.since + len(X), True
+        effects += [] if self.begun else [Save()]
+        self.begun = True
         return effects
 
     def _learn_from_zero(self, X: Array, Y: Array) -> list[Effect]:
@@ -214,7 +218,7 @@ class Gossip:
         node.newborn = False
         if parts:
             effects += node.adopt(parts)
-            node.step, self.changed = node.step + 1, True
+            node.step, self.changed, self.begun = node.step + 1, True, True
             for peer, _ in parts:
                 peer.fresh = None
         return [*effects, *self._drain()]

@@ -34,6 +34,7 @@ from dokl.agents.protocol.node import Node
 from dokl.agents.protocol.peers import Peer
 from dokl.arrays import Array
 from dokl.diffusion import State
+from dokl.errors import Diverged
 
 if TYPE_CHECKING:
     from dokl.agents.description import ExchangePolicy
@@ -105,11 +106,18 @@ class Protocol:
         return self._way.samples(X, Y, now)
 
     def replay(self, X: Array, Y: Array) -> list[Effect]:
-        """Rows of the journal after a restart: learned without exchange; in lockstep, queued."""
-        if isinstance(self._way, Lockstep):
+        """Rows of the journal after a restart: learned without exchange.
+
+        In lockstep they are queued, and by a newcomer: it had not begun when it ended, or there
+        would be a snapshot.
+        """
+        if isinstance(self._way, Lockstep) or self._way.joining:
             self._node.queue.add(*self._node.learner.rows(X, Y))
             return []
-        effects = self._node.learn(X, Y)
+        try:
+            effects = self._node.learn(X, Y)
+        except Diverged as error:  # accepted before it was clear where to start from
+            effects = self._node.pass_over(len(X), error)
         self._way = _way(self._node)
         return effects
 

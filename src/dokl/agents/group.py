@@ -1,0 +1,85 @@
+"""One group of events: what follows from them, stored in one transaction, and then answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from dokl.agents.inputs import Arrival
+from dokl.agents.intake import Intake, Taken
+from dokl.agents.learner import pack_state
+from dokl.agents.promises import Answer, answer, refuse
+from dokl.agents.protocol import Protocol
+from dokl.agents.protocol.effects import Effect, Save
+from dokl.agents.store import Store
+from dokl.errors import BadInput, Diverged, DoklError
+
+
+class Group:
+    """Arrivals are `take`n, other events' effects added; then `commit`, then `settle`."""
+
+    def __init__(self, store: Store, protocol: Protocol, counts: Counter[str]) -> None:
+        self._store, self._protocol, self._counts = store, protocol, counts
+        self._intake = Intake(store)
+        self._settle: list[Callable[[], None]] = []
+        self.effects: list[Effect] = []
+
+    def take(self, arrival: Arrival, future: Future[Answer], now: float) -> None:
+        """Learn an arrival; its sender is told when everything is stored."""
+        try:
+            earlier = self._intake.repeated(arrival)
+            if earlier is not None:
+                self._counts["repeated"] += 1
+                self._settle.append(partial(answer, future, earlier))
+                return
+            taken = self._intake.sort(arrival)
+            self.effects += self._learned(taken, now) if len(taken.X) else []
+        except DoklError as error:
+            self._counts["refused"] += 1
+            self._settle.append(partial(refuse, future, error))
+            return
+        before = self._store.samples + sum(len(each.X) for each, _ in self._intake.taken)
+        told = taken.answer(before + len(taken.X))
+        self._intake.keep(taken, told)
+        self._counts["accepted"] += 1
+        self._counts["unknown"] += len(taken.unknown)
+        self._settle.append(partial(answer, future, told))
+
+    def _learned(self, taken: Taken, now: float) -> list[Effect]:
+        """Learn its rows. A sender hears that some diverge; of a file the others are learned, in
+        one transaction with the position after all of them.
+        """
+        try:
+            return self._protocol.samples(taken.X, taken.Y, now)
+        except (BadInput, Diverged):
+            if taken.arrival.source is None:
+                raise
+        effects: list[Effect] = []
+        good: list[int] = []
+        for i in range(len(taken.X)):
+            try:
+                effects += self._protocol.samples(taken.X[i : i + 1], taken.Y[i : i + 1], now)
+                good.append(i)
+            except (BadInput, Diverged) as error:
+                taken.skipped.append(str(error))
+        taken.X, taken.Y = taken.X[good], taken.Y[good]
+        return effects
+
+    def commit(self, snapshot_rows: int) -> None:
+        """Store it all, whole or not at all, with a snapshot where one is due."""
+        new = sum(len(taken.X) for taken, _ in self._intake.taken)
+        saving = any(isinstance(effect, Save) for effect in self.effects)
+        saving = saving or self._store.rows_since_snapshot + new >= snapshot_rows
+        if self._intake.taken or saving:
+            with self._store.transaction() as transaction:
+                self._intake.write(transaction)
+                if saving:
+                    packed = pack_state(self._protocol.state)
+                    transaction.snapshot(packed, self._protocol.learned)
+
+    def settle(self) -> None:
+        """Tell the senders."""
+        for each in self._settle:
+            each()

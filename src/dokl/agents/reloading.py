@@ -1,0 +1,42 @@
+"""A changed description for a running agent: what it takes over, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dokl.agents.certificates import expires
+from dokl.agents.description import Network, read
+from dokl.errors import BadInput, FingerprintMismatch
+
+LEARNING = (
+    "loss", "loss_parameter", "schedule", "mu", "lam", "n0", "power", "eps", "intercept",
+)  # fmt: skip
+
+
+def changed(path: Path, name: str, old: Network) -> Network:
+    """The description as it is now, if node `name` can take it over while it runs."""
+    new = read(path)
+    if name not in new.names:
+        raise BadInput(f"{path}: node {name!r} is not in it any more: stop this agent")
+    if new.fingerprint != old.fingerprint:
+        what = f"{path}: a running agent keeps its features"
+        raise FingerprintMismatch(what, old.fingerprint, new.fingerprint)
+    _check_unchanged(old, new)
+    return new
+
+
+def _check_unchanged(old: Network, new: Network) -> None:
+    """Refuse what a running agent cannot take over, rather than to pretend that it had."""
+    other = [key for key in LEARNING if getattr(old.model, key) != getattr(new.model, key)]
+    found = [f"[model] {key}" for key in other]
+    found += ["[durability] mode"] if old.durability.mode != new.durability.mode else []
+    steps = [network.exchange.mode == "lockstep" for network in (old, new)]
+    found += ["[exchange] mode, to or from lockstep,"] if steps[0] != steps[1] else []
+    if found:
+        raise BadInput(f"{new.path}: {found[0]} was changed: restart this agent for that")
+
+
+def expiry(network: Network, name: str) -> float | None:
+    """When the node's certificate runs out, in seconds since 1970."""
+    ends = expires(network, name)
+    return None if ends is None else ends.timestamp()
