@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -32,7 +33,7 @@ class FakeAgent:
     def __init__(self, becomes=None, labels=(), **more):
         self.network, self.name = network(labels=labels, **more), "a"
         self.inputs, self.arrivals, self.lines = Inputs(self.network), [], []
-        self.becomes, self.keys = becomes, {}
+        self.becomes, self.keys, self.counts = becomes, {}, Counter()
         self.learner = SimpleNamespace(classes=list(labels) or None, answers=self._answers)
 
     def submit(self, arrival):

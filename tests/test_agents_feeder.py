@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from dokl.agents.description import ExchangePolicy
 from dokl.agents.inputs import Arrival
 from dokl.agents.learner import Learner
+from dokl.agents.sources import name_of
 from dokl.agents.store import Store, TooManyWaiting
 from dokl.cli import commands
 from dokl.errors import Diverged
 from dokl.jobs.agents import Feeder, Settings, identity
 from dokl.jobs.export import learned_so_far
-from dokl.jobs.up import Crew
+from dokl.jobs.up import Crew, gaps, settings_of
 from live_networks import small
 
 
@@ -118,3 +120,25 @@ def test_export_passes_over_what_a_start_would(tmp_path, monkeypatch):
     monkeypatch.setattr(Learner, "learn", diverges_once)
     state, learned = learned_so_far(network, "a", tmp_path)
     assert (learned, int(state.count[0])) == (10, 5)
+
+
+def test_up_says_what_files_are_missing_or_were_read_before(tmp_path):
+    network = small(exchange=ExchangePolicy(mode="off"))
+    data, state = tmp_path / "data", tmp_path / "state"
+    data.mkdir()
+    state.mkdir()
+    (data / "a.csv").write_text("x1,x2,x3,y\n1,2,3,4\n")
+    (data / "b.csv").write_text("x1,x2,x3,y\n1,2,3,4\n")
+    common = Settings(tmp_path / "lab.toml", "", state=state)
+    every = settings_of(network, common, data)
+    assert gaps(every, data) == [f"{data} has no file for c"]
+    assert gaps(every, None) == []
+    store = Store.open(state / "a.db", identity(network, "a"), "process", network.limits)
+    with store.transaction() as change:
+        size = (data / "a.csv").stat().st_size
+        change.offset(name_of(data / "a.csv"), {"bytes": size})
+        change.offset(name_of(data / "b.csv"), {"bytes": 3})
+    store.close()
+    _, text = gaps(every, data)
+    assert text.startswith("a: the file was read to its end")
+    assert str(state) in text

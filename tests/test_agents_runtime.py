@@ -486,7 +486,8 @@ def test_what_the_transport_threw_away_is_counted_by_reason(start):
     agent = start(small(exchange=ExchangePolicy()))
     agent.transport.refused["b"] = 3
     agent.transport.problem = "the port is taken"
-    assert agent.status()["refused"] == {"size": 3}
+    assert agent.status()["refused"]["size"] == 3
+    assert sum(agent.status()["refused"].values()) == 3  # other reasons are told, at 0
     assert agent.status()["neighbours"]["b"]["refused"] == 3
     assert agent.status()["problems"] == ["the port is taken"]
 

@@ -279,7 +279,9 @@ def test_an_add_that_cannot_write_changes_nothing(lab, monkeypatch):
 
 def test_without_the_authoritys_key_nobody_joins(lab):
     (lab.parent / "lab.certs/ca.key").unlink()
-    assert "ca.key: there is no such file" in fails("network", "add-node", lab, "f", "--link", "a")
+    assert "ca.key: not here; do this where the network was made" in fails(
+        "network", "add-node", lab, "f", "--link", "a"
+    )
 
 
 def test_remove_node_takes_everything_along(lab):

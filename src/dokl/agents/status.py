@@ -10,6 +10,7 @@ import numpy as np
 
 from dokl import __version__
 from dokl.agents.learner import squared
+from dokl.agents.protocol.messages import REASONS
 
 if TYPE_CHECKING:
     from dokl.agents.runtime import Agent
@@ -66,7 +67,9 @@ def of(agent: Agent) -> dict[str, Any]:
 def _refused(agent: Agent, facts: dict[str, Any]) -> dict[str, int]:
     """Messages not used, by reason; the transport has thrown away what is too large."""
     large = sum(agent.transport.refused.values())
-    return dict(Counter(facts["refused"]) + Counter({"size": large}))
+    found = Counter(facts["refused"])
+    found["size"] += large
+    return {reason: found[reason] for reason in (*REASONS, *(found.keys() - set(REASONS)))}
 
 
 def _problems(agent: Agent) -> list[str]:

@@ -49,10 +49,20 @@ def check(path: Path, name: str | None, as_json: bool, quiet: bool) -> None:
         echo_json(found)
     elif not found["problems"]:
         show_network(found)
-        remark(f"{path}: fine", quiet)
+        remark(f"{path}: fine{_soon(found)}", quiet)
     for problem in [] if as_json else found["problems"]:
         click.echo(f"{path}: {problem}", err=True)
     click.get_current_context().exit(1 if found["problems"] else 0)
+
+
+def _soon(found: dict[str, Any]) -> str:
+    """Whose certificates run out within two weeks."""
+    from datetime import UTC, datetime, timedelta
+
+    limit = (datetime.now(UTC) + timedelta(days=14)).isoformat()
+    ends = {name: node["certificate_expires"] for name, node in found["nodes"].items()}
+    names = [name for name, end in ends.items() if end and end < limit]
+    return f", but certificates of {', '.join(names)} run out soon: renew them" if names else ""
 
 
 @network.command(epilog=examples("dokl network show lab.toml --json"))

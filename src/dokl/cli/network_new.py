@@ -163,7 +163,19 @@ def new(
         return
     show_network(found)
     remark(f"written: {path}" + (f" and {path.stem}.certs/" if secure else ""), quiet)
-    remark(f"next:\n  dokl network check {path}\n  dokl up {path} --data DIR", quiet)
+    remark(f"next:\n  dokl network check {path}\n{_start(path, found)}", quiet)
+
+
+def _start(path: Path, found: dict[str, Any]) -> str:
+    """How to start it: here, or on its hosts."""
+    from dokl.agents.description import is_loopback
+
+    if all(is_loopback(node["address"]) for node in found["nodes"].values()):
+        return f"  dokl up {path} --data DIR"
+    return (
+        f"  to every host: {path}, and of {path.stem}.certs/ ca.pem and its own node's files\n"
+        f"  dokl agent {path} --name NODE"
+    )
 
 
 def _wishes(options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], Any]:
@@ -215,6 +227,7 @@ def show_network(found: dict[str, Any]) -> None:
         ["fingerprint", found["fingerprint"]],
         ["lambda_2 of the Metropolis weights", "none" if agree is None else f"{agree:.4g}"],
         ["security", found["security"]],
+        *([["authority", found["authority"]]] if found["authority"] else []),
         ["certificates run out", min((end[:10] for end in ends if end), default="none")],
     ]
     table(f"network {found['network']}", ["", ""], rows)

@@ -41,9 +41,9 @@ def up(
         raise click.UsageError("--follow is for files that grow: name their folder with --data")
     if once and data is None:
         raise click.UsageError("--once ends with the data: name its folder with --data")
-    from dokl.agents.description import read
+    from dokl.agents.description import is_loopback, read
     from dokl.jobs.agents import Settings
-    from dokl.jobs.up import settings_of
+    from dokl.jobs.up import gaps, prepare, settings_of
     from dokl.jobs.up import up as job
 
     common = Settings(
@@ -51,10 +51,15 @@ def up(
     )
     network = read(description)
     every = settings_of(network, common, data)
+    for text in gaps(every, data):
+        remark(text, quiet)
+    prepare(network, lambda text: remark(text, quiet))
     remark(f"{len(network.names)} agents; logs and journals in {common.folder}", quiet)
     width = max(map(len, network.names))
     for name in network.names:
-        remark(f"  {name:{width}}  http://{network.node(name).http}", quiet)
+        face = network.node(name).http
+        scheme = "http" if face is None or is_loopback(face) else "https"
+        remark(f"  {name:{width}}  " + (f"{scheme}://{face}" if face else "no HTTP face"), quiet)
     remark(f"dokl watch {description} shows them. Ctrl-C ends them.", quiet)
     failed = job(every, lambda text: remark(text, quiet))
     if failed:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dokl.cli.common import echo_json, examples
+from dokl.cli.common import echo_json, examples, remark
 
 if TYPE_CHECKING:
     from dokl.dashboard.collect import Collector
@@ -84,4 +84,6 @@ def _serve(collector: Collector, host: str, port: int, every: float, token: str 
         token = secrets.token_urlsafe(24)
     with web.listen(host, port) as sock:
         click.echo(f"{web.address(host, sock, token)}   (Ctrl-C ends it)")
+        if token:
+            remark("plain http: on a network that others can listen to, prefer ssh -L", False)
         web.serve(collector, sock, every, token)

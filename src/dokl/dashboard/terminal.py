@@ -62,7 +62,7 @@ def headline(view: View) -> str:
 
 def cells(node: NodeView) -> list[str]:
     """A row of the table, as text."""
-    said = [*node.problems, *node.assumptions]
+    said = [*node.problems, *(text.partition(":")[0] for text in node.assumptions)]
     if node.why:
         said.insert(0, node.why)
     return [

@@ -247,16 +247,15 @@ class Feeder:
             self._leave()
 
     def _feed(self) -> None:
-        began, rows = time.monotonic(), 0
+        due = time.monotonic()
         for arrival in self._arrivals():
             if self._ending.is_set():
                 return
             self._deliver(arrival)
-            rows += arrival.rows
-            self._facts["rows"] = rows
-            if self._settings.rate:
-                early = began + rows / self._settings.rate - time.monotonic()
-                self._ending.wait(max(0.0, early))
+            self._facts["rows"] += arrival.rows
+            if self._settings.rate:  # what was held up is not made up for
+                due = max(due, time.monotonic() - 1.0) + arrival.rows / self._settings.rate
+                self._ending.wait(max(0.0, due - time.monotonic()))
 
     def _arrivals(self) -> Iterator[Arrival]:
         from dokl.agents import sources

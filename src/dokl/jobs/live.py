@@ -6,6 +6,7 @@ be what was meant, or nothing is changed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -48,6 +49,7 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
         "network": network.about.name,
         "fingerprint": None if broken else network.fingerprint,
         "security": network.about.security,
+        "authority": _authority(network),
         "links": len(network.links),
         "lambda_2": None if broken else lambda_2(network),
         "nodes": {
@@ -73,6 +75,16 @@ def lambda_2(network: Network) -> float | None:
     graph.add_nodes_from(network.names)
     graph.add_edges_from(network.links)
     return facts(graph, "metropolis")["lambda_2"] if len(graph) > 1 else None
+
+
+def _authority(network: Network) -> str | None:
+    """A few digits of the authority's certificate, to compare between hosts."""
+    if not network.secure:
+        return None
+    try:
+        return hashlib.sha256((network.folder / "ca.pem").read_bytes()).hexdigest()[:16]
+    except OSError:  # `problems` tells
+        return None
 
 
 def _expires(network: Network, name: str) -> str | None:

@@ -17,6 +17,8 @@ from typing import Any
 from dokl.agents.clock import Clock
 from dokl.agents.description import Network, is_loopback
 from dokl.agents.logs import Log
+from dokl.agents.sources import name_of
+from dokl.agents.store import stored_offset
 from dokl.errors import BadInput, DoklError
 from dokl.jobs.agents import ENDS, Settings, run_agent
 
@@ -56,11 +58,6 @@ class Crew:
     """The processes; they end when we do, however that comes."""
 
     def __init__(self, every: list[Settings]) -> None:
-        # Forked from here, so that what takes long to import is imported once.
-        import dokl.agents.face.app
-        import dokl.agents.transports.zenoh
-        import dokl.engines.compiled  # noqa: F401
-
         self._context: Any = multiprocessing.get_context("fork")
         self._reader, self._writer = os.pipe()
         self.every = {settings.name: settings for settings in every}
@@ -110,6 +107,49 @@ class Crew:
         return not self.every[name].once or self.every[name].data is not None
 
 
+def prepare(network: Network, say: Callable[[str], None]) -> None:
+    """Import and compile here what takes long: processes that are forked from here have it."""
+    import dokl.agents.face.app
+    import dokl.agents.transports.zenoh  # noqa: F401
+    from dokl.agents.learner import Learner
+
+    text = "compiling, once on this machine; this may take half a minute"
+    timer = threading.Timer(3.0, say, (text,))
+    timer.start()
+    try:
+        Learner(network).prepare()
+    finally:
+        timer.cancel()
+
+
+def gaps(every: list[Settings], data: Path | None) -> list[str]:
+    """What whoever starts these agents may not have expected of their files."""
+    if data is None:
+        return []
+    without = [settings.name for settings in every if settings.data is None]
+    found = [f"{data} has no file for {', '.join(without)}"] if without else []
+    done = [settings.name for settings in every if settings.data and _read_before(settings)]
+    if done and not every[0].follow:
+        found.append(
+            f"{', '.join(done)}: the file was read to its end in an earlier run, and nothing is "
+            f"learned twice. To begin anew, move {every[0].folder} away"
+        )
+    return found
+
+
+def _read_before(settings: Settings) -> bool:
+    """Whether the journal says that a plain file was read to its end."""
+    store = settings.folder / f"{settings.name}.db"
+    if not store.exists() or str(settings.data).endswith(".gz"):
+        return False
+    try:
+        position = stored_offset(store, name_of(str(settings.data)))
+    except DoklError:  # the agent itself will say what is wrong
+        return False
+    size = Path(str(settings.data)).stat().st_size
+    return position is not None and int(position.get("bytes", 0)) >= size
+
+
 def _be(settings: Settings, reader: int, writer: int) -> None:
     """In the new process: an agent, whose message is its last line where it cannot start."""
     os.close(writer)
@@ -135,7 +175,7 @@ def up(every: list[Settings], say: Callable[[str], None]) -> int:
         if code:
             failed.append(name)
             log = crew.every[name].log
-            say(f"{name} ended with code {code}; the others go on. Its log: {log}")
+            say(f"{name} ended with code {code}. Its log: {log}")
 
     try:
         crew.start()
@@ -144,5 +184,5 @@ def up(every: list[Settings], say: Callable[[str], None]) -> int:
         codes = crew.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-    say(f"{len(codes)} agents have ended")
+    say(f"all {len(codes)} agents have ended")
     return len({*failed, *(name for name, code in codes.items() if code)})

@@ -47,6 +47,8 @@ class Authority:
     @classmethod
     def load(cls, folder: Path) -> Authority:
         """That of a folder of certificates; BadFile where a part is missing or damaged."""
+        if not (folder / "ca.key").exists():
+            raise BadFile(f"{folder / 'ca.key'}: not here; do this where the network was made")
         made = cls(load_certificate(folder / "ca.pem"), load_key(folder / "ca.key"))
         if made.certificate.public_key() != made.key.public_key():
             raise BadFile(f"{folder / 'ca.key'}: this key does not belong to ca.pem beside it")

@@ -109,7 +109,11 @@ class Face:
         with self._body(request) as incoming:
             kind, body = _content(request), await incoming.read()
             with self.room.turn():
-                arrival = await self._parsed(ways[KINDS[kind]], body)
+                try:
+                    arrival = await self._parsed(ways[KINDS[kind]], body)
+                except DoklError:
+                    self.agent.counts["refused"] += 1
+                    raise
                 if key is not None:
                     digest = sha256(kind.encode() + b"\n" + body).hexdigest()
                     arrival = replace(arrival, key=key, digest=digest)
@@ -178,7 +182,8 @@ class Face:
             return
         given = headers.get("authorization", "").encode("utf-8", "replace")
         if not hmac.compare_digest(given, self._token):
-            text = "a token is wanted: send the header 'Authorization: Bearer TOKEN'"
+            wrong = "this is not the node's token" if given else "a token is wanted"
+            text = f"{wrong}: send the header 'Authorization: Bearer TOKEN' (NAME.token)"
             raise Refusal(401, text, headers={"www-authenticate": "Bearer"})
 
     def _body(self, request: Request) -> Any:

@@ -220,6 +220,7 @@ def _text(body: bytes) -> str:
 
 def _check_count(n: int, most: int) -> None:
     if n == 0:
-        raise BadInput("there are no rows: at least one is expected")
+        raise BadInput("there are no rows: one is expected, in CSV below the names of the columns")
     if n > most:
-        raise BadInput(f"{n:,} rows, and {most:,} is the most: send them in several requests")
+        bound = f"{most:,} is the most (queue_rows in [limits])"
+        raise BadInput(f"{n:,} rows, and {bound}: send them in several requests")

@@ -51,6 +51,13 @@ LARGEST_COUNT, LARGEST32 = 1 << 62, 1e30
 _NUMBERS: dict[int, Any] = {1: np.dtype("<f4"), 2: np.dtype("<f2")}
 
 
+# Why a message may not be used: what is wrong with its bytes, then what the protocol finds.
+REASONS = (
+    "size", "magic", "version", "kind", "fingerprint", "shape", "finite", "numbers",
+    "stale", "duplicate", "large", "stranger", "off",
+)  # fmt: skip
+
+
 class Refused(Exception):
     """A message that is not used; `reason` is one word to count, the text is for people."""
 

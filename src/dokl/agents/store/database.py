@@ -118,9 +118,8 @@ def claimed(path: Path) -> IO[str]:
             f"{path}: {who} has this store open: a node runs once. End that one first"
         ) from None
     with suppress(OSError):  # a full disk may refuse the number; the lock holds without
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        os.ftruncate(number, 0)
+        os.pwrite(number, f"{os.getpid()}\n".encode(), 0)
     return file
 
 

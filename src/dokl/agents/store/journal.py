@@ -51,6 +51,7 @@ __all__ = [
     "saved",
 ]
 
+OFFSET = "SELECT position FROM offsets WHERE source = ?"
 _LARGEST = 2**62  # incarnations, whatever the clock says
 
 Restored = tuple[bytes | None, int, Iterator[tuple[Array, Array]]]
@@ -177,8 +178,7 @@ class Store:
     def offset(self, source: str) -> dict[str, Any] | None:
         """How far a source was read, as it was stored with its last samples."""
         with telling(self.path):
-            found = self._db.execute("SELECT position FROM offsets WHERE source = ?", (source,))
-            row = found.fetchone()
+            row = self._db.execute(OFFSET, (source,)).fetchone()
         return None if row is None else dict(json.loads(row[0]))
 
     def waiting(self, id: str) -> Array | None:
@@ -238,3 +238,15 @@ def saved(path: PathLike, identity: Mapping[str, Any]) -> Restored:
     finally:
         db.close()
     return packed, learned, iter(batches)
+
+
+def stored_offset(path: PathLike, source: str) -> dict[str, Any] | None:
+    """What `Store.offset` gives, only read, also while an agent has the store open."""
+    path = Path(path)
+    db = looked_into(path)
+    try:
+        with telling(path):
+            row = db.execute(OFFSET, (source,)).fetchone()
+    finally:
+        db.close()
+    return None if row is None else dict(json.loads(row[0]))

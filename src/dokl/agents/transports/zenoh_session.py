@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -77,7 +78,8 @@ class Wire:
             return self._zenoh.open(config)
         except self._zenoh.ZError as error:
             at = self._network.node(self._name).binds
-            raise BadInput(f"node {self._name!r} cannot open links at {at}: {error}") from None
+            why = _said(str(error), at)
+            raise BadInput(f"node {self._name!r} cannot open links at {at}: {why}") from None
 
     # -- what is declared ---------------------------------------------------------------------
     def _publisher(self, kind: str, lossless: bool) -> Any:
@@ -275,3 +277,10 @@ class Edge:
                 self._get(wanted, self._done)
             if query is not None:
                 self._reply(query)
+
+
+def _said(text: str, at: str) -> str:
+    """What Zenoh says, in words for people where it is something usual."""
+    if "in use" in text:
+        return f"another program listens at {at}. End it, or give this node another address"
+    return re.sub(r" at /\S+\.rs:\d+\.?", "", text)
