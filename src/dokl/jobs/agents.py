@@ -107,7 +107,7 @@ def _made(network: Network, settings: Settings, log: TextIO | None) -> Agent:
     try:
         from dokl.agents.transports.zenoh import ZenohTransport
     except ImportError:
-        raise MissingExtra("live agents", "live") from None
+        raise MissingExtra("a live network", "live") from None
     clock = Clock()
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = Store.open(

@@ -190,7 +190,7 @@ def _edited(path: Path, change: Any) -> str:
     try:
         import tomlkit
     except ImportError:
-        raise MissingExtra("live agents", "live") from None
+        raise MissingExtra("a live network", "live") from None
     file = tomlkit.parse(path.read_text(encoding="utf-8"))
     change(file)
     return tomlkit.dumps(file)

@@ -134,7 +134,7 @@ def _tools() -> tuple[Any, Any, Any]:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
     except ImportError:
-        raise MissingExtra("live agents", "live") from None
+        raise MissingExtra("a live network", "live") from None
     return x509, hashes, serialization
 
 

@@ -14,7 +14,7 @@ from dokl.errors import BadInput, MissingExtra
 try:
     from starlette.responses import Response
 except ImportError:
-    raise MissingExtra("live agents", "live") from None
+    raise MissingExtra("a live network", "live") from None
 
 if TYPE_CHECKING:
     from dokl.agents.runtime import Agent

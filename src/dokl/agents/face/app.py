@@ -38,7 +38,7 @@ try:
     from starlette.responses import Response
     from starlette.routing import Route
 except ImportError:
-    raise MissingExtra("live agents", "live") from None
+    raise MissingExtra("a live network", "live") from None
 
 if TYPE_CHECKING:
     from dokl.agents.runtime import Agent

@@ -12,7 +12,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ImportError:
-    raise MissingExtra("live agents", "live") from None
+    raise MissingExtra("a live network", "live") from None
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -21,7 +21,7 @@ try:
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError:
-    raise MissingExtra("live agents", "live") from None
+    raise MissingExtra("a live network", "live") from None
 
 TICK = 1.0  # seconds between two looks at the connections, at most
 LEAVE = 5.0  # seconds that requests under way have to end when the server is to stop

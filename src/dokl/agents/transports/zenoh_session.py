@@ -39,7 +39,7 @@ def zenoh_module() -> Any:
     try:
         return importlib.import_module("zenoh")
     except ImportError:
-        raise MissingExtra("live agents", "live") from None
+        raise MissingExtra("a live network", "live") from None
 
 
 class Wire:
