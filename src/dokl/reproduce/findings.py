@@ -46,8 +46,8 @@ def _spent(results: Mapping[str, Result]) -> str:
         if there:
             told.append(f"{words} {sum(there) / 60:.1f}")
     return (
-        f"Wall time in minutes: {', '.join(told)}. Upper bounds: the cores were shared with other "
-        "work, and parts ran side by side. Each part's time is given with it."
+        f"Wall time in minutes: {', '.join(told)}. Other work on the same cores makes it longer: "
+        "the processor time, given with each part, does not depend on that."
     )
 
 
