@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,9 +32,12 @@ from dokl.reproduce import (
 )
 from dokl.reproduce.bins import binned, edges, middles
 from dokl.reproduce.options import Options
+from dokl.reproduce.paper import classification, expected
 from dokl.reproduce.parts import PARTS, chosen
 from dokl.reproduce.results import Curve, Result, Row
 from dokl.streams import Shards
+
+REAL = Path(__file__).parents[2] / "shared" / "data"
 
 
 @pytest.fixture
@@ -417,3 +421,18 @@ class TestCommand:
                 assert all(
                     len(row["paper"]) == len(row["prototype"]) == 3 for row in table.values()
                 )
+
+
+@pytest.mark.skipif(
+    not (REAL / "waveform.csv.gz").is_file(),
+    reason="the real data files are not in ../shared/data",
+)
+def test_the_prototypes_floor_of_waveform_is_of_one_split():
+    from sklearn.svm import SVC
+
+    setting, N = classification("waveform"), 4000
+    rows = np.loadtxt(REAL / "waveform.csv.gz", delimiter=",", skiprows=1)
+    X, y = rows[:, :-1], rows[:, -1]
+    machine = SVC(C=1 / (setting.lam * N), gamma=1 / (2 * setting.sigma2)).fit(X[:N], y[:N])
+    error = 100 * np.mean(machine.predict(X[N:]) != y[N:])
+    assert error == pytest.approx(expected()["beside"]["waveform"]["svc"], abs=0.05)
