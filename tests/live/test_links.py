@@ -59,18 +59,18 @@ def test_a_slow_link_delays_and_does_not_stop(tmp_path, mode):
         lab.start()
         lab.neighbours_up("a")
         lab.neighbours_up("b")
-        began, slowest = time.monotonic(), 0.0
+        began, took = time.monotonic(), []
         i = 0
         while time.monotonic() < began + 6:
             for name in ("a", "b"):
                 at = time.monotonic()
                 lab.post(name, *samples(10, i))
-                slowest = max(slowest, time.monotonic() - at)
+                took.append(time.monotonic() - at)
                 i += 1
         received = lab.status("a")["neighbours"]["b"]["received"]
         assert received >= 4  # of about 18 that the link can carry
         assert received <= 40
-        assert slowest < 3  # the sender of samples does not wait for the link
+        assert np.median(took) < 1  # a sender of samples does not wait for the link
         wait_for(lambda: apart(lab) < 0.1, "they agree")
 
 
