@@ -40,8 +40,7 @@ class Group:
             self._counts["refused"] += 1
             self._settle.append(partial(refuse, future, error))
             return
-        before = self._store.samples + sum(len(each.X) for each, _ in self._intake.taken)
-        told = taken.answer(before + len(taken.X))
+        told = taken.answer(self._store.samples + self._intake.rows + len(taken.X))
         self._intake.keep(taken, told)
         self._counts["accepted"] += 1
         self._counts["unknown"] += len(taken.unknown)
@@ -69,10 +68,9 @@ class Group:
 
     def commit(self, snapshot_rows: int) -> None:
         """Store it all, whole or not at all, with a snapshot where one is due."""
-        new = sum(len(taken.X) for taken, _ in self._intake.taken)
         saving = any(isinstance(effect, Save) for effect in self.effects)
-        saving = saving or self._store.rows_since_snapshot + new >= snapshot_rows
-        if self._intake.taken or saving:
+        saving = saving or self._store.rows_since_snapshot + self._intake.rows >= snapshot_rows
+        if self._intake or saving:
             with self._store.transaction() as transaction:
                 self._intake.write(transaction)
                 if saving:

@@ -49,7 +49,8 @@ class Intake:
         self._answers: dict[str, tuple[str, str]] = {}  # keys of this very group
         self._waiting: dict[str, Array | None] = {}  # ids that came or went in this group
         self._count = store.waiting_count
-        self.taken: list[tuple[Taken, dict[str, Any]]] = []
+        self._taken: list[Taken] = []
+        self.rows = 0  # to be learned, of all that was taken
 
     def repeated(self, arrival: Arrival) -> dict[str, Any] | None:
         """The earlier answer to the same key; the same key with another body is refused."""
@@ -103,11 +104,12 @@ class Intake:
         key = taken.arrival.key
         if key is not None:
             self._answers[key] = (taken.arrival.digest or "", json.dumps(answer))
-        self.taken.append((taken, answer))
+        self._taken.append(taken)
+        self.rows += len(taken.X)
 
     def write(self, transaction: Transaction) -> None:
         """Everything into the transaction, in the order in which it was learned."""
-        for taken, answer in self.taken:
+        for taken in self._taken:
             arrival = taken.arrival
             if len(taken.X):
                 transaction.samples(taken.X, taken.Y)
@@ -116,9 +118,13 @@ class Intake:
             for name in taken.labelled:
                 transaction.label(name)
             if arrival.key is not None:
-                transaction.key(arrival.key, arrival.digest or "", json.dumps(answer))
+                transaction.key(arrival.key, *self._answers[arrival.key])
             if arrival.source is not None and arrival.position is not None:
                 transaction.offset(arrival.source, arrival.position)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self._taken)
 
     def _find(self, name: str) -> Array | None:
         if name in self._waiting:

@@ -214,9 +214,10 @@ class Agent:
         while self._wait():
             jobs, began = self._drained(), self.clock.now()
             with self._lock:
+                self._obey()
                 mark = self.protocol.mark()
                 try:
-                    self._serve(jobs)
+                    self._serve(jobs, mark)
                 except Exception as error:  # one bad event must not end the agent
                     self.protocol.back(mark)
                     self._ears.forget()
@@ -252,12 +253,18 @@ class Agent:
                 rows += jobs[-1][0].rows
         return jobs
 
-    def _serve(self, jobs: list[Job]) -> None:
-        """One group: what arrived, what is due, stored together."""
+    def _obey(self) -> None:
+        """Do what was ordered; none of it is part of a group, and none is taken back with one."""
         while self._orders:
-            self._orders.popleft()()
+            try:
+                self._orders.popleft()()
+            except Exception as error:
+                self._failed(error, [])
+
+    def _serve(self, jobs: list[Job], mark: Any) -> None:
+        """One group: what arrived, what is due, stored together; `mark` is how it was before."""
         self._look_at_clock()
-        now, mark = self.clock.now(), self.protocol.mark()
+        now = self.clock.now()
         group = Group(self.store, self.protocol, self.counts)
         group.effects += self._heard(now)
         for arrival, future in jobs:

@@ -79,8 +79,7 @@ def _problems(agent: Agent) -> list[str]:
     if days is not None and days < SOON:
         when = f"runs out in {days:.1f} days" if days > 0 else f"ran out {-days:.1f} days ago"
         found.append(f"the certificate {when}: dokl network renew {agent.network.path}")
-    found += [_far_off(agent)] if _far_off(agent) else []
-    return found + [text for text in (agent.transport.problem,) if text]
+    return found + [text for text in (_far_off(agent), agent.transport.problem) if text]
 
 
 def _far_off(agent: Agent) -> str:

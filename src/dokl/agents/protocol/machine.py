@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dokl.agents.learner import Learner
 from dokl.agents.protocol import messages
-from dokl.agents.protocol.effects import (
-    Ask,
-    Combined,
-    Effect,
-    Learned,
-    Notice,
-    Refuse,
-    Save,
-    SendHello,
-    SendTheta,
-)
+from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
 from dokl.agents.protocol.lockstep import Lockstep
 from dokl.agents.protocol.messages import HELLO, Message, Refused
@@ -38,19 +28,6 @@ from dokl.errors import Diverged
 
 if TYPE_CHECKING:
     from dokl.agents.description import ExchangePolicy
-
-__all__ = [
-    "Ask",
-    "Combined",
-    "Effect",
-    "Learned",
-    "Notice",
-    "Protocol",
-    "Refuse",
-    "Save",
-    "SendHello",
-    "SendTheta",
-]
 
 
 class Protocol:
