@@ -233,6 +233,16 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
     _sync(place.parent)
 
 
+def check_new(path: Path, overwrite: bool, advice: str = "--overwrite replaces it") -> None:
+    """Refuse at once a file that could not, or should not, be written in the end."""
+    if path.is_dir():
+        raise BadInput(f"{path}: this is a folder, a file is meant")
+    if path.exists() and not overwrite:
+        raise BadInput(f"{path} exists: {advice}")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"{path}: there is no folder {path.absolute().parent}, make it first")
+
+
 def atomic_text(path: PathLike, text: str) -> Path:
     """Write a text in UTF-8, whole or not at all."""
     with atomic_write(path, "w") as file:

@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from dokl.errors import BadInput
-
 # What the library says in words, as options of the command line.
 OPTIONS = {
     "Give the number of features": "--n-features N",
@@ -90,13 +88,3 @@ def remark(text: str, quiet: bool) -> None:
     """Something to know besides the results, on stderr."""
     if not quiet:
         click.echo(text, err=True)
-
-
-def check_new(path: Any, overwrite: bool) -> None:
-    """Refuse at once a file that could not, or should not, be written in the end."""
-    if path.is_dir():
-        raise BadInput(f"{path}: this is a folder, a file is meant")
-    if path.exists() and not overwrite:
-        raise BadInput(f"{path} exists: --continue goes on with it, --overwrite starts anew")
-    if not path.absolute().parent.is_dir():
-        raise BadInput(f"{path}: there is no folder {path.absolute().parent}, make it first")

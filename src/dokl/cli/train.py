@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from dokl.cli.common import (
-    check_new,
     echo_json,
     examples,
     figure,
@@ -146,7 +145,9 @@ def _existing(context: click.Context, path: Path, options: dict[str, Any]) -> An
     if go_on and overwrite:
         raise click.UsageError("--continue or --overwrite, not both")
     if not go_on:
-        check_new(path, overwrite)
+        from dokl.files import check_new
+
+        check_new(path, overwrite, "--continue goes on with it, --overwrite starts anew")
         if options["classes"] and options["task"] == "regression":
             raise click.UsageError("--classes are for a classification")
         if _told(context, ("graph",)) and options["nodes"] is None:

@@ -15,6 +15,7 @@ from dokl.arrays import Array
 from dokl.diffusion import State
 from dokl.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.estimators import KernelClassifier, KernelRegressor
+from dokl.files import check_new
 from dokl.jobs.agents import identity, state_folder
 from dokl.jobs.tables import Model
 
@@ -23,8 +24,7 @@ def export(
     description: Path, name: str, path: Path, folder: Path | None = None, overwrite: bool = False
 ) -> dict[str, Any]:
     """Write node `name`'s model to `path`; the agent may be running meanwhile."""
-    if path.exists() and not overwrite:
-        raise BadInput(f"{path} exists: --overwrite replaces it")
+    check_new(path, overwrite)
     network = read(description)
     network.node(name)
     state, learned = learned_so_far(network, name, folder or state_folder(description))

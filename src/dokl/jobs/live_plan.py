@@ -12,7 +12,7 @@ from dokl.agents.description import About, ExchangePolicy, Network, check_name
 from dokl.agents.description.inspection import layout_problems
 from dokl.agents.description.text import text
 from dokl.errors import BadInput
-from dokl.files import atomic_text
+from dokl.files import atomic_text, check_new
 from dokl.jobs.live_inputs import Sample, agreed_inputs, chosen_model
 from dokl.jobs.live_places import Places, placed
 
@@ -33,7 +33,7 @@ def new(
 
     model: what is given of [model], see `chosen_model`. Nothing is written if anything is wrong.
     """
-    _check_place(path, overwrite)
+    check_new(path, overwrite)
     nodes, links = placed(places)
     inputs, X = agreed_inputs(sample)
     security = "mtls" if secure else "insecure-loopback"
@@ -46,15 +46,6 @@ def new(
         raise BadInput("; ".join(wrong))
     _write(network, days, overwrite)
     return network
-
-
-def _check_place(path: Path, overwrite: bool) -> None:
-    if path.is_dir():
-        raise BadInput(f"{path}: this is a folder, a file is meant")
-    if path.exists() and not overwrite:
-        raise BadInput(f"{path} exists: --overwrite replaces it")
-    if not path.absolute().parent.is_dir():
-        raise BadInput(f"{path}: there is no folder {path.absolute().parent}, make it first")
 
 
 def _network_name(name: str | None, path: Path) -> str:
