@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from peer import free_addresses
 
 from dokl.agents.certificates import Authority, node_files
 from dokl.agents.certificates.files import new_folder
@@ -28,6 +28,7 @@ from dokl.agents.description import (
     Model,
     Network,
     Node,
+    host_port,
     read,
 )
 from dokl.agents.description.text import text
@@ -38,14 +39,7 @@ MODEL = Model(sigma=1.0, D=100, seed=3, schedule="normalised", mu=0.5)
 
 def free_ports(n: int) -> list[int]:
     """Ports of loopback that nobody uses now."""
-    sockets = [socket.socket() for _ in range(n)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    return [host_port(address)[1] for address in free_addresses(n)]
 
 
 def ring(*names: str) -> list[tuple[str, str]]:
