@@ -253,6 +253,15 @@ class Lab:
 
         wait_for(up, f"{name} sees {peers or 'all its neighbours'}")
 
+    def has_learned(self, name: str) -> None:
+        """Wait until an agent has learned all that it acknowledged: a newcomer begins late."""
+
+        def all_learned() -> bool:
+            status = self.status(name)
+            return bool(status["learned"] == status["samples"])
+
+        wait_for(all_learned, f"{name} has learned all its samples")
+
     # -- the end -----------------------------------------------------------------------------
     def close(self) -> None:
         """End whatever is left, also what hangs."""

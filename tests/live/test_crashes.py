@@ -119,6 +119,7 @@ def test_the_rest_goes_on_without_a_killed_node_and_greets_it_again(tmp_path):
         for i in range(30):
             lab.post("a", *samples(50, i))
             lab.post("b", *samples(50, 100 + i))
+        lab.has_learned("a")
         assert lab.error("a") < 0.2
         lab.start("c")
         lab.neighbours_up("a", "c")

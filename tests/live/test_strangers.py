@@ -72,6 +72,7 @@ def test_a_hundred_thousand_malformed_messages(tmp_path):
             lab.post("a", *samples(50, i))
             lab.post("c", *samples(50, 100 + i))
         wait_for(lambda: lab.status("a")["exchange"]["combines"] > before, "a combines with c")
+        lab.has_learned("a")
         assert lab.error("a") < 0.2
         assert lab.status("a")["samples"] == 10 * 20 + 30 * 50
         assert np.isfinite(lab.status("a")["theta_norm"])
