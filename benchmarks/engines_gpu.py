@@ -23,12 +23,14 @@ import numpy as np
 from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.datasets import load
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
 from dokl.engines import accelerated
 from dokl.engines.device import chunks, fused, traced
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian
+from dokl.methods import gradient
 from dokl.reproduce.mnist import draw
 from dokl.reproduce.mnist import work as mnist_work
 from dokl.reproduce.options import Options
@@ -74,7 +76,7 @@ def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> chunks.Wor
     recipe, graph = Features(Gaussian(5.0), 5, D), GraphRecipe("random", K)
     plans, states, blocks = [], [], []
     for seed in range(runs):
-        problem = Problem(recipe.draw(seed), loss, schedule)
+        problem = Problem(recipe.draw(seed), gradient(loss, schedule))
         exchange = Exchange(graph.draw(seed) if K > 1 else None, order)
         plans.append(accelerated.plan(problem, exchange, np.float32))
         X = rng.standard_normal((n * K, 5), np.float32)

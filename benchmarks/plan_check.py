@@ -17,10 +17,12 @@ import numpy as np
 
 from dokl import datasets, kernels, losses
 from dokl.arrays import Block
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
 from dokl.draws import generator
 from dokl.engines import choose
+from dokl.exchange import Exchange
 from dokl.features import sample
+from dokl.methods import gradient
 from dokl.plan import plan
 from dokl.plan.pilots import STEPS, WIDTHS, Candidate, Pilots
 from dokl.plan.planner import base
@@ -64,7 +66,10 @@ def classes(name, folder, seed):
 
 def one_pass(X, y, X_test, y_test, sigma, schedule, alpha, average, D, loss):
     features = sample(kernels.Gaussian(sigma), X.shape[1], D, "orthogonal", 7)
-    problem, exchange = Problem(features, loss, schedule, alpha), Exchange(average=average)
+    problem, exchange = (
+        Problem(features, gradient(loss, schedule, alpha)),
+        Exchange(average=average),
+    )
     _, engine, prepared = choose("auto", problem, exchange, None)
     block = Block(X, y[:, None], None, np.arange(X.shape[0])[:, None])
     try:

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchmarks.common import Section
-from dokl import Exchange, Features, Gaussian, Problem, graphs, losses, schedules
+from dokl import Exchange, Features, Gaussian, Problem, gradient, graphs, losses, schedules
 from dokl.diffusion import init
 from dokl.engines.spread.halo import needs
 from dokl.engines.spread.partition import partition
@@ -66,7 +66,7 @@ def seconds_per_step(size: Size, comm: Any, overlap: int | None = None) -> dict[
     A = graphs.metropolis(size.graph)
     K = A.shape[0]
     features = Features(Gaussian(5.0), INPUTS, size.D).draw(0)
-    problem = Problem(features, losses.squared(), schedules.constant(0.5))
+    problem = Problem(features, gradient(losses.squared(), schedules.constant(0.5)))
     ranks.OVERLAP = 10**12 if overlap is None else overlap
     plan = ranks.plan(problem, Exchange(A, "cta"), np.float32, comm)
     share = plan.share

@@ -15,6 +15,7 @@ from dokl import (
     Gaussian,
     KernelRegressor,
     Problem,
+    gradient,
     graphs,
     losses,
     run,
@@ -45,7 +46,7 @@ def network(g: nx.Graph, D: int = 500) -> Job:
     entries = K + 2 * g.number_of_edges()
     n = max(10, 20_000_000 // (D * (entries + 20 * K)))
     problem = Problem(
-        Features(Gaussian(5.0), d, D).draw(0), losses.squared(), schedules.constant(0.5)
+        Features(Gaussian(5.0), d, D).draw(0), gradient(losses.squared(), schedules.constant(0.5))
     )
     exchange, stream = Exchange(graphs.metropolis(g), "cta"), Example2(K, n, d).draw(0)
     return lambda r: run(problem, exchange, stream, workers=1, show_progress=False).steps
@@ -101,7 +102,7 @@ def _large(section: Section, K: int = 100_000, D: int = 100, n: int = 20) -> Non
     A = graphs.metropolis(g)
     built = time.perf_counter() - began
     problem = Problem(
-        Features(Gaussian(5.0), 5, D).draw(0), losses.squared(), schedules.constant(0.5)
+        Features(Gaussian(5.0), 5, D).draw(0), gradient(losses.squared(), schedules.constant(0.5))
     )
     stream = Example2(K, n, 5).draw(0)
     began = time.perf_counter()

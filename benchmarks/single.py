@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import limit
 from benchmarks.common import Section, in_turns, last_tenth, micro, ratio
-from dokl import Exchange, KernelRegressor, Problem
+from dokl import Exchange, KernelRegressor, Problem, gradient
 from dokl.diffusion import init
 from dokl.engines import compiled
 from dokl.streams import Example2
@@ -174,7 +174,7 @@ def _one_row(section: Section, X, y) -> None:
 
 def _one_step(section: Section, X, y) -> None:
     fitted = model().partial_fit(X[:1], y[:1])
-    problem = Problem(fitted.feature_map_, fitted.loss_, fitted.schedule_)
+    problem = Problem(fitted.feature_map_, gradient(fitted.loss_, fitted.schedule_))
     plan = compiled.plan(problem, Exchange(), np.float32)
     X, Y, steps = X.astype(np.float32), y.astype(np.float32)[:, None], 500
     rows = [(X[i : i + 1], Y[i : i + 1]) for i in range(N)]

@@ -10,7 +10,7 @@ from sklearn.datasets import load_svmlight_file
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Section, in_turns
-from dokl import KernelClassifier, Problem, Stream, run
+from dokl import KernelClassifier, Problem, Stream, gradient, run
 
 # As stated for this kind of machine, not measured here: samples a second, online and test accuracy.
 PEER, PEER_ONLINE, PEER_TEST = 230_000, 0.830, 0.838
@@ -28,7 +28,7 @@ def model() -> KernelClassifier:
 
 def online_accuracy(fitted: KernelClassifier, X, y) -> float:
     """Share of right predictions made before learning each row: the same pass, once more."""
-    problem = Problem(fitted.feature_map_, fitted.loss_, fitted.schedule_, fitted.alpha)
+    problem = Problem(fitted.feature_map_, gradient(fitted.loss_, fitted.schedule_, fitted.alpha))
     stream = Stream(X, y[:, None])
     trace = run(problem, fitted.exchange_, stream, record=("mistakes",), show_progress=False)
     return 1.0 - float(trace["mistakes"].mean())

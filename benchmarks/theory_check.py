@@ -17,7 +17,17 @@ from typing import Any
 import numpy as np
 
 import dokl
-from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, losses, schedules, theory
+from dokl import (
+    Exchange,
+    Features,
+    Gaussian,
+    GraphRecipe,
+    Problem,
+    gradient,
+    losses,
+    schedules,
+    theory,
+)
 from dokl.draws import generator
 from dokl.streams import Example1, Example2, Example3, Example4, Stream
 
@@ -125,7 +135,7 @@ def phi(d: np.ndarray) -> np.ndarray:
 
 def simulate(case: Case, mu: float, weights: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean curve and its standard error window by window, targets held fixed."""
-    problem = Problem(case.features, losses.squared(), schedules.constant(mu))
+    problem = Problem(case.features, gradient(losses.squared(), schedules.constant(mu)))
     exchange = Exchange(weights, order="cta")
     parts, errors = [], []
     for number, stream in enumerate(case.streams):

@@ -17,7 +17,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dokl
-from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, losses, schedules, theory
+from dokl import (
+    Exchange,
+    Features,
+    Gaussian,
+    GraphRecipe,
+    Problem,
+    gradient,
+    losses,
+    schedules,
+    theory,
+)
 from dokl.draws import generator
 from dokl.metrics import decibels
 from dokl.streams import Example1, Stream
@@ -44,7 +54,7 @@ class OneTarget:
 
 def simulated(features: Any, streams: list[OneTarget], mu: float, A: Any) -> tuple[Any, Any]:
     """(mse, bytes) by steps, mean over targets and runs."""
-    problem = Problem(features, losses.squared(), schedules.constant(mu))
+    problem = Problem(features, gradient(losses.squared(), schedules.constant(mu)))
     exchange = Exchange(A, order="cta")
     record = ("mse", "bytes")
     traces = [

@@ -7,7 +7,6 @@ import networkx as nx
 import numpy as np
 
 from dokl.agents.description import About, AgreedInputs, ExchangePolicy, Model, Network, Node
-from dokl.agents.learner import Learner
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import Ask, Notice, Refuse, SendHello, SendTheta
 from dokl.agents.protocol.messages import HELLO, THETA, Message, pack
@@ -39,7 +38,7 @@ class Link:
 
     def __init__(self, network, policy=PUSH, seed=0, loss=0.0, delay=(0.001, 0.02), learner=None):
         self.network, self.policy = network, policy
-        self.learner = learner or Learner(network)
+        self.learner = learner or network.learner()
         self.rng = np.random.default_rng(seed)
         self.loss, self.delay, self.cut = loss, delay, set()
         self.now, self.order, self.waiting = 0.0, itertools.count(), []

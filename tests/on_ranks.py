@@ -12,13 +12,15 @@ import pytest
 
 import test_engines as engines
 from dokl import losses, schedules
-from dokl.diffusion import Exchange, Problem
+from dokl.diffusion import Problem
 from dokl.engines import compiled, ranks, reference, run
 from dokl.engines.spread import checkpoints, cluster, crew, halo
 from dokl.errors import BadInput, Diverged
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian
+from dokl.methods import gradient
 from dokl.streams import Example2, Missing
 
 OVERLAP = ranks.OVERLAP
@@ -27,7 +29,9 @@ NAMES = (
     "normalised", "structured", "csr", "csr pairs", "sequence", "sequence, atc", "every third",
     "every third, atc", "regularised",
 )  # fmt: skip
-PROBLEM = Problem(Features(Gaussian(3.0), 5, 40), losses.squared(), schedules.constant(0.5))
+PROBLEM = Problem(
+    Features(Gaussian(3.0), 5, 40), gradient(losses.squared(), schedules.constant(0.5))
+)
 STREAM = Missing(Example2(K=9, n=240), 0.1)
 EXCHANGE = Exchange(GraphRecipe("random", 9), "atc", 2, 0.5, "weighted")
 RECORD = ("mse", "node_mse", "predictions", "theta", "disagreement", "bytes", "state")
@@ -162,7 +166,7 @@ def refused(action, message, kind=BadInput):
 def all_hear_of_one():
     """Targets grow without bounds on one node: every rank raises the same."""
     stream = Example2(K=9, n=240).draw(0)
-    wild = replace(PROBLEM, schedule=schedules.constant(50.0))
+    wild = replace(PROBLEM, method=gradient(losses.squared(), schedules.constant(50.0)))
     alone = Exchange(None)
     quiet = np.where(np.arange(9) == 8, 1.0, 0.0) * np.ones((240, 1))
     one = replace(stream, weight=quiet)  # only the last rank's node learns, and diverges

@@ -8,6 +8,7 @@ import numpy as np
 import dokl
 from dokl import graphs, losses, schedules
 from dokl.kernels import Cauchy, Laplacian, Matern, RationalQuadratic
+from dokl.state import to_arrays
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -112,10 +113,7 @@ def started(model, y):
 
 
 def same_state(a, b):
-    for name, value in vars(a.state_).items():
-        other = getattr(b.state_, name)
-        if value is None:
-            assert other is None
-        else:
-            assert np.asarray(value).dtype == np.asarray(other).dtype, name
-            np.testing.assert_array_equal(value, other, strict=True)
+    ours, theirs = to_arrays(a.state_), to_arrays(b.state_)
+    assert list(ours) == list(theirs)
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], name, strict=True)

@@ -14,16 +14,18 @@ import pytest
 import test_engines as shared
 from dokl import losses, schedules
 from dokl.arrays import Block
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
 from dokl.engines import accelerated, choice, choose, compiled, reference
 from dokl.engines import run as simulate
 from dokl.engines.choice import EngineNotice
 from dokl.engines.device import chunks, fused, traced, translate
 from dokl.errors import BadInput, MissingExtra
+from dokl.exchange import Exchange
 from dokl.features import Features, sample
 from dokl.graphs import GraphRecipe, metropolis, ring, star
 from dokl.kernels import Gaussian
 from dokl.losses import Loss
+from dokl.methods import gradient
 from dokl.streams import Example2, Missing
 from test_engines import CASES, SMOOTH, Case, assert_same, fresh
 
@@ -138,7 +140,9 @@ def test_the_driver_runs_them_together(monkeypatch, stream, small):
     if small:
         monkeypatch.setattr(batches, "BATCH", 1)  # one at a time
         monkeypatch.setattr(batches, "PIECE", 100)
-    problem = Problem(Features(Gaussian(5.0), 5, 20), losses.squared(), schedules.constant(1.0))
+    problem = Problem(
+        Features(Gaussian(5.0), 5, 20), gradient(losses.squared(), schedules.constant(1.0))
+    )
     exchange = Exchange(GraphRecipe("random", 4), "cta")
     record = ("mse", "node_mse", "predictions", "bytes", "disagreement", "state")
     settings = {"runs": 3, "seed": 2, "record": record, "snapshot": 20, "dtype": np.float64}
@@ -331,11 +335,13 @@ ON_FOUR = """
 import numpy as np
 from dokl import losses, schedules
 from dokl.arrays import Block
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
+from dokl.exchange import Exchange
 from dokl.engines import accelerated as jaxed, reference
 from dokl.features import sample
 from dokl.graphs import metropolis, ring
 from dokl.kernels import Gaussian
+from dokl.methods import gradient
 import jax
 
 assert len(jax.local_devices()) == 4
@@ -347,7 +353,8 @@ for variant, sizes in {"cos": (1, 3), "sobol": (1,), "structured": (1, 5)}.items
         plans, truth = [], []
         for seed in range(runs):
             z = sample(Gaussian(1.5), 3, 22, variant, seed=seed)
-            problem = Problem(z, losses.squared(), schedules.normalised(0.5), 0.01)
+            step = gradient(losses.squared(), schedules.normalised(0.5), 0.01)
+            problem = Problem(z, step)
             exchange = Exchange(metropolis(ring(3)), "atc", 2, 0.5, "weighted")
             plans.append(jaxed.plan(problem, exchange, np.float64))
             index = rng.permutation(90).reshape(30, 3)

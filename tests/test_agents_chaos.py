@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dokl.agents.description import ExchangePolicy
-from dokl.agents.learner import Learner, pack_state, unpack_state
 from dokl.agents.protocol import Protocol
 from dokl.errors import Diverged
+from dokl.state import pack as pack_state
+from dokl.state import unpack as unpack_state
 from fake_link import PUSH, Link, described, rows, theta_message
 
 PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
@@ -44,7 +45,7 @@ class Chaos:
 
     def restart(self):
         for name, (packed, learned) in self.dead.items():
-            state = unpack_state(packed, 1, 20) if learned else None
+            state = unpack_state(packed) if learned else None
             self.link.start(name, state=state, learned=learned)
         self.dead = {}
 
@@ -90,7 +91,7 @@ def test_whatever_happens_all_rows_are_learned_and_silence_returns(policy, seed)
 # -- going back -------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def small():
-    return Learner(described(nx.path_graph(2)))
+    return described(nx.path_graph(2)).learner()
 
 
 @given(st.integers(0, 10_000))

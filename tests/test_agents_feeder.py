@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 from dokl.agents.description import ExchangePolicy
 from dokl.agents.inputs import Arrival
-from dokl.agents.learner import Learner
 from dokl.agents.sources import name_of
 from dokl.agents.store import Store, TooManyWaiting
 from dokl.cli import commands
@@ -18,6 +17,7 @@ from dokl.errors import Diverged
 from dokl.jobs.agents import Feeder, Settings, identity
 from dokl.jobs.export import learned_so_far
 from dokl.jobs.up import Crew, gaps, settings_of
+from dokl.learner import Learner
 from live_networks import small
 
 

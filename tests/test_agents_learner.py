@@ -1,15 +1,18 @@
 """One node's learning: the same bits however rows are cut, combining, joining, packing."""
 
-from dataclasses import replace
+import struct
+import zlib
 
 import numpy as np
 import pytest
 
-from dokl.agents.learner import Learner, pack_state, unpack_state
 from dokl.arrays import Block
-from dokl.diffusion import Exchange, init
+from dokl.diffusion import init
 from dokl.engines import reference
 from dokl.errors import BadInput, Diverged
+from dokl.exchange import Exchange, Mixing
+from dokl.state import pack as pack_state
+from dokl.state import unpack as unpack_state
 from fake_link import described, rows
 
 LABELS = ("bird", "cat", "dog")
@@ -21,7 +24,7 @@ def targets(y, m):
 
 def learner_of(**model):
     labels = model.pop("labels", ())
-    return Learner(described(d=model.pop("d", 2), labels=labels, **model))
+    return described(d=model.pop("d", 2), labels=labels, **model).learner()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_same_bits_however_rows_are_cut(rng, model):
 
 def test_learns_what_the_reference_engine_learns(rng):
     network = described(D=60, intercept=0.7)
-    learner = Learner(network)
+    learner = network.learner()
     X, Y = rows(rng, 80)
     state, f = learner.learn(learner.start(), X, Y)
     problem, exchange = network.problem(), Exchange(None, intercept=0.7)
@@ -69,7 +72,7 @@ def test_learns_what_the_reference_engine_learns(rng):
     assert np.allclose(state.bias, true.bias, atol=1e-4)
     assert np.allclose(f, g[:, 0], atol=1e-4)
     scores = reference.predict(plan, true.theta[0], true.bias[0], X)
-    assert np.allclose(learner.scores(state, X), scores, atol=1e-4)
+    assert np.allclose(learner.predict(state, X), scores, atol=1e-4)
 
 
 def test_learning_changes_nothing_but_its_result(rng):
@@ -124,13 +127,13 @@ def test_theta_that_leaves_float32_is_refused_at_once():
 
 # -- combining --------------------------------------------------------------------------------
 def start_at(learner, theta):
-    return replace(learner.start(), theta=np.asarray(theta, np.float32)[None])
+    return learner.start().having(theta=np.asarray(theta, np.float32)[None])
 
 
 def test_combine_is_the_weighted_mean(rng):
     learner = learner_of(labels=LABELS, loss="hinge")
     own, a, b = rng.standard_normal((3, 3, 20)).astype(np.float32)
-    state = replace(start_at(learner, own), bias=np.full((1, 3), 7.0, np.float32))
+    state = start_at(learner, own).having(bias=np.full((1, 3), 7.0, np.float32))
     new = learner.combine(state, [(0.25, a), (0.5, b)])
     assert new.theta.dtype == np.float32
     assert np.allclose(new.theta[0], 0.25 * own + 0.25 * a + 0.5 * b, atol=1e-6)
@@ -144,10 +147,10 @@ def test_clip_bounds_what_a_neighbour_can_do(rng, tau):
     own = rng.standard_normal((1, 20)).astype(np.float32)
     near, far = own + np.float32(0.01), own + 1e6 * rng.standard_normal((1, 20))
     state = start_at(learner, own)
-    moved = learner.combine(state, [(0.3, far.astype(np.float32))], tau).theta[0] - own
+    moved = learner.combine(state, [(0.3, far.astype(np.float32))], Mixing(tau)).theta[0] - own
     assert np.linalg.norm(moved) == pytest.approx(0.3 * tau, rel=1e-4)
     assert moved.ravel() @ (far - own).ravel() > 0, "the direction stays"
-    honest = learner.combine(state, [(0.3, near)], tau).theta
+    honest = learner.combine(state, [(0.3, near)], Mixing(tau)).theta
     assert np.array_equal(honest, learner.combine(state, [(0.3, near)]).theta)
 
 
@@ -161,7 +164,7 @@ def test_adopt_takes_the_mean_and_the_count():
     assert state.count.tolist() == [2000]
     new, _ = learner.learn(state, [[0.1, 0.2]], [[-1.0]])
     assert np.linalg.norm(new.theta - state.theta) < 0.6
-    wrecked = replace(state, count=np.zeros(1, np.int64))
+    wrecked = state.having(count=np.zeros(1, np.int64))
     new, _ = learner.learn(wrecked, [[0.1, 0.2]], [[-1.0]])
     assert np.linalg.norm(new.theta - state.theta) > 100
 
@@ -194,7 +197,7 @@ def test_answers_and_losses():
 def test_a_packed_state_is_exact(rng):
     learner = learner_of(labels=LABELS, loss="hinge", intercept=1.0)
     state, _ = learner.learn(learner.start(), rng.uniform(-1, 1, (9, 2)), np.ones((9, 3)))
-    again = unpack_state(pack_state(state), 3, 20)
+    again = unpack_state(pack_state(state))
     assert pack_state(again) == pack_state(state)
     assert again.theta.dtype == np.float32
     assert (again.count[0], again.clock, again.peak) == (9, 9, 1.0)
@@ -206,9 +209,21 @@ def test_a_damaged_state_is_refused():
     data = pack_state(learner_of().start())
     for bad in (b"", b"x" * 200, data[:-1], data + b"0", data[:50] + b"\x01" + data[51:]):
         with pytest.raises(BadInput, match="damaged"):
-            unpack_state(bad, 1, 20)
-    with pytest.raises(BadInput, match="shape"):
-        unpack_state(data, 1, 22)
+            unpack_state(bad)
+    with pytest.raises(BadInput, match=r"theta is float32\(1, 1, 20\), not float32\(1, 1, 22\)"):
+        learner_of(D=22).unpack(data)
+    assert pack_state(learner_of().unpack(data)) == data
+
+
+def test_a_state_of_version_0_1_is_still_read(rng):
+    learner = learner_of()
+    state, _ = learner.learn(learner.start(), *rows(rng, 9))
+    head = struct.pack("<8sIIqqd", b"doklst1\n", 1, 20, 9, 9, state.peak)
+    body = head + state.theta.astype("<f4").tobytes() + state.bias.astype("<f4").tobytes()
+    old = body + struct.pack("<I", zlib.crc32(body))
+    assert pack_state(learner.unpack(old)) == pack_state(state)
+    with pytest.raises(BadInput, match="damaged"):
+        learner.unpack(old[:40] + b"\x01" + old[41:])
 
 
 @pytest.fixture

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from dokl.agents.description import ExchangePolicy
-from dokl.agents.learner import pack_state, unpack_state
 from dokl.agents.protocol.effects import Learned, Notice, Save, SendTheta
 from dokl.agents.protocol.messages import unpack
 from dokl.arrays import Block
-from dokl.diffusion import Exchange, init
+from dokl.diffusion import init
 from dokl.engines import reference
+from dokl.exchange import Exchange
 from dokl.graphs import metropolis
+from dokl.state import pack as pack_state
+from dokl.state import unpack as unpack_state
 from fake_link import Link, described, reasons, rows, theta_message
 
 LOCKSTEP = ExchangePolicy(mode="lockstep", patience_seconds=5.0)
@@ -228,7 +230,7 @@ def test_a_restarted_node_joins_at_its_neighbours_round(order):
     packed, learned = pack_state(node.state), node.learned
     link.kill("n03")
     link.run(3)
-    link.start("n03", state=unpack_state(packed, 1, 20), learned=learned)
+    link.start("n03", state=unpack_state(packed), learned=learned)
     link.run(4)  # while all still have rows
     steps = [node.step for node in link.nodes.values()]
     assert min(steps) >= learned + 30

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from dokl.agents.description import ExchangePolicy
-from dokl.agents.learner import Learner, pack_state, unpack_state
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import (
     Ask,
@@ -19,6 +18,8 @@ from dokl.agents.protocol.effects import (
 )
 from dokl.agents.protocol.messages import unpack
 from dokl.errors import BadInput, Diverged
+from dokl.state import pack as pack_state
+from dokl.state import unpack as unpack_state
 from fake_link import PUSH, Link, described, grown, letter, reasons, rows, theta_message
 
 PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
@@ -31,7 +32,7 @@ PEGASOS = {"loss": "hinge", "schedule": "pegasos", "mu": None, "lam": 1e-3}
 @pytest.fixture(scope="module")
 def small():
     """A learner that two-node tests share: drawing features takes its time."""
-    return Learner(described(PAIR))
+    return described(PAIR).learner()
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def busy(link, rng, seconds, n=5, names=None):
 def error(link, name, rng):
     X, Y = rows(rng, 200, noise=0.0)
     node = link.nodes[name]
-    return float(np.mean((link.learner.scores(node.state, X) - Y) ** 2))
+    return float(np.mean((link.learner.predict(node.state, X) - Y) ** 2))
 
 
 # -- agreement --------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def test_a_neighbour_that_is_down_gives_its_weight_back(small, rng):
 
 
 def test_the_intercept_stays_private(rng):
-    learner = Learner(described(PAIR, intercept=1.0))
+    learner = described(PAIR, intercept=1.0).learner()
     state, _ = learner.learn(learner.start(), *rows(rng, 50))
     node = Protocol(learner, "n00", ["n01"], PUSH, 1, state, 50)
     node.peer_up("n01", 0.0)
@@ -222,7 +223,7 @@ def test_a_restarted_node_comes_back(rng):
     link.kill("n02")
     busy(link, rng, 2)
     link.run(20)
-    link.start("n02", state=unpack_state(packed, 1, 20), learned=learned)
+    link.start("n02", state=unpack_state(packed), learned=learned)
     link.run(20)
     assert link.apart() < 1e-4
     assert link.nodes["n02"].learned == learned
@@ -247,7 +248,7 @@ def test_a_lower_incarnation_is_fine_after_a_loss(small, rng):
 
 # -- samples ----------------------------------------------------------------------------------
 def test_what_cannot_be_learned_changes_nothing(rng):
-    learner = Learner(described(PAIR, schedule="constant", mu=50.0))
+    learner = described(PAIR, schedule="constant", mu=50.0).learner()
     node = Protocol(learner, "n00", [], PUSH, 1)
     mark = str(node.facts()), pack_state(node.state), node.step
     with pytest.raises(Diverged):
@@ -277,7 +278,7 @@ def test_a_newcomer_that_was_killed_before_it_began_is_still_one(small, rng):
 
 
 def test_rows_that_diverge_at_replay_are_passed_over(rng):
-    wild = Learner(described(schedule="constant", mu=50.0, variant="cos"))
+    wild = described(schedule="constant", mu=50.0, variant="cos").learner()
     X, Y = rows(rng, 3000)
     node = Protocol(wild, "n00", ["n01"], PUSH, 2, wild.start())
     effects = node.replay(X, Y)

@@ -14,7 +14,6 @@ from dokl.agents.curve import POINTS, Curve
 from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
 from dokl.agents.description.text import text
 from dokl.agents.inputs import Arrival
-from dokl.agents.learner import Learner
 from dokl.agents.logs import KINDS, Log
 from dokl.agents.promises import Busy, Stopping
 from dokl.agents.protocol.effects import Save
@@ -99,13 +98,13 @@ def test_samples_are_learned_and_acknowledged_in_order(start):
     second = agent.submit(arrival(7, 2)).result(WAIT)
     assert (first["accepted"], first["samples"]) == (5, 5)
     assert (second["accepted"], second["samples"]) == (7, 12)
-    learner = Learner(agent.network)
+    learner = agent.network.learner()
     state = learner.start()
     for n, seed in ((5, 1), (7, 2)):
         state, _ = learner.learn(state, *rows(n, seed))
     assert agent.protocol.state.theta.tobytes() == state.theta.tobytes()
     X, _ = rows(4, 9)
-    assert agent.predict(X) == learner.answers(learner.scores(state, X))
+    assert agent.predict(X) == learner.answers(learner.predict(state, X))
 
 
 def test_a_repeated_key_is_learned_once(start):
@@ -146,7 +145,7 @@ def test_labels_that_come_later(start):
     both = Arrival(*nothing(), waiting=(("r", X[2]),), labels=(("r", Y[2]), ("q", Y[1])))
     assert agent.submit(both).result(WAIT)["labelled"] == 2
     assert agent.status()["waiting_labels"] == 0
-    learner = Learner(agent.network)
+    learner = agent.network.learner()
     state, _ = learner.learn(learner.start(), X[[0, 2, 1]], Y[[0, 2, 1]])
     assert agent.protocol.state.theta.tobytes() == state.theta.tobytes()
 
@@ -330,7 +329,7 @@ def test_who_has_learned_nothing_is_a_newcomer_the_next_time_too(tmp_path):
 
 def test_a_warm_start_survives_a_crash(tmp_path):
     network = small(exchange=OFF)
-    learner = Learner(network)
+    learner = network.learner()
     warm, _ = learner.learn(learner.start(), *rows(50, 3))
     agent = made(tmp_path, network, warm=warm)
     agent.start()

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dokl.agents.description import ExchangePolicy
-from dokl.agents.learner import Learner, pack_state
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import (
     Combined,
@@ -22,6 +21,7 @@ from dokl.agents.protocol.effects import (
 )
 from dokl.agents.protocol.messages import HELLO, Message, pack, unpack
 from dokl.errors import BadInput
+from dokl.state import pack as pack_state
 from fake_link import PUSH, Link, described, grown, reasons, rows, theta_message
 
 PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
@@ -32,7 +32,7 @@ PEGASOS = {"loss": "hinge", "schedule": "pegasos", "mu": None, "lam": 1e-3}
 @pytest.fixture(scope="module")
 def small():
     """A learner that two-node tests share: drawing features takes its time."""
-    return Learner(described(PAIR))
+    return described(PAIR).learner()
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_newcomer_starts_from_its_neighbours(rng, policy):
     link.run(20)
     assert link.apart() < 1e-2
     X, y = rows(rng, 300)
-    right = [np.mean(np.sign(link.learner.scores(n.state, X)) == np.sign(y)) for n in [node]]
+    right = [np.mean(np.sign(link.learner.predict(n.state, X)) == np.sign(y)) for n in [node]]
     assert right[0] > 0.9
 
 
@@ -162,7 +162,7 @@ def test_every_refusal_has_its_reason_and_is_counted(small, rng):
 
 
 def test_another_omega_is_refused_at_hello(small, rng):
-    other = Learner(described(PAIR, seed=4))
+    other = described(PAIR, seed=4).learner()
     node = grown(small, rng)
     hello = Protocol(other, "n01", ["n00"], PUSH, 5).hello(0.0)
     (refusal,) = node.message("n01", hello, 0.1)
@@ -198,7 +198,7 @@ def test_a_liar_within_the_rules_is_bounded_by_the_clip(small, rng):
             assert not clip or moved <= 0.5 * clip * 1.001
             node.samples(*rows(rng, 20), now + 0.02)
         X, Y = rows(rng, 200, noise=0.0)
-        ends[clip] = float(np.mean((small.scores(node.state, X) - Y) ** 2))
+        ends[clip] = float(np.mean((small.predict(node.state, X) - Y) ** 2))
     assert "clipped" in node.facts()["assumptions"][0]
     assert ends[0.05] < 0.05
     assert ends[0.0] > 100

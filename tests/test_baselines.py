@@ -9,13 +9,15 @@ from dokl import baselines, graphs, losses, schedules
 from dokl.baselines import KLMS, QKLMS, DiffusionKLMS, KernelPegasos, KernelSum, LinearLMS
 from dokl.baselines.driver import Learner, samples_of
 from dokl.baselines.growing import BLOCK, POWERS, evaluate_rows, inner, power, shape_of
-from dokl.diffusion import Exchange, Problem
+from dokl.diffusion import Problem
 from dokl.draws import spawn
 from dokl.engines import run as run_engine
 from dokl.errors import BadInput, Diverged, UnknownName
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian, Laplacian
+from dokl.methods import gradient
 from dokl.metrics import decibels
 from dokl.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
 from naive_baselines import (
@@ -230,7 +232,9 @@ def test_same_seed_same_data_and_networks_as_the_engines():
         expected = stream.draw(spawn(seed, 3)[2])
         np.testing.assert_array_equal(samples.y.reshape(6, 4), expected.y)
         np.testing.assert_array_equal(samples.present, expected.weight > 0)
-    problem = Problem(Features(Gaussian(5.0), 5, 8), losses.squared(), schedules.constant(1.0))
+    problem = Problem(
+        Features(Gaussian(5.0), 5, 8), gradient(losses.squared(), schedules.constant(1.0))
+    )
     ours = run_engine(problem, Exchange(), stream, runs=3, seed=5, engine="reference", **QUIET)
     np.testing.assert_allclose(result.curves["mse"][:, 0], ours.curves["mse"][:, 0])  # f = 0 yet
     recipe = GraphRecipe("random", 4)

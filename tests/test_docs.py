@@ -15,9 +15,11 @@ import yaml
 
 import dokl
 from dokl import graphs, losses
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
 from dokl.engines import ENGINES
+from dokl.exchange import Exchange
 from dokl.features import VARIANTS, sample
+from dokl.methods import gradient
 from dokl.schedules import constant
 
 ROOT = Path(__file__).parents[1]
@@ -130,7 +132,7 @@ def test_notation_shapes_and_signs():
     K, m, d, D = 4, 2, 3, 10
     features = sample(dokl.Gaussian(0.7), d, D, seed=1)
     exchange = Exchange(graphs.metropolis(graphs.ring(K)), intercept=2.0)
-    state = init(Problem(features, losses.squared(), constant(0.1)), exchange, K, m)
+    state = init(Problem(features, gradient(losses.squared(), constant(0.1))), exchange, K, m)
     assert state.theta.shape == (K, m, D)
     assert state.bias.shape == (K, m)
     assert features.omega.shape == (d, features.n_frequencies)

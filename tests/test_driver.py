@@ -9,19 +9,21 @@ import pytest
 from scipy.sparse import random_array
 
 from dokl import losses, schedules
-from dokl.diffusion import Exchange, Problem, Trace, init
+from dokl.diffusion import Problem, Trace, init
 from dokl.engines import ENGINES, check_engine, choose, compiled, driver, reference, run
 from dokl.engines.driver import EngineNotice
 from dokl.errors import BadInput, Diverged, UnknownName
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe, metropolis, ring, star
 from dokl.kernels import Gaussian
 from dokl.losses import Loss
+from dokl.methods import gradient
 from dokl.metrics import decibels
 from dokl.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
 
 FEATURES = Features(Gaussian(3.0), d=5, D=16)
-KLMS = Problem(FEATURES, losses.squared(), schedules.constant(0.5))
+KLMS = Problem(FEATURES, gradient(losses.squared(), schedules.constant(0.5)))
 DATA = Example2(K=4, n=60)
 NETWORK = GraphRecipe("random", 4, params={"p": 0.5})
 FIXED = {
@@ -110,11 +112,11 @@ def test_engines_have_their_own_precision_unless_told():
 def test_an_own_loss_that_does_not_compile_is_run_by_the_reference():
     slope = functools.partial(lambda size, y, f: size * np.sign(f - y), 1.0)
     odd = Loss("odd", lambda y, f: abs(f - y), slope)
-    problem = replace(KLMS, loss=odd)
+    problem = replace(KLMS, method=replace(KLMS.method, loss=odd))
     with pytest.warns(EngineNotice):
         trace = learn(problem=problem)
     assert trace.engine == "reference"
-    plain = learn(problem=replace(KLMS, loss=losses.absolute()))
+    plain = learn(problem=replace(KLMS, method=replace(KLMS.method, loss=losses.absolute())))
     np.testing.assert_allclose(trace["mse"], plain["mse"], atol=1e-9)
     with pytest.raises(BadInput, match="cannot compile"):
         learn(problem=problem, engine="numba")
@@ -247,7 +249,9 @@ def test_bytes_of_a_changing_network_and_of_nobody():
 
 
 def test_disagreement_falls_with_the_step_on_a_connected_graph_only():
-    problem = Problem(Features(Gaussian(5.0), 5, 100), losses.squared(), schedules.sqrt(1.0))
+    problem = Problem(
+        Features(Gaussian(5.0), 5, 100), gradient(losses.squared(), schedules.sqrt(1.0))
+    )
     fall = {}
     for weights in (GraphRecipe("ring", 8), None):
         settings = {"runs": 4, "record": "disagreement", "snapshot": 400}
@@ -337,7 +341,7 @@ def test_what_cannot_be_run(settings, complaint):
 
 
 def test_divergence_names_the_step_of_the_run_not_of_the_block(monkeypatch):
-    wild = replace(KLMS, schedule=schedules.constant(50.0))
+    wild = replace(KLMS, method=gradient(losses.squared(), schedules.constant(50.0)))
     steps = []
     for size in (1 << 19, 3 * 4):
         monkeypatch.setattr(driver, "BLOCK", size)
@@ -404,7 +408,7 @@ PAPER = {
 def steady_states(number):
     """Steady state of every run with the paper's scheme, together and alone: (runs,) each."""
     stream, features, runs = PAPER[number]
-    problem = Problem(features, losses.squared(), schedules.constant(1.0))
+    problem = Problem(features, gradient(losses.squared(), schedules.constant(1.0)))
     both = (Exchange(GraphRecipe("random", 20), "cta"), Exchange(None, "cta"))
     return [run(problem, exchange, stream, runs=runs, seed=1).tail() for exchange in both]
 
@@ -427,7 +431,9 @@ def test_cooperation_helps_in_example_2_in_every_run():
 
 def test_cooperation_helps_in_example_3_when_nodes_see_their_state():
     stream = Example3(inputs="state")
-    problem = Problem(Features(Gaussian(0.05), 2, 100), losses.squared(), schedules.constant(1.0))
+    problem = Problem(
+        Features(Gaussian(0.05), 2, 100), gradient(losses.squared(), schedules.constant(1.0))
+    )
     both = (Exchange(GraphRecipe("random", 20), "cta"), Exchange(None, "cta"))
     together, alone = (run(problem, exchange, stream, runs=60, seed=1).tail() for exchange in both)
     assert decibels(together.mean()) == pytest.approx(-34.8, abs=0.6)
@@ -437,7 +443,9 @@ def test_cooperation_helps_in_example_3_when_nodes_see_their_state():
 def test_example_5_falls_with_the_number_of_features_towards_twice_the_noise():
     levels = []
     for D in (500, 2000):
-        problem = Problem(Features(Gaussian(5.0), 5, D), losses.squared(), schedules.constant(1.0))
+        problem = Problem(
+            Features(Gaussian(5.0), 5, D), gradient(losses.squared(), schedules.constant(1.0))
+        )
         trace = run(problem, Exchange(), Example1(K=1, n=5000), runs=60, seed=1)
         levels.append(decibels(trace.tail().mean()))
     np.testing.assert_allclose(levels, [-15.87, -16.66], atol=0.5)
@@ -446,7 +454,7 @@ def test_example_5_falls_with_the_number_of_features_towards_twice_the_noise():
 
 def test_what_combine_then_adapt_delivers_is_worse_than_what_it_combined():
     features = Features(Gaussian(5.0), 5, 500).draw(0)
-    problem = Problem(features, losses.squared(), schedules.constant(1.0))
+    problem = Problem(features, gradient(losses.squared(), schedules.constant(1.0)))
     network = GraphRecipe("random", 20).draw(1)
     stream = Example1(n=1600).draw(4)
     later = stream.rows(1500, 1600)

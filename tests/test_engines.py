@@ -14,14 +14,16 @@ import naive
 from conftest import COMPILED_FROM, drop_stale_machine_code
 from dokl import losses, schedules
 from dokl.arrays import Block
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
 from dokl.engines import accelerated, choose, compiled, loops, reference, sweeps
 from dokl.engines.driver import EngineNotice
 from dokl.errors import BadInput, Diverged
+from dokl.exchange import Exchange
 from dokl.features import VARIANTS, sample
 from dokl.graphs import complete, metropolis, ring, star
 from dokl.kernels import Gaussian
 from dokl.losses import Loss
+from dokl.methods import gradient
 
 ENGINES = {"reference": reference, "numba": compiled, "jax": accelerated}
 SQUARED, HUBER = losses.squared(), losses.huber(0.5)
@@ -57,7 +59,7 @@ class Case:
     @functools.cached_property
     def problem(self):
         features = sample(Gaussian(1.5), self.d, self.D, self.variant, seed=5)
-        return Problem(features, self.loss, self.schedule, self.lam)
+        return Problem(features, gradient(self.loss, self.schedule, self.lam))
 
     @functools.cached_property
     def exchange(self):
@@ -100,8 +102,9 @@ class Case:
         weight = np.where(block.index >= 0, weight[rows], 0.0)
         X = block.X.toarray() if hasattr(block.X, "toarray") else block.X
         graphs = [A.toarray().tolist() for A in exchange.graphs]
+        method = problem.method
         learned = naive.learn(
-            problem.features, problem.loss, problem.schedule, problem.lam, graphs, exchange.order,
+            problem.features, method.loss, method.schedule, method.lam, graphs, exchange.order,
             exchange.every, exchange.intercept, exchange.average, X[rows].tolist(),
             block.Y[rows].tolist(), weight.tolist(), self.K,
         )  # fmt: skip

@@ -13,15 +13,17 @@ import pytest
 from scipy.sparse import csr_array
 
 from dokl import losses, schedules
-from dokl.diffusion import Exchange, Problem
+from dokl.diffusion import Problem
 from dokl.engines import check_engine, run
 from dokl.engines.spread import checkpoints, crew
 from dokl.engines.spread.partition import cut, partition
 from dokl.errors import BadInput, MissingExtra
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import geometric, grid, metropolis, random_connected, ring, small_world
 from dokl.jobs import simulate
 from dokl.kernels import Gaussian
+from dokl.methods import gradient
 from dokl.streams import AbruptDrift, Example1, Example2, Example3, Missing, Shards, SlowDrift
 from dokl.streams.stream import Stream, draw_nodes
 
@@ -75,7 +77,7 @@ def test_the_same_bits_as_the_compiled_engine_and_close_to_the_reference(P, task
 
 def test_without_mpirun_it_is_one_rank():
     check_engine("mpi")
-    problem = Problem(Features(Gaussian(3.0), 5, 16), losses.huber(), schedules.sqrt(0.5))
+    problem = Problem(Features(Gaussian(3.0), 5, 16), gradient(losses.huber(), schedules.sqrt(0.5)))
     settings = {"record": ("mse", "state"), "ranks": 1, "runs": 2}
     trace = run(problem, Exchange(None), Example2(K=4, n=500), engine="mpi", **settings)
     assert trace.curves["mse"].shape == (2, 500)
@@ -96,7 +98,9 @@ def test_a_rank_that_fails_between_meetings_ends_the_job():
 
 def test_without_mpi4py_the_message_is_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    problem = Problem(Features(Gaussian(3.0), 5, 16), losses.squared(), schedules.constant(1))
+    problem = Problem(
+        Features(Gaussian(3.0), 5, 16), gradient(losses.squared(), schedules.constant(1))
+    )
     with pytest.raises(MissingExtra, match=r"pip install 'dokl\[mpi\]'"):
         run(problem, Exchange(None), Example2(K=2, n=10), engine="mpi")
 
@@ -110,7 +114,9 @@ def test_the_number_of_ranks_is_held_to_what_was_asked_and_started(monkeypatch):
 
 
 def test_ranks_and_checkpoints_belong_to_this_engine(tmp_path):
-    problem = Problem(Features(Gaussian(3.0), 5, 16), losses.squared(), schedules.constant(1))
+    problem = Problem(
+        Features(Gaussian(3.0), 5, 16), gradient(losses.squared(), schedules.constant(1))
+    )
     for settings in ({"ranks": 2}, {"checkpoint": checkpoints.Checkpoint(tmp_path)}):
         with pytest.raises(BadInput, match="are for engine='mpi', not 'numba'"):
             run(problem, Exchange(None), Example2(K=2, n=10), engine="numba", **settings)

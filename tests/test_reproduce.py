@@ -11,9 +11,11 @@ from click.testing import CliRunner
 
 from dokl.cli import commands
 from dokl.datasets import Dataset, waveform
-from dokl.diffusion import Exchange, Problem
+from dokl.diffusion import Problem
 from dokl.engines import run
 from dokl.errors import UnknownName
+from dokl.exchange import Exchange
+from dokl.methods import gradient
 from dokl.progress import Bar
 from dokl.reproduce import (
     beside,
@@ -171,7 +173,9 @@ class TestTables:
         setting = replace(paper.classification("banana"), D=30)
         rng = np.random.default_rng(1)
         problem = tables.problem_of(setting, 2)
-        drawn = Problem(problem.features.draw(5), problem.loss, problem.schedule)
+        drawn = Problem(
+            problem.features.draw(5), gradient(problem.method.loss, problem.method.schedule)
+        )
         X, theta = rng.normal(size=(200, 2)), rng.normal(size=(2, 3, 30))
         y = np.where(rng.random(200) < 0.5, 1.0, -1.0)
         f = drawn.features.transform(X) @ theta.reshape(6, 30).T

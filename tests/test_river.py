@@ -141,7 +141,7 @@ def naive_scores(rows, classes, model, slope):
     """One vector per class, all known from the start, as plain loops."""
     frequencies = NamedFrequencies(Gaussian(model.sigma), model.n_components // 2, model.seed)
     theta = np.zeros((len(classes), model.n_components))
-    schedule = model.machine.problem.schedule
+    schedule = model.machine.method.schedule
     for n, (x, label) in enumerate(rows, 1):
         z, mu = naive_features(frequencies, x), schedule(n, 1.0)
         for c, name in enumerate(classes):
@@ -165,7 +165,7 @@ def test_classes_that_appear_late_are_as_if_known_from_the_start():
     classes = list(dict.fromkeys(label for _, label in rows))
     scores = naive_scores(rows, classes, model, losses.hinge().slope)
     for x, _ in rows:
-        ours = model.machine.scores(model._state, model._one(x))[0, 1:]
+        ours = model._scores(model._one(x))[0, 1:]
         np.testing.assert_allclose(ours, scores(x), rtol=1e-8, atol=1e-9)
 
 

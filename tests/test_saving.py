@@ -134,7 +134,7 @@ def test_size_does_not_depend_on_how_much_was_learned(case, path):
         for _ in range(3):
             model.partial_fit(np.tile(X, (30, 1)), np.tile(y, 30))
     assert len(sizes) == 1
-    vectors = sum(a.nbytes for a in vars(model.state_).values() if hasattr(a, "nbytes"))
+    vectors = sum(a.nbytes for a in model.state_.nodes.values())
     assert sizes.pop() < vectors + 4000
 
 

@@ -7,7 +7,17 @@ import pytest
 from scipy import sparse
 
 import dokl
-from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, graphs, losses, schedules
+from dokl import (
+    Exchange,
+    Features,
+    Gaussian,
+    GraphRecipe,
+    Problem,
+    gradient,
+    graphs,
+    losses,
+    schedules,
+)
 from dokl import theory as th
 from dokl.errors import BadGraph, BadInput, Diverged, UnknownName
 from dokl.features import VARIANTS
@@ -370,7 +380,7 @@ class Fresh:
 def test_predicted_curves_lie_on_simulated_ones(variant, mu, together):
     z, _, about = smooth_model(variant)
     A = GraphRecipe("random", 8, params={"p": 0.4}).draw(2) if together else None
-    problem = Problem(z, losses.squared(), schedules.constant(mu))
+    problem = Problem(z, gradient(losses.squared(), schedules.constant(mu)))
     record = ("mse", "disagreement")
     trace = dokl.run(
         problem, Exchange(A, order="cta"), Fresh(400, 8), runs=250, record=record, snapshot=50
@@ -403,7 +413,10 @@ def test_data_as_target():
     about = th.model(z, th.sampled_inputs(sample.X[:, 0]), sample.y[:, 0])
     assert about.j_opt == pytest.approx(smooth_model()[2].j_opt, rel=0.03)
     trace = dokl.run(
-        Problem(z, losses.squared(), schedules.constant(0.5)), Exchange(), Fresh(300, 8), runs=200
+        Problem(z, gradient(losses.squared(), schedules.constant(0.5))),
+        Exchange(),
+        Fresh(300, 8),
+        runs=200,
     )
     told = th.learning_curve(about, 0.5, 300).mse[150:].mean()
     assert trace["mse"][150:].mean() == pytest.approx(told, rel=0.03)
@@ -415,7 +428,7 @@ def test_data_as_target():
 def falling_run(n=400, K=6):
     z, _, about = smooth_model("paired")
     A = graphs.metropolis(graphs.ring(K))
-    problem = Problem(z, losses.squared(), schedules.sqrt(0.5))
+    problem = Problem(z, gradient(losses.squared(), schedules.sqrt(0.5)))
     trace = dokl.run(
         problem, Exchange(A, order="cta"), Fresh(n, K), runs=120, snapshot=20,
         record=("predictions", "disagreement"),
@@ -427,11 +440,11 @@ def test_disagreement_is_predicted_and_below_its_bound():
     z, about, A, problem, trace = falling_run()
     at = trace.at["disagreement"] - 1
     seen = np.sqrt((trace.curves["disagreement"] ** 2).mean(axis=0))
-    curve = th.learning_curve(about, problem.schedule, 400, A)
+    curve = th.learning_curve(about, problem.method.schedule, 400, A)
     assert np.allclose(curve.disagreement[at], seen, rtol=0.15)
     assert np.mean(curve.disagreement[at] / seen) == pytest.approx(1, abs=0.03)
-    U = th.gradient_bound(problem.loss, z, largest_y=4.0, U_2=4.0)
-    bound = th.disagreement_bound(A, problem.schedule, U, 400)
+    U = th.gradient_bound(problem.method.loss, z, largest_y=4.0, U_2=4.0)
+    bound = th.disagreement_bound(A, problem.method.schedule, U, 400)
     assert (trace.curves["disagreement"] <= bound[at]).all()
     late = 0.5 * U / (1 - th.second_modulus(A)) / np.sqrt(400)
     assert bound[-1] == pytest.approx(late, rel=0.05)
@@ -450,12 +463,12 @@ def test_measured_regret_is_below_the_bound():
     seeds = dokl.draws.spawn(0, 120)
     stream = Fresh(400, 6).draw(dokl.draws.spawn(seeds[0], 3)[2])
     Z, y = z.transform(stream.X.reshape(-1, 2)), stream.y.reshape(-1)
-    g = th.best_fixed(problem.loss, Z, y, radius=4.0)
+    g = th.best_fixed(problem.method.loss, Z, y, radius=4.0)
     assert np.linalg.norm(g) <= 4.0 + 1e-9
     regret = th.measured_regret(
-        problem.loss, trace.curves["predictions"][0], stream.y, (Z @ g).reshape(400, 6)
+        problem.method.loss, trace.curves["predictions"][0], stream.y, (Z @ g).reshape(400, 6)
     )
-    U = th.gradient_bound(problem.loss, z, np.abs(y).max(), 4.0)
+    U = th.gradient_bound(problem.method.loss, z, np.abs(y).max(), 4.0)
     bound = th.regret_bound(6, 400, 0.5, float(np.linalg.norm(g)), U, 4.0)
     assert 0 < regret[-1] < bound / 5
 
@@ -499,7 +512,7 @@ def test_projected_features_on_both_engines(variant, schedule):
     z = draw(variant, D=64, d=2, sigma=2.0)
     modes = th.leading_modes(z, th.gaussian_inputs(np.zeros(2), 1.0), r=9)
     projected = z.project(modes.vectors)
-    problem = Problem(projected, losses.squared(), schedule)
+    problem = Problem(projected, gradient(losses.squared(), schedule))
     exchange = Exchange(GraphRecipe("ring", 4), average="weighted", intercept=0.5)
     stream = dokl.streams.Missing(Fresh(120, 4).draw(1), p=0.2)
     a, b = (
@@ -519,7 +532,7 @@ def test_projected_features_many_blocks_sparse_rows_and_prediction(monkeypatch):
     monkeypatch.setattr("dokl.engines.projection.SCRATCH", 500)
     z = draw("cos", D=64, d=2, sigma=2.0)
     projected = z.project(np.linalg.qr(np.random.default_rng(0).standard_normal((64, 7)))[0])
-    problem = Problem(projected, losses.squared(), schedules.constant(0.5))
+    problem = Problem(projected, gradient(losses.squared(), schedules.constant(0.5)))
     dense = Fresh(150, 3).draw(1)
     rows = Stream(sparse.csr_array(dense.X.reshape(-1, 2)), dense.y)
     runs = [
@@ -544,8 +557,8 @@ def test_projection_keeps_the_curve_and_shrinks_the_messages():
     small = recipe.draw(0)
     traces = [
         dokl.run(
-            Problem(f, losses.squared(), schedules.constant(1.0)), Exchange(A, order="cta"),
-            Fresh(600, 8), runs=20, record=("mse", "bytes"), seed=1,
+            Problem(f, gradient(losses.squared(), schedules.constant(1.0))),
+            Exchange(A, order="cta"), Fresh(600, 8), runs=20, record=("mse", "bytes"), seed=1,
         )
         for f in (z, small)
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from beijing_data import FIRST, LEVEL, MONTH, NUMERIC, QUARTER, Stations, weights
 
-from dokl import Exchange, Features, Gaussian, Problem, Stream, losses, run, schedules
+from dokl import Exchange, Features, Gaussian, Problem, Stream, gradient, losses, run, schedules
 from dokl.arrays import Array
 from dokl.draws import generator
 from dokl.metrics import mean_present
@@ -128,7 +128,7 @@ class Study:
         stream = Stream(X, np.nan_to_num(y).astype(np.float32), weight)
         told = self.settings
         features = Features(Gaussian(told.sigma), d=stream.d, D=told.D, variant=told.variant)
-        problem = Problem(features, losses.squared(), schedules.normalised(case.mu))
+        problem = Problem(features, gradient(losses.squared(), schedules.normalised(case.mu)))
         A = self.weights if case.together else None
         exchange = Exchange(A, every=case.every, intercept=case.intercept)
         trace = run(

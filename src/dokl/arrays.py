@@ -42,6 +42,12 @@ class Block:
         return Block(X, Y, weight, self.index)
 
 
+def used_rows(block: Block) -> Array:
+    """Numbers of the rows that nodes learn from, in order: not absent, and of some weight."""
+    rows = np.unique(block.index[block.index >= 0])
+    return rows if block.weight is None else rows[block.weight[rows] > 0]
+
+
 PAGE, LINE = 4096, 64  # bytes
 
 

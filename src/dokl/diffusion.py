@@ -1,152 +1,71 @@
-"""Algorithm 1 on one page: nodes combine their vectors and adapt them to their own samples.
-
-Every gradient learner here is a rank-one update of a combined estimate:
+"""Algorithm 1 on one page: nodes combine what they have learned and adapt it to their own samples.
 
     psi   = sum_l a[k,l] theta[l]                              # combine
-    theta = (1 - mu*lam) * psi - mu * slope(y, psi@z) * z      # adapt
+    theta = adapt(psi, x, y)                                   # adapt
 
-`slope` is the derivative of the loss in the prediction: KLMS, Pegasos, logistic and Huber
-regression differ only there and in the schedule mu. One node is K = 1, working alone is A = I,
-and adapt-then-combine swaps the two lines. This file is the readable truth; the engines are
-faster copies of `step`.
+How a sample changes a node is its *method*. The paper's is `methods.gradient`, a rank-one update
+of the combined estimate,
+
+    theta = (1 - mu*lam) * psi - mu * slope(y, psi@z) * z
+
+One node is K = 1, working alone is A = I, and adapt-then-combine swaps the two lines. This file is
+the readable truth; the engines are faster copies of `step`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array, Block, first_bad
-from dokl.errors import BadInput, Diverged, UnknownName
+from dokl import state as states
+from dokl.arrays import Array, Block
+from dokl.errors import BadInput, UnknownName
+from dokl.exchange import Exchange
+from dokl.exchange.rules import exchanged
 from dokl.features import FeatureMap
-from dokl.graphs import check_weights
-from dokl.losses import Loss
 from dokl.metrics import mean_present
-from dokl.schedules import Schedule
-
-ORDERS = ("cta", "atc")
-AVERAGES = ("none", "uniform", "weighted")
+from dokl.state import State
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is learned: features z (a map, or a recipe of one), loss, schedule, L2 strength lam."""
+    """What is learned and how: features z (a map, or a recipe of one), and a method."""
 
     features: Any
-    loss: Loss
-    schedule: Schedule
-    lam: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.lam) and self.lam >= 0):
-            raise BadInput(f"regularization lam must be finite and at least 0, got {self.lam!r}")
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """How nodes share: who with whom, in which order, how often, and what stays private.
-
-    weights    (K, K) stochastic matrix, dense or CSR; a sequence of them, used in turn step by
-               step (a changing network); a recipe of either; None: every node alone.
-    order      "cta" combine-then-adapt (the paper; a node delivers its adapted vector) or
-               "atc" adapt-then-combine (delivers the combined vector; same a-priori errors).
-    every      combine at every so many steps.
-    intercept  size c of a private constant feature, never shared: f = theta'z + c b. 0: none.
-    average    what is delivered: the last vector ("none"), or the mean of all of them, "uniform"
-               or "weighted" by step number (the first iterates of Pegasos are wild).
-    """
-
-    weights: Any = None
-    order: str = "atc"
-    every: int = 1
-    intercept: float = 0.0
-    average: str = "none"
-
-    def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise UnknownName("order", self.order, ORDERS)
-        if self.average not in AVERAGES:
-            raise UnknownName("average", self.average, AVERAGES)
-        if not (isinstance(self.every, int | np.integer) and self.every >= 1):
-            raise BadInput(f"every must be a whole number of steps, at least 1, got {self.every!r}")
-        if not (np.isfinite(self.intercept) and self.intercept >= 0):
-            raise BadInput(f"intercept must be finite and at least 0, got {self.intercept!r}")
-
-    @cached_property
-    def graphs(self) -> list[Any]:
-        """The combination matrices, checked, as CSR arrays; empty when every node is alone.
-
-        Rows must sum to one, and all graphs of a sequence together must connect the network. The
-        theory also wants columns that sum to one; `graphs.check_weights` tells.
-        """
-        if self.weights is None:
-            return []
-        several = isinstance(self.weights, Sequence) or getattr(self.weights, "ndim", 2) == 3
-        each = self.weights if several else [self.weights]
-        checked = [check_weights(A, doubly=False, connected=False) for A in each]
-        for A in checked:
-            A.eliminate_zeros()  # a stored zero is no link
-        if not checked:
-            raise BadInput("weights are an empty sequence: give a matrix, or None to work alone")
-        if all(A.shape == checked[0].shape for A in checked):
-            if all(A.nnz == A.shape[0] and (A.diagonal() == 1).all() for A in checked):
-                return []  # identities: alone, and nothing to compute
-            check_weights(sum(checked) / len(checked), doubly=False)
-            return checked
-        raise BadInput(f"weights change their size: {[A.shape for A in checked]}")
-
-
-@dataclass
-class State:
-    """All that the nodes remember; its size never depends on how much was learned.
-
-    theta: (K, m, D); bias: (K, m) private intercepts; mean_theta, mean_bias: running averages,
-    or None; count: (K,) samples seen per node; clock: steps taken; peak: largest |y| seen.
-    """
-
-    theta: Array
-    bias: Array
-    mean_theta: Array | None
-    mean_bias: Array | None
-    count: Array
-    clock: int = 0
-    peak: float = 0.0
-
-    def copy(self) -> State:
-        """An independent copy: engines advance a copy, so a failed call changes nothing."""
-        means = self.mean_theta, self.mean_bias
-        mean_theta, mean_bias = (None if a is None else a.copy() for a in means)
-        arrays = self.theta.copy(), self.bias.copy(), mean_theta, mean_bias, self.count.copy()
-        return State(*arrays, self.clock, self.peak)
-
-    def delivered(self) -> tuple[Array, Array]:
-        """The vectors (K, m, D) and intercepts (K, m) to predict with."""
-        if self.mean_theta is None or self.mean_bias is None:
-            return self.theta, self.bias
-        return self.mean_theta, self.mean_bias
+    method: Any
 
 
 def init(
     problem: Problem, exchange: Exchange, K: int, m: int = 1, dtype: Any = np.float64
 ) -> State:
-    """Every node at theta = 0."""
-    theta, bias = np.zeros((K, m, problem.features.D), dtype), np.zeros((K, m), dtype)
-    count = np.zeros(K, np.int64)
-    if exchange.average == "none":
-        return State(theta, bias, None, None, count)
-    return State(theta, bias, theta.copy(), bias.copy(), count)
+    """K nodes that know nothing."""
+    state = states.start(slots_of(problem, exchange, m), K, dtype)
+    if exchange.graphs and not exchange.plain:
+        state.nodes["told"] = np.zeros_like(problem.method.outgoing(state))
+    return state
 
 
-def combine(graphs: list[Any], clock: int, theta: Array) -> Array:
-    """psi_k = sum_l a_kl theta_l with the graph whose turn it is; theta: (K, m, D)."""
-    A = graphs[clock % len(graphs)]
-    mixed: Array = (A @ theta.reshape(len(theta), -1)).reshape(theta.shape)
-    return mixed
+def slots_of(problem: Problem, exchange: Exchange, m: int) -> states.Slots:
+    """The arrays of one node with m outputs, by name."""
+    return problem.method.slots(problem.features, m, exchange)  # type: ignore[no-any-return]
+
+
+def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: State) -> State:
+    """Every node mixes what it has with what its neighbours sent, over the graph whose turn it is.
+
+    Where all is sent and the weighted mean taken, that is psi_k = sum_l a_kl theta_l.
+    """
+    A, method = graphs[state.clock % len(graphs)], problem.method
+    if exchange.plain:
+        return method.incoming(state, A @ method.outgoing(state))  # type: ignore[no-any-return]
+    turn, payload = state.clock // exchange.every, method.outgoing(state)
+    rules = exchange.sending, exchange.mixing
+    mixed, told, sent = exchanged(*rules, A, turn, payload, state.told)
+    state = method.incoming(state, mixed.astype(payload.dtype))
+    return replace(state.having(told=told), sent=state.sent + sent)
 
 
 def combines_now(exchange: Exchange, graphs: list[Any], clock: int) -> bool:
@@ -155,26 +74,6 @@ def combines_now(exchange: Exchange, graphs: list[Any], clock: int) -> bool:
     """
     turn = clock if exchange.order == "cta" else clock + 1
     return bool(graphs) and turn % exchange.every == 0
-
-
-def adapt(
-    problem: Problem, exchange: Exchange, state: State, psi: Array, Z: Array, Y: Array, w: Array
-) -> tuple[Array, Array]:
-    """One gradient step per node from psi: (K, m, D); Z: (K, D), Y: (K, m), w: (K,).
-
-    Returns the new theta and the a-priori predictions f: (K, m). Nodes with w = 0 have no
-    sample: they keep psi, and their prediction is NaN.
-    """
-    c, theta, f = exchange.intercept, psi.copy(), np.full(Y.shape, np.nan)
-    for k in np.flatnonzero(w > 0):
-        z = Z[k]
-        f[k] = psi[k] @ z + c * state.bias[k]
-        state.count[k] += 1
-        mu = problem.schedule(int(state.count[k]), float(z @ z + c * c))
-        pull = mu * w[k] * problem.loss.slope(Y[k], f[k])  # (m,)
-        theta[k] = (1 - mu * problem.lam) * psi[k] - pull[:, None] * z
-        state.bias[k] -= pull * c
-    return theta, f
 
 
 def step(
@@ -196,15 +95,18 @@ def step_z(
     w: Array,
 ) -> tuple[State, Array]:
     """The step itself, on a state that may be overwritten and features already computed."""
-    mixing, clock = combines_now(exchange, graphs, state.clock), state.clock
-    if exchange.order == "cta":
-        psi = combine(graphs, clock, state.theta) if mixing else state.theta
-        theta, f = adapt(problem, exchange, state, psi, Z, Y, w)
-    else:
-        theta, f = adapt(problem, exchange, state, state.theta, Z, Y, w)
-        theta = combine(graphs, clock, theta) if mixing else theta
-    state = replace(state, theta=theta.astype(state.theta.dtype, copy=False), clock=clock + 1)
-    return _average(exchange, state), f
+    mixing, kinds = combines_now(exchange, graphs, state.clock), _kinds(state)
+    if mixing and exchange.order == "cta":
+        state = combine(problem, exchange, graphs, state)
+    state, f = problem.method.adapt(exchange, state, Z, Y, w)
+    if mixing and exchange.order == "atc":
+        state = combine(problem, exchange, graphs, state)
+    nodes = {name: array.astype(kinds[name], copy=False) for name, array in state.nodes.items()}
+    return _average(exchange, replace(state, nodes=nodes, clock=state.clock + 1)), f
+
+
+def _kinds(state: State) -> dict[str, Any]:
+    return {name: array.dtype for name, array in state.nodes.items()}
 
 
 def average_gain(average: str, clock: int) -> float:
@@ -213,10 +115,10 @@ def average_gain(average: str, clock: int) -> float:
 
 
 def _average(exchange: Exchange, state: State) -> State:
-    if state.mean_theta is not None and state.mean_bias is not None:
+    if "mean_theta" in state:
         gain = average_gain(exchange.average, state.clock)
-        state.mean_theta += gain * (state.theta - state.mean_theta)
-        state.mean_bias += gain * (state.bias - state.mean_bias)
+        state.nodes["mean_theta"] += gain * (state.theta - state.mean_theta)
+        state.nodes["mean_bias"] += gain * (state.bias - state.mean_bias)
     return state
 
 
@@ -254,41 +156,14 @@ def largest_prediction(f: Array, theta: Array) -> float:
     return float(np.abs(f[~np.isnan(f)]).max(initial=0.0))
 
 
-def used_rows(block: Block) -> Array:
-    """Numbers of the rows that nodes learn from, in order: not absent, and of some weight."""
-    rows = np.unique(block.index[block.index >= 0])
-    return rows if block.weight is None else rows[block.weight[rows] > 0]
-
-
 def check_progress(
     problem: Problem, exchange: Exchange, state: State, block: Block, f: Array, largest: float
 ) -> None:
-    """After a block: raise if targets were not finite, or if the iterates diverged.
+    """After a block: the method raises if targets were not finite, or if the iterates diverged.
 
     f: (n, K, m) predictions and the largest |f| among them, infinite if theta is not finite.
-    Losses with a bounded slope move by bounded steps, so only the others are held to a multiple
-    of the targets' size.
     """
-    if not math.isfinite(state.peak):
-        used = used_rows(block)
-        bad = first_bad(block.Y[used])
-        row = "" if bad is None else f" of row {used[bad[0]]}"
-        raise BadInput(f"target{row} is NaN or infinite: remove the row or give it weight 0")
-    limit = math.inf if problem.loss.bounded else 1e6 * (1.0 + state.peak)
-    if largest <= limit and largest < math.inf:
-        return
-    wild = np.flatnonzero(~(np.abs(np.nan_to_num(f)) < min(limit, 1e30)).all(axis=(1, 2)))
-    at = state.clock - len(f) + (int(wild[0]) + 1 if wild.size else len(f))
-    longest = problem.features.sup_norm2 + exchange.intercept**2
-    curvature = problem.loss.curvature if math.isfinite(problem.loss.curvature) else 1.0
-    first = float(problem.schedule(1, longest))
-    safe = 1.0 / (curvature * longest + problem.lam)
-    raise Diverged(
-        f"the iterates diverged at step {at}: the step of schedule "
-        f"{problem.schedule.name!r} is {first:.4g} at n = 1, and the mean square is only sure to "
-        f"stay finite below {2 * safe:.4g} = 2/(curvature * sup|z|^2 + lam), the intercept "
-        f"included. Use a step of at most {safe:.4g}. Nothing was changed."
-    )
+    problem.method.check(problem.features, exchange, state, block, f, largest)
 
 
 @dataclass

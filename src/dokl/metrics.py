@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl.answers import mistaken
 from dokl.arrays import Array
 
 
@@ -41,10 +42,7 @@ def mistakes(f: Array, y: Array) -> Array:
 
     One output: the sign, targets -1 and 1. Several: the largest, targets 1 for the true class.
     """
-    if f.shape[2] == 1:
-        wrong = (np.where(f >= 0, 1.0, -1.0) != y)[..., 0].astype(float)
-    else:
-        wrong = (np.nan_to_num(f).argmax(axis=2) != y.argmax(axis=2)).astype(float)
+    wrong = mistaken(f, y)
     wrong[np.isnan(f).any(axis=2)] = np.nan
     return mean_present(wrong, (1,))
 

@@ -10,7 +10,6 @@ import pytest
 from lab import Lab, body, ring, samples, wait_for
 
 from dokl.agents.description import Durability, ExchangePolicy
-from dokl.agents.learner import Learner
 from dokl.jobs.export import learned_so_far
 
 OFF = ExchangePolicy(mode="off")
@@ -79,13 +78,13 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path, durability)
         X, _ = samples(50, 7)
         predicted = lab.predict("a", X)
     assert learned == 150 * 20
-    learner = Learner(lab.network)
+    learner = lab.network.learner()
     undisturbed = learner.start()
     for X_batch, y in given:
         undisturbed, _ = learner.learn(undisturbed, X_batch, y[:, None])
     assert state.theta.tobytes() == undisturbed.theta.tobytes()
     assert int(state.count[0]) == int(undisturbed.count[0])
-    assert predicted.astype(np.float32).tobytes() == learner.scores(undisturbed, X).tobytes()
+    assert predicted.astype(np.float32).tobytes() == learner.predict(undisturbed, X).tobytes()
 
 
 def test_with_exchange_no_acknowledged_sample_is_missing_or_counted_twice(tmp_path):

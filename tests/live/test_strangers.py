@@ -14,7 +14,6 @@ from lab import MODEL, Lab, free_ports, ring, samples, wait_for
 from dokl.agents.certificates import Authority, node_files
 from dokl.agents.certificates.files import new_folder
 from dokl.agents.description import ExchangePolicy
-from dokl.agents.learner import Learner
 from dokl.agents.protocol import messages
 from dokl.agents.protocol.messages import THETA, Message
 from dokl.agents.transports.zenoh_settings import configuration, key
@@ -40,7 +39,7 @@ def say(opened, where, data):
 
 def message(lab, theta, step, incarnation=2**61):
     """A theta that follows all the rules."""
-    learner = Learner(lab.network)
+    learner = lab.network.learner()
     about = (THETA, learner.fingerprint, learner.m, learner.D, 1, incarnation, step)
     return messages.pack(Message(*about, 1000, 1000, 0.0, False, theta, False))
 

@@ -14,8 +14,9 @@ from lab import MODEL, PATIENCE, Lab, ring, samples, wait_for
 
 from dokl import load
 from dokl.agents.description import ExchangePolicy, read
-from dokl.diffusion import Exchange, init, step
+from dokl.diffusion import init, step
 from dokl.estimators.saving import load_with_extra
+from dokl.exchange import Exchange
 from dokl.graphs import metropolis
 from dokl.jobs.export import learned_so_far
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dokl.adapters.named import NamedFrequencies, SparseRows, Table
 from dokl.arrays import Array, Block
-from dokl.diffusion import Exchange, Problem, State, init
-from dokl.engines import compiled
+from dokl.diffusion import Problem
 from dokl.errors import BadInput
+from dokl.exchange import Exchange
 from dokl.features import FeatureMap
 from dokl.kernels import Kernel
+from dokl.learner import Learner
 from dokl.losses import Loss
+from dokl.methods import gradient
 from dokl.schedules import Schedule
+from dokl.state import State
 
 
 class Machine:
@@ -33,8 +35,8 @@ class Machine:
             raise BadInput(f"n_components are pairs (cos, sin) and must be even: use {D + 1}")
         self.kernel, self.D, self.exchange = kernel, D, exchange
         self.table = Table(NamedFrequencies(kernel, D // 2, seed), limit)
-        self.problem = Problem(self._map(), loss, schedule, lam)
-        self._plan()
+        self.method = gradient(loss, schedule, lam)
+        self.learner = self._learner()
 
     def _map(self) -> FeatureMap:
         """A map as large as the table, empty: its frequencies are written into the plan."""
@@ -43,28 +45,19 @@ class Machine:
         nothing = np.broadcast_to(0.0, (d, F))
         return FeatureMap(self.kernel, d, self.D, "paired", seed, omega=nothing)
 
-    def _plan(self) -> None:
-        try:
-            self.plan = compiled.plan(self.problem, self.exchange, np.float64)
-        except compiled.NotCompilable as error:
-            raise BadInput(
-                f"this loss or schedule does not compile ({error}): write it with NumPy functions "
-                "of numbers"
-            ) from None
-        F = self.table.frequencies.F
-        self.plan.map.freq[:, :F] = self.table.turns[:, :F]  # the plan pads its rows
-        self.table.turns = self.plan.map.freq  # the loops see new rows from now on
-
-    def start(self) -> State:
-        """One output, at 0."""
-        return init(self.problem, self.exchange, 1, 1, np.float64)
+    def _learner(self) -> Learner:
+        problem = Problem(self._map(), self.method)
+        learner = Learner(problem, self.exchange, dtype=np.float64, engine="numba")
+        F, rows = self.table.frequencies.F, learner.plan.map.freq
+        rows[:, :F] = self.table.turns[:, :F]  # the plan pads its rows
+        self.table.turns = rows  # the loops see new rows from now on
+        return learner
 
     def rows(self, names: Iterable[Hashable], values: Array) -> SparseRows:
         """values: (n, names) -> n rows for the engine."""
         slots = np.array(self.table.slots(names), np.int64)
-        if len(self.table.turns) != self.problem.features.d:
-            self.problem = replace(self.problem, features=self._map())
-            self._plan()
+        if len(self.table.turns) != self.learner.d:
+            self.learner = self._learner()
         shape = len(values), len(self.table.turns)
         if len(values) == 1:
             return SparseRows(values[0], slots, np.array([0, len(slots)]), shape)
@@ -75,9 +68,4 @@ class Machine:
     def advance(self, state: State, X: Any, Y: Array, w: Array | None) -> State:
         """The state after these rows, one after another; Y: (n, m)."""
         index = np.arange(len(Y), dtype=np.int64).reshape(-1, 1)
-        return compiled.advance(self.plan, state, Block(X, Y, w, index))[0]
-
-    def scores(self, state: State, X: Any) -> Array:
-        """(n, m)."""
-        theta, bias = state.delivered()
-        return compiled.predict(self.plan, theta[0], bias[0], X)
+        return self.learner.advance(state, Block(X, Y, w, index))[0]

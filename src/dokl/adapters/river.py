@@ -14,7 +14,6 @@ Bring features to comparable sizes first, with River's StandardScaler for exampl
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,13 @@ import numpy as np
 from dokl import kernels
 from dokl.adapters.machine import Machine
 from dokl.adapters.named import numbers_of, numbers_of_frame
+from dokl.answers import shares
 from dokl.arrays import Array
-from dokl.diffusion import Exchange, State
 from dokl.errors import BadInput, MissingExtra
 from dokl.estimators.choices import loss_of, step_of
 from dokl.estimators.learner import checked_weight, not_negative, whole
+from dokl.exchange import Exchange
+from dokl.state import State
 
 try:
     from river import base
@@ -58,7 +59,7 @@ class _Learner:
         self.max_features = max_features
         self.seed = seed
         self._machine: Machine | None = self._made()
-        self._state: State = self._machine.start()
+        self._state: State = self._machine.learner.start()
 
     def _made(self) -> Machine:
         named = isinstance(self.kernel, str)
@@ -88,6 +89,9 @@ class _Learner:
 
     def _many(self, X: Any) -> Any:
         return self.machine.rows(*numbers_of_frame(X))
+
+    def _scores(self, X: Any) -> Array:
+        return self.machine.learner.predict(self._state, X)
 
     def _advanced(self, state: State, X: Any, Y: Array, w: Any) -> State:
         weight = None if isinstance(w, float | int) and w == 1 else checked_weight(w, len(Y))
@@ -159,7 +163,7 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
 
     def predict_one(self, x: Sample) -> float:
         """The prediction; 0 before anything was learned."""
-        return float(self.machine.scores(self._state, self._one(x))[0, 0])
+        return float(self._scores(self._one(x))[0, 0])
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         """Learn the rows of a data frame, in their order."""
@@ -171,7 +175,7 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         """A Series of predictions."""
         import pandas as pd
 
-        return pd.Series(self.machine.scores(self._state, self._many(X))[:, 0], index=X.index)
+        return pd.Series(self._scores(self._many(X))[:, 0], index=X.index)
 
 
 class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc]
@@ -257,7 +261,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         """The label of the highest score; None before anything was learned."""
         if not self._classes:
             return None
-        best = int(self.machine.scores(self._state, self._one(x))[0, 1:].argmax())
+        best = int(self._scores(self._one(x))[0, 1:].argmax())
         return list(self._classes)[best]
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
@@ -270,7 +274,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         import pandas as pd
 
         labels = list(self._classes) or [None]
-        best = self.machine.scores(self._state, self._many(X))[:, -len(labels) :].argmax(axis=1)
+        best = self._scores(self._many(X))[:, -len(labels) :].argmax(axis=1)
         return pd.Series([labels[i] for i in best], index=X.index)
 
     def predict_proba_many(self, X: Any) -> Any:
@@ -294,19 +298,16 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
 
     def _probabilities(self, X: Any) -> Array:
         """(n, classes): each class against the rest, scaled to sum to one."""
-        if self.machine.problem.loss.name != "logistic":
+        if self.machine.method.loss.name != "logistic":
             raise NotImplementedError("probabilities need loss='logistic'")
-        positive = 0.5 * (1.0 + np.tanh(0.5 * self.machine.scores(self._state, X)[:, 1:]))
-        total = positive.sum(axis=1, keepdims=True)
-        even = np.full_like(positive, 1.0 / max(1, positive.shape[1]))
-        return np.asarray(np.divide(positive, total, out=even, where=total > 0))
+        positive = 0.5 * (1.0 + np.tanh(0.5 * self._scores(X)[:, 1:]))
+        return shares(positive)
 
 
 def _grown(s: State, count: int) -> State:
     """The state with more outputs, all of them like the first: what an unseen class would have."""
 
-    def more(rows: Any) -> Any:  # (1, m) or (1, m, D)
-        return None if rows is None else np.concatenate([rows, *[rows[:, :1]] * count], axis=1)
+    def more(rows: Array) -> Array:  # (1,), (1, m) or (1, m, D)
+        return rows if rows.ndim == 1 else np.concatenate([rows, *[rows[:, :1]] * count], axis=1)
 
-    means = {"mean_theta": more(s.mean_theta), "mean_bias": more(s.mean_bias)}
-    return replace(s, theta=more(s.theta), bias=more(s.bias), **means)
+    return s.each(more)

@@ -9,7 +9,6 @@ from functools import partial
 
 from dokl.agents.inputs import Arrival
 from dokl.agents.intake import Intake, Taken
-from dokl.agents.learner import pack_state
 from dokl.agents.promises import Answer, answer, refuse
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import Effect, Save
@@ -74,7 +73,7 @@ class Group:
             with self._store.transaction() as transaction:
                 self._intake.write(transaction)
                 if saving:
-                    packed = pack_state(self._protocol.state)
+                    packed = self._protocol.packed_state()
                     transaction.snapshot(packed, self._protocol.learned)
 
     def settle(self) -> None:

@@ -25,7 +25,6 @@ from dokl.agents.description import Network
 from dokl.agents.ears import Ears
 from dokl.agents.group import Group
 from dokl.agents.inputs import Arrival, Inputs
-from dokl.agents.learner import Learner, pack_state, unpack_state
 from dokl.agents.logs import Log
 from dokl.agents.promises import Answer, Busy, Job, Stopping, refuse
 from dokl.agents.protocol import Protocol
@@ -42,8 +41,8 @@ from dokl.agents.reloading import changed, expiry
 from dokl.agents.store import Store, StoreFailed
 from dokl.agents.transports import Transport
 from dokl.arrays import Array
-from dokl.diffusion import State
 from dokl.errors import BadInput, DoklError
+from dokl.state import State
 
 GROUP = 4000  # rows that share one transaction, at most
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
@@ -71,7 +70,7 @@ class Agent:
         self.network, self.name, self.clock = network, name, clock or Clock()
         self.store, self.transport = store, transport
         self.log = log or Log(name, self.clock)
-        self.learner, self.inputs = Learner(network), Inputs(network)
+        self.learner, self.inputs = network.learner(), Inputs(network)
         self.curve, self.counts = Curve(), Counter[str]()
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
@@ -131,7 +130,7 @@ class Agent:
 
     def scores(self, X: Array) -> Array:
         """The function itself, (n, m), with the vector of this moment, as it is stored."""
-        return self.learner.scores(self._adopted, X)
+        return self.learner.predict(self._adopted, X, workers=1)
 
     def status(self) -> dict[str, Any]:
         """What there is to know, as JSON can write it."""
@@ -181,7 +180,7 @@ class Agent:
     def _restored(self, warm: State | None) -> Protocol:
         """The state before the end, however that came: the snapshot, and the journal after it."""
         packed, learned, batches = self.store.restore()
-        state = warm if packed is None else unpack_state(packed, self.learner.m, self.learner.D)
+        state = warm if packed is None else self.learner.unpack(packed)
         protocol = Protocol(
             self.learner,
             self.name,
@@ -200,7 +199,7 @@ class Agent:
             self.log("restored", learned=protocol.learned, replayed=replayed)
         elif warm is not None:
             with self.store.transaction() as transaction:  # the journal begins from here
-                transaction.snapshot(pack_state(warm), 0)
+                transaction.snapshot(self.learner.pack(warm), 0)
             self.log("warm start", count=int(warm.count[0]))
         return protocol
 
@@ -381,7 +380,7 @@ class Agent:
         try:
             if self.protocol.step:
                 with self.store.transaction() as transaction:
-                    transaction.snapshot(pack_state(self.protocol.state), self.protocol.learned)
+                    transaction.snapshot(self.protocol.packed_state(), self.protocol.learned)
         except StoreFailed as error:
             self.log("not stored", reason=str(error))  # the journal has it all
         for _, future in self._queue:

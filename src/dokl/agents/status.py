@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dokl import __version__
-from dokl.agents.learner import squared
 from dokl.agents.protocol.messages import REASONS
+from dokl.exchange.rules import squared
 
 if TYPE_CHECKING:
     from dokl.agents.runtime import Agent

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.diffusion import Exchange
 from dokl.errors import BadInput
+from dokl.exchange import Exchange
 
 
 def one_graph(weights: Any, K: int) -> Any:

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from dokl import losses, schedules
-from dokl.diffusion import Exchange, Problem, Trace
+from dokl.diffusion import Problem, Trace
 from dokl.engines import ENGINES, run
 from dokl.engines.choice import DEFAULT_DTYPE, gpu, module_of
 from dokl.errors import MissingExtra
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian
+from dokl.methods import gradient
 from dokl.streams import Example1, Example2
 
 # Started by a launcher, so it cannot take its turn in one process.
@@ -53,10 +55,11 @@ def tasks() -> list[Task]:
     """A network, a single node and a classifier, at the paper's sizes and for a few steps."""
     step, lam = schedules.constant(1.0), 1e-3
     network = Exchange(GraphRecipe("random", 20), "cta")
-    small = Problem(Features(Gaussian(5.0), 5, 300), losses.squared(), step)
-    large = Problem(Features(Gaussian(5.0), 5, 2500), losses.squared(), step)
+    small = Problem(Features(Gaussian(5.0), 5, 300), gradient(losses.squared(), step))
+    large = Problem(Features(Gaussian(5.0), 5, 2500), gradient(losses.squared(), step))
     smooth = Problem(
-        Features(Gaussian(5.0), 5, 500, "orthogonal"), losses.huber(), schedules.sqrt(1.0), lam
+        Features(Gaussian(5.0), 5, 500, "orthogonal"),
+        gradient(losses.huber(), schedules.sqrt(1.0), lam),
     )
     delivered = Exchange(GraphRecipe("random", 20), "atc", average="weighted")
     return [

@@ -30,10 +30,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from dokl.arrays import Array, Block, is_sparse
-from dokl.diffusion import Exchange, Problem, State, check_block, check_index, check_progress
+from dokl.diffusion import Problem, check_block, check_index, check_progress
 from dokl.engines.device import fused, traced, translate
 from dokl.engines.device.chunks import Batch, Exact, Plan, Work, fill_up, rows_of, scratch_bytes
 from dokl.engines.device.translate import NotCompilable
+from dokl.exchange import Exchange
+from dokl.state import State
 
 __all__ = ["NotCompilable", "Plan", "advance", "advance_many", "plan", "predict", "step"]
 
@@ -65,8 +67,12 @@ def together(plans: Sequence[Plan]) -> Batch:
     one_map = all(p.problem.features is first.problem.features for p in plans)
     one_graph = all(p.exchange.weights is first.exchange.weights for p in plans)
     exchange, problem = first.exchange, first.problem
-    numbers = {"lam": problem.lam, "c": exchange.intercept, "eps": problem.schedule.eps}
-    numbers["p"] = 0.0 if problem.loss.p is None else problem.loss.p
+    numbers = {
+        "lam": problem.method.lam,
+        "c": exchange.intercept,
+        "eps": problem.method.schedule.eps,
+    }
+    numbers["p"] = 0.0 if problem.method.loss.p is None else problem.method.loss.p
     with precision(first.dtype):
         arrays = {f"number.{name}": first.dtype(value) for name, value in numbers.items()}
         own = set()

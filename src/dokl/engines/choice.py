@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dokl.diffusion import Exchange, Problem
+from dokl.diffusion import Problem
 from dokl.errors import BadInput, MissingExtra, UnknownName
+from dokl.exchange import Exchange
 
 ENGINES = {
     "reference": "dokl.engines.reference",

@@ -18,14 +18,16 @@ from numba import njit
 from numba.core.errors import NumbaError
 
 from dokl.arrays import LINE, Array, Block, is_sparse, placed
-from dokl.diffusion import Exchange, Problem, State, check_block, check_index, check_progress
+from dokl.diffusion import Problem, check_block, check_index, check_progress
 from dokl.engines import sweeps
 from dokl.engines.loops import CODES, POLY32, POLY64
 from dokl.engines.projection import Projection, pieces, without_frequencies
 from dokl.engines.sweeps import Graph, Map, Memory, Rows, Rule
+from dokl.exchange import Exchange
 from dokl.features import FeatureMap
 from dokl.losses import Loss
 from dokl.schedules import Schedule
+from dokl.state import State
 
 AVERAGE_CODES = {"none": 0, "uniform": 1, "weighted": 2}
 # Below this many numbers in theta, handing nodes to threads costs more than it gives.
@@ -133,18 +135,18 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
     dtype = np.dtype(dtype).type
     features = problem.features
     # |z| = 1 exactly for paired features, so nobody has to measure it.
-    looks = problem.schedule.normalised or problem.schedule.function is not None
+    looks = problem.method.schedule.normalised or problem.method.schedule.function is not None
     rule = Rule(
-        loss=loss_numbers(problem.loss),
-        rate=schedule_numbers(problem.schedule),
-        lam=float(problem.lam),
+        loss=loss_numbers(problem.method.loss),
+        rate=schedule_numbers(problem.method.schedule),
+        lam=float(problem.method.lam),
         c=float(exchange.intercept),
         measure=bool(looks and not features.paired),
         cta=exchange.order == "cta",
         every=int(exchange.every),
         average=AVERAGE_CODES[exchange.average],
     )
-    custom = not problem.loss.builtin or problem.schedule.function is not None
+    custom = not problem.method.loss.builtin or problem.method.schedule.function is not None
     modes = getattr(features, "modes", None)
     map, projection = feature_numbers(features if modes is None else features.base, dtype), None
     if modes is not None:
@@ -185,11 +187,19 @@ def _memory(plan: Plan, state: State, steps: int = MANY) -> Memory:
         kept, old = old, placed(old.shape, dtype, 3)
         old[:] = kept
     mean, mean_bias = plan.nothing, plan.nothing
-    if state.mean_theta is not None and state.mean_bias is not None:
+    if "mean_theta" in state:
         mean = state.mean_theta.astype(dtype, "C").reshape(-1, D)
         mean_bias = state.mean_bias.astype(dtype, "C")
     new = np.empty_like(old) if len(plan.graph.indptr) else plan.nothing
     return Memory(old, new, mean, state.bias.astype(dtype, "C"), mean_bias, state.count.copy())
+
+
+def remembered(memory: Memory, theta: Array) -> dict[str, Array]:
+    """What the loops left, by name; theta: (K, m, D)."""
+    nodes = {"theta": theta, "bias": memory.bias, "count": memory.seen}
+    if memory.mean.size:
+        nodes |= {"mean_theta": memory.mean.reshape(theta.shape), "mean_bias": memory.mean_bias}
+    return nodes
 
 
 def advance(
@@ -244,11 +254,8 @@ def _advance(
             check_index(block)
             raise
     theta = (memory.new if swapped else memory.old).reshape(K, m, D)
-    means: tuple[Array | None, Array | None] = (None, None)
-    if state.mean_theta is not None:
-        means = memory.mean.reshape(K, m, D), memory.mean_bias
     peak = max(state.peak, float(largest[1]))
-    new = State(theta, memory.bias, *means, memory.seen, state.clock + block.n, peak)
+    new = State(remembered(memory, theta), state.clock + block.n, peak)
     return new, out, float(largest[0])
 
 

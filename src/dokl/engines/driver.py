@@ -14,20 +14,22 @@ import numpy as np
 
 from dokl import metrics
 from dokl.arrays import Array, Block
-from dokl.diffusion import Exchange, Problem, State, Trace, combines_now, init
+from dokl.diffusion import Problem, Trace, combines_now, init
 from dokl.draws import check_seed, drawn, spawn
 from dokl.engines.choice import DEFAULT_DTYPE as DEFAULT_DTYPE
 from dokl.engines.choice import EngineNotice as EngineNotice
 from dokl.engines.choice import candidates, choose, module_of
 from dokl.errors import BadInput, UnknownName
+from dokl.exchange import Exchange
 from dokl.progress import Bar, progress
+from dokl.state import State
 
 # Recorded at every step, from predictions f and targets y: (n, K, m) -> (n, ...).
 PER_STEP: dict[str, Callable[..., Array]] = {
     "mse": lambda problem, f, y: metrics.squared_error(f, y),
     "node_mse": lambda problem, f, y: metrics.node_squared_error(f, y),
     "mistakes": lambda problem, f, y: metrics.mistakes(f, y),
-    "loss": lambda problem, f, y: metrics.mean_loss(problem.loss.value, f, y),
+    "loss": lambda problem, f, y: metrics.mean_loss(problem.method.loss.value, f, y),
     "predictions": lambda problem, f, y: f,
 }
 # Recorded every `snapshot` steps, from the state.
@@ -217,9 +219,11 @@ def run(
     With engine="mpi" all ranks of an MPI job call this alike; rank 0 gets the result. `ranks`: how
     many there must be; checkpoint: a `checkpoints.Checkpoint`, to resume the run after a crash.
 
-    >>> from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, losses, schedules
+    >>> from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem
+    >>> from dokl import gradient, losses, schedules
     >>> from dokl.streams import Example2
-    >>> problem = Problem(Features(Gaussian(5.0), 5, 100), losses.squared(), schedules.constant(1))
+    >>> step = gradient(losses.squared(), schedules.constant(1))
+    >>> problem = Problem(Features(Gaussian(5.0), 5, 100), step)
     >>> together = Exchange(GraphRecipe("ring", 8), order="cta")
     >>> trace = run(problem, together, Example2(K=8, n=400), runs=3, seed=1)
     >>> trace["mse"].shape, bool(trace.tail().mean() < trace["mse"][:20].mean())
@@ -307,6 +311,7 @@ def check_engine(engine: str, dtype: Any = np.float64, tol: float = 1e-9) -> Non
     from dokl import graphs, losses, schedules
     from dokl.features import VARIANTS, Features
     from dokl.kernels import Gaussian
+    from dokl.methods import gradient
     from dokl.streams import Example2, Missing
 
     weights = graphs.GraphRecipe("random", 5)
@@ -314,7 +319,8 @@ def check_engine(engine: str, dtype: Any = np.float64, tol: float = 1e-9) -> Non
     for variant in VARIANTS:
         for order, average, every in (("cta", "none", 1), ("atc", "weighted", 3)):
             problem = Problem(
-                Features(Gaussian(3.0), 5, 32, variant), losses.huber(), schedules.sqrt(0.5), 1e-3
+                Features(Gaussian(3.0), 5, 32, variant),
+                gradient(losses.huber(), schedules.sqrt(0.5), 1e-3),
             )
             exchange = Exchange(weights, order, every, 0.5, average)
             record = ("predictions", "state")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array, Block
-from dokl.diffusion import Exchange, Problem, State, check_block, check_index, check_progress
+from dokl.diffusion import Problem, check_block, check_index, check_progress
 from dokl.engines import compiled, sweeps
 from dokl.engines.projection import pieces
 from dokl.engines.spread import crew, halo
@@ -22,6 +22,8 @@ from dokl.engines.spread.halo import Halo, Wire
 from dokl.engines.spread.partition import cut, partition
 from dokl.engines.sweeps import Memory, Rows
 from dokl.errors import BadInput, FingerprintMismatch
+from dokl.exchange import Exchange
+from dokl.state import State
 
 # Numbers that a rank's interior nodes must have before vectors travel while these are computed.
 # It costs one more call of the loops, some us, and gives nothing where the MPI library moves bytes
@@ -117,7 +119,6 @@ class Worker:
         """State is of own nodes only."""
         self.plan, self.share, self.m = plan, share, state.theta.shape[1]
         self.clock, self.peak = state.clock, state.peak
-        self._averaging = state.mean_theta is not None
         self._memory = self._room(state)
         self._at = 0  # which of the two buffers holds the vectors
         self._wire: Wire | None = None
@@ -148,10 +149,7 @@ class Worker:
         """Own nodes' state as it lies: the next `advance` overwrites it."""
         memory, shape = self._present(), (len(self.share.own), self.m, -1)
         theta = memory.old[: shape[0] * self.m].reshape(shape)
-        means: tuple[Array | None, Array | None] = (None, None)
-        if self._averaging:
-            means = memory.mean.reshape(shape), memory.mean_bias
-        return State(theta, memory.bias, *means, memory.seen, self.clock, self.peak)
+        return State(compiled.remembered(memory, theta), self.clock, self.peak)
 
     def _present(self) -> Memory:
         """Memory with the buffer that holds the vectors as `old`."""
@@ -249,25 +247,13 @@ def columns(block: Block, own: Array) -> Block:
     return Block(block.X[used], block.Y[used], weight, index)
 
 
-def part_of(state: State, own: Array) -> State:
-    """The state of own nodes."""
-    means = state.mean_theta, state.mean_bias
-    mean_theta, mean_bias = (None if a is None else a[own] for a in means)
-    arrays = state.theta[own], state.bias[own], mean_theta, mean_bias, state.count[own]
-    return State(*arrays, state.clock, state.peak)
-
-
 def whole(plan: Plan, share: Share, state: State, to_all: bool = False) -> State | None:
     """The state of all nodes from each rank's; None off rank 0, unless to all."""
     comm, owner, own = plan.comm, share.owner, share.own
 
-    def all_of(values: Array | None) -> Any:
-        return None if values is None else crew.gather(comm, owner, own, values, to_all)
-
-    theta, bias, count = all_of(state.theta), all_of(state.bias), all_of(state.count)
-    means = all_of(state.mean_theta), all_of(state.mean_bias)
-    peak = comm.allreduce(state.peak, op=crew.mpi().MAX)
-    return None if theta is None else State(theta, bias, *means, count, state.clock, peak)
+    gathered = state.each(lambda values: crew.gather(comm, owner, own, values, to_all))
+    gathered.peak = comm.allreduce(state.peak, op=crew.mpi().MAX)
+    return None if gathered.theta is None else gathered
 
 
 def advance(
@@ -277,7 +263,7 @@ def advance(
     nodes = None if plan.share is None else len(plan.share.owner)
     check_block(plan.problem.features, nodes, state, block)
     share = share_of(plan, state.theta.shape[0])
-    worker = Worker(plan, share, part_of(state, share.own))
+    worker = Worker(plan, share, state.part(share.own))
     with crew.together(plan.comm):
         own = columns(block, share.own)
         f = worker.advance(own)

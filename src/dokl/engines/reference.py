@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array, Block
+from dokl.arrays import Array, Block, used_rows
 from dokl.diffusion import (
-    Exchange,
     Problem,
-    State,
     check_block,
     check_index,
     check_progress,
     largest_prediction,
     step_z,
-    used_rows,
 )
+from dokl.exchange import Exchange
+from dokl.state import State
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dokl.arrays import Array, Block, is_sparse
-from dokl.diffusion import Exchange, Problem, State, init
+from dokl.diffusion import Problem
 from dokl.draws import generator
-from dokl.engines import choose
 from dokl.errors import BadInput, Diverged
 from dokl.estimators.choices import (
     dealt,
@@ -26,10 +25,11 @@ from dokl.estimators.choices import (
     step_of,
     variant_of,
 )
+from dokl.exchange import Exchange
 from dokl.features import agreed_fingerprint, sample
+from dokl.learner import Learner
+from dokl.methods import gradient
 from dokl.progress import progress
-
-ROWS_AT_ONCE = 1 << 18
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
-class Learner(BaseEstimator):  # type: ignore[misc]
+class Estimator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators; subclasses say what targets are and which network there is."""
 
     _classifying = False
@@ -92,11 +92,15 @@ class Learner(BaseEstimator):  # type: ignore[misc]
         longest = self.feature_map_.sup_norm2 + self.exchange_.intercept**2
         alpha = not_negative("alpha", self.alpha)
         self.schedule_ = step_of(self.step, self.loss_, alpha, longest, self._classifying)
-        self._problem = Problem(self.feature_map_, self.loss_, self.schedule_, alpha)
-        chosen = choose(self.engine, self._problem, self.exchange_, self.dtype_)
-        self.engine_, self._engine, self._plan = chosen
-        self.state_: State = init(self._problem, self.exchange_, K, m, self.dtype_)
+        self._problem = Problem(self.feature_map_, gradient(self.loss_, self.schedule_, alpha))
         self.fingerprint_ = agreed_fingerprint(self.feature_map_.fingerprint, **self._agreed())
+        self._learner = self._ready_made(self.engine, K, m)
+        self.engine_, self.state_ = self._learner.engine, self._learner.start()
+
+    def _ready_made(self, engine: str, K: int, m: int) -> Learner:
+        """The learner behind this face."""
+        about: dict[str, Any] = {"engine": engine, "dtype": self.dtype_, "K": K, "m": m}
+        return Learner(self._problem, self.exchange_, fingerprint=self.fingerprint_, **about)
 
     def _constant(self) -> float:
         """Size of the constant feature: 1 for True; a number makes the intercept learn faster."""
@@ -104,18 +108,16 @@ class Learner(BaseEstimator):  # type: ignore[misc]
         return float(c) if isinstance(c, bool | np.bool_) else not_negative("intercept", c)
 
     def __getstate__(self) -> Any:
-        """Pickle what was learned; the engine's plan is made again when needed."""
+        """Pickle what was learned; the learner, with its engine's plan, is made when needed."""
         state = dict(super().__getstate__())
-        for name in ("_engine", "_plan"):
-            state.pop(name, None)
+        state.pop("_learner", None)
         return state
 
     def _ready(self) -> None:
-        """Refuse a model that has learned nothing; make the plan that a pickle left out."""
-        if not hasattr(self, "_plan"):
+        """Refuse a model that has learned nothing; make the learner that a pickle left out."""
+        if not hasattr(self, "_learner"):
             check_is_fitted(self, "state_")
-            chosen = choose(self.engine_, self._problem, self.exchange_, self.dtype_)
-            _, self._engine, self._plan = chosen
+            self._learner = self._ready_made(self.engine_, *self.state_.theta.shape[:2])
 
     # -- learning ----------------------------------------------------------------------------
     def _fit(self, X: Any, y: Any, sample_weight: Any, nodes: Any) -> None:
@@ -220,39 +222,28 @@ class Learner(BaseEstimator):  # type: ignore[misc]
 
     def _feed(self, X: Any, Y: Array, weight: Array | None, index: Array) -> Array:
         """Advance the state; returns the a-priori predictions (steps, K, m)."""
-        block = Block(X, Y, weight, index)
-        at_once = max(1, ROWS_AT_ONCE // index.shape[1])
-        state, made = self.state_, []
         try:
-            for start in range(0, max(1, block.n), at_once):  # no rows are a block, too
-                piece = block.steps(start, start + at_once) if block.n > at_once else block
-                state, f = self._engine.advance(self._plan, state, piece)
-                made.append(f)
+            self.state_, f = self._learner.advance(self.state_, Block(X, Y, weight, index))
         except Diverged as error:
             largest = 1.0 if weight is None else float(weight.max())
             if largest <= 1:
                 raise
             advice = f"Sample weights multiply the step: divide them by the largest, {largest:g}."
             raise Diverged(f"{error} {advice}") from None
-        self.state_ = state
-        return made[0] if len(made) == 1 else np.concatenate(made)
+        return f
 
     # -- predicting --------------------------------------------------------------------------
     def _scores(self, X: Any, nodes: Any = None) -> Array:
         """Scores (n, m): of one node, of each row's node, or of the network's mean vector."""
         self._ready()
         X = self._rows(X)
-        theta, bias = self.state_.delivered()
         numbers = self._node_numbers(nodes, X.shape[0])
         if numbers is None:
-            alone = len(theta) == 1
-            vectors, shifts = (a[0] if alone else a.mean(axis=0) for a in (theta, bias))
-            scores = self._engine.predict(self._plan, vectors, shifts, X)
-            return np.asarray(scores, np.float64)
-        out = np.empty((X.shape[0], theta.shape[1]))
+            return np.asarray(self._learner.predict(self.state_, X), np.float64)
+        out = np.empty((X.shape[0], self._learner.m))
         for k in np.unique(numbers):
             mine = np.flatnonzero(numbers == k)
-            out[mine] = self._engine.predict(self._plan, theta[k], bias[k], X[mine])
+            out[mine] = self._learner.predict(self.state_, X[mine], k)
         return out
 
     @property

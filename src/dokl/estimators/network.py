@@ -8,13 +8,13 @@ import numpy as np
 
 from dokl import graphs
 from dokl.arrays import Array
-from dokl.diffusion import Exchange
 from dokl.errors import BadGraph, BadInput
-from dokl.estimators.learner import Learner
+from dokl.estimators.learner import Estimator
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
+from dokl.exchange import Exchange
 
 
-class _Network(Learner):
+class _Network(Estimator):
     """Graph, weights and the nodes' names; rows belong to nodes."""
 
     def _network(self, seed: int) -> tuple[int, Any]:

@@ -24,15 +24,19 @@ from typing import Any
 import numpy as np
 
 from dokl import files, schedules
+from dokl import state as states
 from dokl.arrays import Array
-from dokl.diffusion import Exchange, Problem, State
+from dokl.diffusion import Problem, slots_of
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.learner import float_type
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
 from dokl.estimators.plain import pack, pack_made, unpack, unpack_made
 from dokl.estimators.transformer import RandomFeatures
+from dokl.exchange import Exchange
 from dokl.features import FeatureMap, agreed_fingerprint, sample
+from dokl.methods import gradient
+from dokl.state import State
 
 KIND, UPGRADE = "model", "pip install -U dokl"
 LEARNERS = (KernelRegressor, KernelClassifier, NetworkRegressor, NetworkClassifier)
@@ -154,7 +158,7 @@ def _learner(model: Any) -> dict[str, Any]:
     meta = {
         "loss": pack_made(model.loss_),
         "schedule": pack_made(model.schedule_),
-        "lam": model._problem.lam,
+        "lam": model._problem.method.lam,
         "exchange": {key: getattr(model.exchange_, key) for key in EXCHANGE},
         "dtype": np.dtype(model.dtype_).name,
         "engine": model.engine_,
@@ -170,12 +174,7 @@ def _learner(model: Any) -> dict[str, Any]:
 
 def _arrays(model: Any) -> Arrays:
     state, weights = model.state_, model.exchange_.weights
-    # Counters are arrays, too: as JSON they would grow a digit now and then.
-    arrays = {"clock": np.int64(state.clock), "peak": np.float64(state.peak), "count": state.count}
-    arrays |= {"theta": state.theta, "bias": state.bias}
-    if state.mean_theta is not None:
-        arrays |= {"mean_theta": state.mean_theta, "mean_bias": state.mean_bias}
-    arrays = {f"state.{name}": np.asarray(array) for name, array in arrays.items()}
+    arrays = states.to_arrays(state, prefix="state.")
     if weights is not None:
         for part in ("data", "indices", "indptr"):
             arrays[f"weights.{part}"] = np.asarray(getattr(weights, part))
@@ -263,8 +262,8 @@ def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Object
     model.exchange_ = Exchange(_weights(arrays), *(meta["exchange"][key] for key in EXCHANGE))
     model.loss_ = unpack_made("loss", meta["loss"], objects)
     model.schedule_ = schedules.resolve(unpack_made("schedule", meta["schedule"], objects))
-    learned = model.feature_map_, model.loss_, model.schedule_
-    model._problem = Problem(*learned, meta["lam"])
+    step = gradient(model.loss_, model.schedule_, meta["lam"])
+    model._problem = Problem(model.feature_map_, step)
     model.engine_ = str(meta["engine"])
     if "nodes" in meta:
         names = [unpack(name) for name in meta["nodes"]]
@@ -287,20 +286,9 @@ def _classes(meta: Mapping[str, Any], arrays: Arrays) -> Array:
 
 def _state(model: Any, arrays: Arrays) -> State:
     """All that was learned, once its shapes and types agree with the rest of the file."""
-    K, m, D = len(getattr(model, "nodes_", [0])), _outputs(model, arrays), model.feature_map_.D
-    shapes: dict[str, tuple[int, ...]] = {"theta": (K, m, D), "bias": (K, m)}
-    if model.exchange_.average != "none":
-        shapes |= {"mean_theta": (K, m, D), "mean_bias": (K, m)}
-    learned = {name: _checked(name, arrays, shapes[name], model.dtype_) for name in shapes}
-    return State(
-        learned["theta"],
-        learned["bias"],
-        learned.get("mean_theta"),
-        learned.get("mean_bias"),
-        _checked("count", arrays, (K,), np.int64),
-        int(_checked("clock", arrays, (), np.int64)),
-        float(_checked("peak", arrays, (), np.float64)),
-    )
+    K, m = len(getattr(model, "nodes_", [0])), _outputs(model, arrays)
+    slots = slots_of(model._problem, model.exchange_, m)
+    return states.check(states.from_arrays(arrays, slots, "state."), slots, K, model.dtype_)
 
 
 def _outputs(model: Any, arrays: Arrays) -> int:
@@ -308,12 +296,3 @@ def _outputs(model: Any, arrays: Arrays) -> int:
     if model._classifying:
         return len(model.classes_) if len(model.classes_) > 2 else 1
     return 1 if model._flat else int(arrays["state.theta"].shape[1])
-
-
-def _checked(name: str, arrays: Arrays, shape: tuple[int, ...], dtype: Any) -> Array:
-    array = arrays[f"state.{name}"]
-    if array.shape != shape or array.dtype != dtype:
-        raise ValueError(f"{name} is {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} has values that are not finite")
-    return array

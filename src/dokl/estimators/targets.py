@@ -11,14 +11,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from dokl import answers
 from dokl.arrays import Array
 from dokl.errors import BadInput
-from dokl.estimators.learner import Learner, plain_numbers
+from dokl.estimators.learner import Estimator, plain_numbers
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class Regression(RegressorMixin, Learner):  # type: ignore[misc]
+class Regression(RegressorMixin, Estimator):  # type: ignore[misc]
     """One output or several; y: (n,) or (n, m)."""
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
@@ -72,7 +73,7 @@ def _has_probabilities(self: Any) -> bool:
 if_logistic: Callable[[Method], Method] = available_if(_has_probabilities)
 
 
-class Classification(ClassifierMixin, Learner):  # type: ignore[misc]
+class Classification(ClassifierMixin, Estimator):  # type: ignore[misc]
     """Two classes are one output, targets -1 and 1; more are one output each."""
 
     _classifying = True
@@ -121,9 +122,7 @@ class Classification(ClassifierMixin, Learner):  # type: ignore[misc]
                 f"label {y[row : row + 1].tolist()[0]!r} is none of the classes, "
                 f"{self.classes_.tolist()}: the first partial_fit(classes=...) must name all"
             )
-        if len(self.classes_) == 2:
-            return np.where(at == 1, 1.0, -1.0).reshape(-1, 1)
-        return np.where(at[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+        return answers.targets(at, len(self.classes_))
 
     def _decide(self, X: Any, nodes: Any = None) -> Array:
         scores = self._scores(X, nodes)
@@ -134,9 +133,7 @@ class Classification(ClassifierMixin, Learner):  # type: ignore[misc]
 
     def _labels(self, scores: Array) -> Array:
         """The label of the highest score; scores: (n, m)."""
-        two = scores.shape[1] == 1
-        best = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
-        return np.asarray(self.classes_[best])
+        return np.asarray(self.classes_[answers.decided(scores)])
 
     def prequential(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, nodes: Any = None
@@ -150,13 +147,7 @@ class Classification(ClassifierMixin, Learner):  # type: ignore[misc]
 
     def _probabilities(self, X: Any, nodes: Any = None) -> Array:
         """(n, classes); several classes: one against the rest, scaled to sum to one."""
-        scores = self._scores(X, nodes)
-        positive = 0.5 * (1.0 + np.tanh(0.5 * scores))  # the logistic function, without overflow
-        if len(self.classes_) == 2:
-            return np.hstack([1.0 - positive, positive])
-        total = positive.sum(axis=1, keepdims=True)
-        even = np.full_like(positive, 1.0 / positive.shape[1])
-        return np.asarray(np.divide(positive, total, out=even, where=total > 0))
+        return answers.probabilities(self._scores(X, nodes))
 
 
 def logarithm(p: Array) -> Array:

@@ -16,8 +16,8 @@ from dokl.agents.description import Network, problems, read
 from dokl.agents.inputs import Arrival
 from dokl.agents.promises import Busy, Stopping
 from dokl.agents.runtime import Agent
-from dokl.diffusion import State
 from dokl.errors import BadInput, DoklError, MissingExtra
+from dokl.state import State
 
 LINGER = 1.0  # seconds in which neighbours may still ask a node that is at its end
 ENDS = (signal.SIGTERM, signal.SIGINT)

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from dokl import losses, report, schedules
-from dokl.diffusion import Exchange, Problem, Trace
+from dokl.diffusion import Problem, Trace
 from dokl.draws import spawn
 from dokl.engines import run
 from dokl.errors import BadInput
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe, describe
 from dokl.kernels import Gaussian
+from dokl.methods import gradient
 from dokl.metrics import decibels
 from dokl.streams import Example1
 
@@ -77,7 +79,9 @@ def demo(folder: Path, runs: int = 12, seed: int = 1, show_progress: bool | None
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a folder: make it first, or name another one")
     report.pyplot()  # where it is missing, say so before the work and not after it
-    problem = Problem(Features(Gaussian(5.0), 5, DEMO_D), losses.squared(), schedules.constant(1.0))
+    problem = Problem(
+        Features(Gaussian(5.0), 5, DEMO_D), gradient(losses.squared(), schedules.constant(1.0))
+    )
     stream, recipe = Example1(K=DEMO_NODES, n=DEMO_STEPS), GraphRecipe("random", DEMO_NODES)
     record = ("mse", "node_mse", "bytes")
     settings: dict[str, Any] = {"runs": runs, "seed": seed, "record": record}

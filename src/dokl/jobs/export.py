@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from dokl.agents.description import Network, read
-from dokl.agents.learner import Learner, unpack_state
 from dokl.agents.store import saved
 from dokl.arrays import Array
-from dokl.diffusion import State
 from dokl.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.estimators import KernelClassifier, KernelRegressor
 from dokl.files import check_new
 from dokl.jobs.agents import identity, state_folder
 from dokl.jobs.tables import Model
+from dokl.state import State
 
 
 def export(
@@ -40,8 +39,8 @@ def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, in
     if not path.exists():
         raise BadInput(f"{path}: node {name!r} has no journal there, it was never started")
     packed, learned, batches = saved(path, identity(network, name))
-    learner = Learner(network)
-    state = learner.start() if packed is None else unpack_state(packed, learner.m, learner.D)
+    learner = network.learner()
+    state = learner.start() if packed is None else learner.unpack(packed)
     # Rows that wait for their round in lockstep are in the journal, and not learned yet.
     if network.exchange.mode != "lockstep":
         for X, Y in batches:
@@ -72,9 +71,9 @@ def _estimator(network: Network) -> Any:
         features.kernel,
         n_components=features.D,
         features=features.variant,
-        loss=problem.loss,
-        step=problem.schedule,
-        alpha=problem.lam,
+        loss=problem.method.loss,
+        step=problem.method.schedule,
+        alpha=problem.method.lam,
         average="none",
         intercept=network.model.intercept,  # type: ignore[arg-type]
         random_state=features.seed,
@@ -91,7 +90,7 @@ def warm_state(network: Network, path: Path) -> State:
         )
     held = model.estimator.state_
     theta, bias = held.delivered()
-    state = Learner(network).start()
+    state = network.learner().start()
     state.theta[0] = theta.mean(axis=0)
     state.bias[0] = _constant(network, model, bias.mean(axis=0), path)
     state.count[0], state.peak = int(held.count.mean()), held.peak

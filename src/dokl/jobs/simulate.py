@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 
 from dokl import __version__, config, losses, report, schedules
-from dokl.diffusion import Exchange, Problem, Trace
+from dokl.diffusion import Problem, Trace
 from dokl.engines import run
 from dokl.engines.spread.checkpoints import Checkpoint
 from dokl.errors import BadInput
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.files import atomic_write
 from dokl.jobs.samples import network_and_stream
 from dokl.jobs.settings import Simulation
 from dokl.kernels import resolve as resolve_kernel
+from dokl.methods import gradient
 from dokl.metrics import decibels
 
 # What has one number a step, and can be drawn as a curve.
@@ -65,7 +67,9 @@ def simulate(
     parameter = sim.learn.loss_parameter
     loss = losses.resolve(sim.learn.loss, **({} if parameter is None else {"p": parameter}))
     features = Features(kernel, d, part.D, part.variant)
-    problem = Problem(features, loss, schedules.from_settings(sim.learn, "[learn]"), sim.learn.lam)
+    problem = Problem(
+        features, gradient(loss, schedules.from_settings(sim.learn, "[learn]"), sim.learn.lam)
+    )
     net = sim.network
     exchange = Exchange(weights, net.order, net.every, net.intercept, net.average)
     settings: dict[str, Any] = {

@@ -111,13 +111,12 @@ def prepare(network: Network, say: Callable[[str], None]) -> None:
     """Import and compile here what takes long: processes that are forked from here have it."""
     import dokl.agents.face.app
     import dokl.agents.transports.zenoh  # noqa: F401
-    from dokl.agents.learner import Learner
 
     text = "compiling, once on this machine; this may take half a minute"
     timer = threading.Timer(3.0, say, (text,))
     timer.start()
     try:
-        Learner(network).prepare()
+        network.learner().prepare()
     finally:
         timer.cancel()
 

@@ -16,10 +16,12 @@ import numpy as np
 
 from dokl import kernels, losses, schedules
 from dokl.arrays import Array, Block
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
 from dokl.engines import choose
 from dokl.errors import Diverged
+from dokl.exchange import Exchange
 from dokl.features import sample
+from dokl.methods import gradient
 from dokl.schedules import Schedule
 
 # Around the median distance between rows, as factors.
@@ -82,7 +84,7 @@ class Pilots:
             kernels.resolve(self.kernel, self.sigma(candidate)),
             self.X.shape[1], D, self.variant, self.seed,
         )  # fmt: skip
-        problem = Problem(features, self.loss, schedule, alpha)
+        problem = Problem(features, gradient(self.loss, schedule, alpha))
         exchange = Exchange(average=average)
         _, engine, plan = choose("auto", problem, exchange, None)
         test = rows // 2 if self.classifying else 0

@@ -11,12 +11,14 @@ import numpy as np
 
 from dokl import graphs, kernels, losses, schedules, theory
 from dokl.arrays import Array, Block, check_rows, is_sparse
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
 from dokl.draws import generator
 from dokl.engines import choose
 from dokl.errors import BadInput
 from dokl.estimators.choices import median_distance
+from dokl.exchange import Exchange
 from dokl.features import FeatureMap, sample
+from dokl.methods import gradient
 from dokl.plan.advice import Advice, Budget, Plan, step_words
 from dokl.plan.pilots import Pilots, even
 
@@ -178,7 +180,7 @@ def _size(d: int, m: int, D: int | None, budget: Budget) -> tuple[int, str]:
 def _cost(d: int) -> float:
     """Microseconds per sample and feature of the compiled engine, on this machine."""
     features = sample(kernels.Gaussian(1.0), d, 2000, "paired", 0)
-    problem = Problem(features, losses.squared(), schedules.normalised(0.5))
+    problem = Problem(features, gradient(losses.squared(), schedules.normalised(0.5)))
     exchange = Exchange()
     _, engine, prepared = choose("auto", problem, exchange, None)
     rows = generator(0, "plan-speed").standard_normal((500, d))

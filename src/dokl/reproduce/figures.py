@@ -11,11 +11,13 @@ import numpy as np
 
 from dokl import baselines, losses, schedules
 from dokl.arrays import Array
-from dokl.diffusion import Exchange, Problem, Trace
+from dokl.diffusion import Problem, Trace
 from dokl.engines import run
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian
+from dokl.methods import gradient
 from dokl.metrics import decibels
 from dokl.reproduce import lines
 from dokl.reproduce.bins import binned, middles
@@ -49,7 +51,7 @@ NOTES = {
 def problem_of(setting: Figure, D: int) -> Problem:
     """RFF-KLMS with the paper's map."""
     map = Features(Gaussian(setting.sigma), DIMENSIONS[setting.example], D, "cos")
-    return Problem(map, losses.squared(), schedules.constant(setting.mu))
+    return Problem(map, gradient(losses.squared(), schedules.constant(setting.mu)))
 
 
 def works(name: str, options: Options) -> dict[str, Work]:

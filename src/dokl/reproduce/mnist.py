@@ -15,14 +15,17 @@ import numpy as np
 from dokl import losses, schedules
 from dokl.arrays import Array
 from dokl.datasets import Dataset, Split, split
-from dokl.diffusion import Exchange, Problem, State, init, step_z
+from dokl.diffusion import Problem, init, step_z
 from dokl.draws import spawn
 from dokl.engines.choice import gpu, module_of
+from dokl.exchange import Exchange
 from dokl.features import FeatureMap, Features
 from dokl.graphs import GraphRecipe
+from dokl.methods import gradient
 from dokl.reproduce.cache import Work
 from dokl.reproduce.options import Options
 from dokl.reproduce.paper import NODES, PASSES, Classification, classification
+from dokl.state import State
 
 BLOCK = 50_000_000  # features held at once: 200 MB in float32
 QUICK_D, QUICK_ROWS = 2000, 12_000
@@ -51,7 +54,7 @@ def draw(data: Dataset, setting: Classification, size: int, seed: int) -> Drawn:
     """A realization, the same for every engine; rows in float32."""
     feature_seed, graph_seed, data_seed = spawn(seed, 3)
     z = Features(setting.kernel, data.X.shape[1], setting.D, "cos").draw(feature_seed)
-    problem = Problem(z, losses.hinge(), schedules.pegasos(setting.lam), setting.lam)
+    problem = Problem(z, gradient(losses.hinge(), schedules.pegasos(setting.lam), setting.lam))
     rows = split(data, size // EVEN * EVEN, seed=data_seed)
     X, X_test = (np.asarray(a, np.float32) for a in (rows.X_train, rows.X_test))
     return Drawn(problem, _networks(graph_seed), rows._replace(X_train=X, X_test=X_test))

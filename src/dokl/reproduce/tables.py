@@ -15,12 +15,14 @@ import numpy as np
 from dokl import losses, schedules
 from dokl.arrays import Array, Block
 from dokl.datasets import Dataset, Split, split
-from dokl.diffusion import Exchange, Problem
+from dokl.diffusion import Problem
 from dokl.draws import spawn
 from dokl.engines import compiled, run
 from dokl.engines.projection import Projection
+from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
+from dokl.methods import gradient
 from dokl.reproduce import mnist
 from dokl.reproduce.cache import Work
 from dokl.reproduce.options import Options
@@ -64,7 +66,7 @@ def problem_of(setting: Classification, d: int, variant: str = "cos", n0: float 
     """Pegasos on random features."""
     features = Features(setting.kernel, d, setting.D, variant)
     schedule = schedules.pegasos(setting.lam, n0)
-    return Problem(features, losses.hinge(), schedule, setting.lam)
+    return Problem(features, gradient(losses.hinge(), schedule, setting.lam))
 
 
 def scores(problem: Problem, theta: Array, X: Any) -> Array:
@@ -100,7 +102,10 @@ def errors_of(
     found: dict[str, list[Array]] = {name: [] for name in vectors}
     for i, own in enumerate(spawn(seed, runs)):
         feature_seed, _, data_seed = spawn(own, 3)
-        drawn = Problem(problem.features.draw(feature_seed), problem.loss, problem.schedule)
+        drawn = Problem(
+            problem.features.draw(feature_seed),
+            gradient(problem.method.loss, problem.method.schedule),
+        )
         rows = dealt.split(data_seed)
         stacked = np.stack([v[i] for v in vectors.values()])
         errors = error_rates(drawn, stacked, rows.X_test, rows.y_test).mean(axis=-1)

@@ -10,10 +10,12 @@ import numpy as np
 from dokl import baselines
 from dokl.arrays import Array
 from dokl.baselines.driver import samples_of
-from dokl.diffusion import Exchange, Problem, init
+from dokl.diffusion import Problem, init
 from dokl.draws import spawn
 from dokl.engines import compiled
+from dokl.exchange import Exchange
 from dokl.kernels import Gaussian
+from dokl.methods import gradient
 from dokl.reproduce.cache import Work
 from dokl.reproduce.figures import problem_of, size_row
 from dokl.reproduce.options import Options
@@ -56,7 +58,10 @@ def work(name: str, setting: Figure, options: Options) -> Work:
         for i, own in enumerate([seed, *spawn(seed, runs)]):  # the first one compiles
             feature_seed, _, data_seed = spawn(own, 3)
             stream = law.draw(data_seed)
-            drawn = Problem(problem.features.draw(feature_seed), problem.loss, problem.schedule)
+            drawn = Problem(
+                problem.features.draw(feature_seed),
+                gradient(problem.method.loss, problem.method.schedule),
+            )
             found[max(0, i - 1)] = (seconds_rff(drawn, stream), *seconds_qklms(method, stream))
         return {"rff": found[:, 0], "qklms": found[:, 1], "size": found[:, 2]}
 

@@ -29,8 +29,11 @@ from dokl.agents.description.sections import (
 )
 from dokl.diffusion import Problem
 from dokl.errors import BadInput, UnknownName
+from dokl.exchange import Exchange
 from dokl.features import FeatureMap, Features, agreed_fingerprint
 from dokl.kernels import resolve as resolve_kernel
+from dokl.learner import Learner
+from dokl.methods import gradient
 from dokl.preprocess import Preprocessor
 
 ARROW = "->"
@@ -161,7 +164,21 @@ class Network:
 
     def problem(self) -> Problem:
         """Features, loss, schedule and regularization, for the engines."""
-        return Problem(self.features(), self.loss(), self.schedule(), self.model.lam)
+        return Problem(self.features(), gradient(self.loss(), self.schedule(), self.model.lam))
+
+    def learner(self) -> Learner:
+        """One node of this network, ready to learn; it refuses the same rows on every replay."""
+        inputs = self.inputs
+        return Learner(
+            self.problem(),
+            Exchange(None, intercept=self.model.intercept),
+            m=inputs.m,
+            classes=inputs.labels if inputs.classifying else None,
+            dtype=np.float32,
+            engine="numba",
+            fingerprint=self.fingerprint,
+            row_by_row=True,
+        )
 
     def schedule(self) -> schedules.Schedule:
         """How long steps are."""

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from dokl.diffusion import ORDERS
 from dokl.errors import BadInput, UnknownName
+from dokl.exchange import ORDERS
 
 SECURITY = ("mtls", "insecure-loopback")
 TASKS = ("regression", "classification")

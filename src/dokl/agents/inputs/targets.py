@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl import answers
 from dokl.agents.inputs.bodies import Cells, said
 from dokl.arrays import Array
 from dokl.errors import BadInput
@@ -30,10 +31,13 @@ class Targets:
     ) -> None:
         self.name, self.labels = name, tuple(labels)
         self._low, self._high = believed or (-_FLOAT32, _FLOAT32)
-        self.m = len(labels) if len(labels) > 2 else 1
+        self.m = answers.outputs(len(labels))
         self._numeric = not any(isinstance(label, str | bool) for label in labels)
         read = float if self._numeric else text
-        self._codes = {read(label): _code(i, len(labels)) for i, label in enumerate(labels)}
+        codes = answers.targets(np.arange(len(labels)), len(labels))
+        self._codes: dict[Any, Array] = {
+            read(label): y for label, y in zip(labels, codes, strict=True)
+        }
 
     def encoded(self, cells: Cells | None, n: int) -> tuple[Array, Array]:
         """Y (n, m), 0 where there is no target, and the rows (n,) that have one."""
@@ -72,10 +76,3 @@ class Targets:
 
     def _refused(self, cell: Any, row: int, why: str) -> BadInput:
         return BadInput(f"row {row + 1}, column {self.name!r}: {said(cell)} {why}")
-
-
-def _code(i: int, classes: int) -> Array:
-    """Y (m,) of class i."""
-    if classes == 2:
-        return np.array([1.0 if i == 1 else -1.0])
-    return np.where(np.arange(classes) == i, 1.0, -1.0)

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from dokl.agents.learner import squared
 from dokl.agents.protocol.effects import Ask, Effect, Notice, Save, SendTheta
 from dokl.agents.protocol.messages import Message
 from dokl.agents.protocol.node import PAUSE, Node
 from dokl.agents.protocol.peers import Peer
 from dokl.arrays import Array
 from dokl.errors import Diverged
+from dokl.exchange import Sending
 
 # A relative change of theta that is worth a message. float16 rounds by 5e-4: below that two nodes
 # could swap roundings for ever.
-NOTICEABLE = {"float32": 1e-6, "float16": 1e-3}
+SENDING = {"float32": Sending("float32", 1e-6), "float16": Sending("float16", 1e-3)}
 QUICK = 0.2  # seconds between exchanges with whoever has just come, where samples set the pace
 AGAIN = 2  # times that a last theta is repeated, in case it was lost
 
@@ -175,8 +175,8 @@ class Gossip:
     def _noticeable(self) -> bool:
         if self.told is None:
             return True
-        theta, least = self.node.state.theta[0], NOTICEABLE[self.node.exchange.dtype]
-        return squared(theta - self.told) > least**2 * squared(theta)
+        sending = SENDING[self.node.exchange.dtype]
+        return sending.noticeable(self.node.state.theta[0], self.told)
 
     def _tell(self, now: float) -> list[Effect]:
         """Send theta (push), or let neighbours know that there is something to ask for (pull)."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dokl.agents.learner import Learner
 from dokl.agents.protocol import messages
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
@@ -23,8 +22,9 @@ from dokl.agents.protocol.messages import HELLO, Message, Refused
 from dokl.agents.protocol.node import Node
 from dokl.agents.protocol.peers import Peer
 from dokl.arrays import Array
-from dokl.diffusion import State
 from dokl.errors import Diverged
+from dokl.learner import Learner
+from dokl.state import State
 
 if TYPE_CHECKING:
     from dokl.agents.description import ExchangePolicy
@@ -56,6 +56,10 @@ class Protocol:
     def state(self) -> State:
         """What the node has learned; never written to, only replaced."""
         return self._node.state
+
+    def packed_state(self) -> bytes:
+        """All that the node has learned, in bytes."""
+        return self._node.learner.pack(self._node.state)
 
     @property
     def learned(self) -> int:

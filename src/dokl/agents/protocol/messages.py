@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.exchange.rules import LARGEST16
 
 HELLO, THETA = 1, 2
 FINISHED, WAITING = 1, 2
@@ -44,7 +45,6 @@ VERSION = 1
 MAGIC = b"dokl"
 HEADER = struct.Struct("<4sBBBB8sHIHQQQQd")
 DTYPES = {"float32": 1, "float16": 2}
-LARGEST16 = 65504.0
 # Beyond these no honest node gets, and sums of a few of them stay within range.
 LARGEST_COUNT, LARGEST32 = 1 << 62, 1e30
 

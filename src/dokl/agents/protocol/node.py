@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dokl.agents.learner import Learner, squared
 from dokl.agents.protocol import messages
 from dokl.agents.protocol.effects import Combined, Effect, Learned, Notice, Refuse, Save, SendHello
 from dokl.agents.protocol.messages import HELLO, THETA, Message
 from dokl.agents.protocol.peers import Peer
 from dokl.arrays import Array
-from dokl.diffusion import State
 from dokl.errors import Diverged
+from dokl.exchange import Mixing
+from dokl.exchange.rules import LARGEST16, squared
+from dokl.learner import Learner
+from dokl.state import State
 
 if TYPE_CHECKING:
     from dokl.agents.description import ExchangePolicy
@@ -129,7 +131,7 @@ class Node:
             peer.distance2 = squared(theta.astype(np.float64) - own)
             peer.clipped = bool(clip) and peer.distance2 > clip * clip
         weighted = [(self.weight(peer), theta) for peer, theta in parts]
-        self.state = self.learner.combine(self.state, weighted, clip)
+        self.state = self.learner.combine(self.state, weighted, Mixing(clip))
         self.newborn, self.combines = False, self.combines + 1
         mean = sum(peer.distance2 or 0.0 for peer, _ in parts) / len(parts)
         size = squared(self.state.theta)
@@ -168,7 +170,7 @@ class Node:
         before, self.cut_short = self.cut_short, not messages.fits(theta, self.exchange.dtype)
         if before or not self.cut_short:
             return []
-        text = f"theta has numbers beyond {messages.LARGEST16:g}, the end of float16: neighbours "
+        text = f"theta has numbers beyond {LARGEST16:g}, the end of float16: neighbours "
         return [Notice("clipped", text + "get them cut there. Send float32, or scale the targets")]
 
     @property

@@ -29,7 +29,8 @@ PAGE = 4096
 CHECKPOINT_PAGES = 1000  # 4 MB of WAL are enough to make syncs rare, and little to read at a start
 WAL_BYTES = 8 << 20
 APPLICATION = 0x646F6B6C  # "dokl", for the `file` command and against opening something else
-FORMAT = 1
+# 2: snapshots are arrays by name. One of format 1 differs in nothing else, and is read as it is.
+FORMAT, UPGRADED = 2, (1,)
 
 _SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -196,7 +197,9 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         return
     if application != APPLICATION:
         raise BadFile(f"{path}: this is a database, but not an agent's store")
-    if version != FORMAT:
+    if version in UPGRADED:
+        db.execute(f"PRAGMA user_version = {FORMAT}")
+    elif version != FORMAT:
         raise BadFile(
             f"{path}: a store of format {version}, and this dokl reads format {FORMAT}: "
             "use the dokl that wrote it, or a newer one"

@@ -13,8 +13,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from dokl.arrays import Array, Block, is_sparse
-from dokl.diffusion import Exchange, Problem, State, average_gain
+from dokl.diffusion import Problem, average_gain
 from dokl.engines.device import fused, traced, translate
+from dokl.exchange import Exchange
+from dokl.state import State
 
 # Bytes of features and samples held at once, and steps of one call, by kind of device; a GPU
 # that says how much memory it has gives a sixteenth of it.
@@ -126,7 +128,7 @@ class Work:
         else:
             count = starts[:, None] + np.cumsum(np.stack(self.present), axis=1)
         # The rate of a node before its first sample is never used.
-        rate = translate.rates(first.problem.schedule, np.maximum(count, 1))
+        rate = translate.rates(first.problem.method.schedule, np.maximum(count, 1))
         self.tables["rate"] = rate.astype(first.dtype)
         own = not isinstance(first.rule.rate, str)
         if own:
@@ -276,15 +278,14 @@ class Work:
         def own(name: str) -> Array:
             return np.array(memory[f"memory.{name}"][i])
 
-        means: tuple[Array | None, Array | None] = (None, None)
+        nodes = {"theta": gathered("theta"), "bias": own("bias")}
+        nodes["count"] = old.count + self.present[i].sum(axis=0)
         if "memory.mean" in memory:
-            means = gathered("mean"), own("mean_bias")
-        count = old.count + self.present[i].sum(axis=0)
+            nodes |= {"mean_theta": gathered("mean"), "mean_bias": own("mean_bias")}
         used = block.Y[self.at[i]] if self.full else block.Y[self.at[i]][self.present[i]]
         peak = float(np.abs(used).max(initial=old.peak))
         peak = np.inf if np.isnan(peak) else peak
-        clock = old.clock + self.n
-        return State(gathered("theta"), own("bias"), *means, count, clock, peak)
+        return State(nodes, old.clock + self.n, peak)
 
 
 def rows_of(X: Any, at: Array, dtype: Any) -> Any:

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.diffusion import Exchange, Problem
+from dokl.diffusion import Problem
 from dokl.engines.device.traced import FEW_INPUTS, Rule
+from dokl.exchange import Exchange
 from dokl.losses import Function, Loss
 from dokl.schedules import Schedule
 
@@ -29,13 +30,13 @@ class NotCompilable(Exception):
 
 def rule_of(problem: Problem, exchange: Exchange) -> Rule:
     """What the compilation depends on."""
-    features, schedule = problem.features, problem.schedule
+    features, schedule = problem.features, problem.method.schedule
     projected = hasattr(features, "modes")
     base = features.base if projected else features
     structured = base.signs is not None
     rate: str | Function = "normalised" if schedule.normalised else "given"
     return Rule(
-        loss=traced_slope(problem.loss),
+        loss=traced_slope(problem.method.loss),
         rate=rate if schedule.function is None else traced_rate(schedule.function),
         paired=base.paired,
         structured=structured,
@@ -45,7 +46,7 @@ def rule_of(problem: Problem, exchange: Exchange) -> Rule:
         mixing=mixing_of(exchange.graphs),
         steady=False,
         biased=exchange.intercept > 0,
-        shrinking=problem.lam > 0,
+        shrinking=problem.method.lam > 0,
         weighted=False,
         averaging=exchange.average != "none",
     )

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from dokl import files
+from dokl import state as states
 from dokl.arrays import Array, Block, is_sparse
-from dokl.diffusion import State
 from dokl.engines.spread import crew
 from dokl.errors import BadFile, BadInput
+from dokl.state import State
 
 MANIFEST, KIND = "checkpoint.json", "checkpoint"
 DEFAULT_SECONDS = 300.0
@@ -167,18 +168,17 @@ class Keeper:
 
     def _write(self, state: State | None, digest: str, done: list[Result], now: Any) -> None:
         if state is not None:
-            meta = {"digest": digest, "clock": state.clock, "peak": state.peak}
             path = self._place(_rank_file(self._comm.rank))
-            files.write(path, KIND, meta, _arrays(state, ""))
+            files.write(path, KIND, {"digest": digest}, states.to_arrays(state))
         if self._comm.rank == 0:
             about: list[dict[str, Any]] = []
             arrays = {f"now.{name}": value for name, value in now.items()}
             for i, result in enumerate(done):
                 arrays |= {f"{i}.curve.{name}": value for name, value in result.curves.items()}
                 final = result.state
-                arrays |= {} if final is None else _arrays(final, f"{i}.state.")
-                numbers = {} if final is None else {"clock": final.clock, "peak": final.peak}
-                about.append({"points": result.points, **numbers})
+                if final is not None:
+                    arrays |= states.to_arrays(final, prefix=f"{i}.state.")
+                about.append({"points": result.points})
             files.write(self._place("record.safetensors"), KIND, {"done": about}, arrays)
 
     def _declare(self, before: dict[str, Any] | None) -> None:
@@ -218,25 +218,20 @@ def _understood(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def _arrays(state: State, prefix: str) -> dict[str, Array]:
-    named = {"theta": state.theta, "bias": state.bias, "count": state.count}
-    if state.mean_theta is not None and state.mean_bias is not None:
-        named |= {"mean_theta": state.mean_theta, "mean_bias": state.mean_bias}
-    return {prefix + name: value for name, value in named.items()}
-
-
 def _state(arrays: dict[str, Array], prefix: str, meta: dict[str, Any]) -> State:
-    names = ("theta", "bias", "mean_theta", "mean_bias", "count")
-    theta, bias, mean_theta, mean_bias, count = (arrays.get(prefix + name) for name in names)
-    if theta is None or bias is None or count is None:
-        raise BadFile("a checkpoint's file lacks theta, bias or count")
-    return State(theta, bias, mean_theta, mean_bias, count, int(meta["clock"]), float(meta["peak"]))
+    """The state in a file; version 0.1 kept its counters beside the arrays."""
+    old = {prefix + name: np.asarray(meta[name]) for name in ("clock", "peak") if name in meta}
+    try:
+        return states.from_arrays(arrays | old, prefix=prefix)
+    except (KeyError, ValueError) as error:
+        raise BadFile(f"a checkpoint's file lacks or spoils {error}") from None
 
 
 def _result(arrays: dict[str, Array], prefix: str, about: dict[str, Any]) -> Result:
     start = prefix + "curve."
     curves = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
-    state = _state(arrays, prefix + "state.", about) if "clock" in about else None
+    kept = "clock" in about or prefix + "state.clock" in arrays
+    state = _state(arrays, prefix + "state.", about) if kept else None
     return Result(curves, [int(p) for p in about["points"]], state)
 
 

@@ -18,14 +18,16 @@ import numpy as np
 
 from dokl import __version__
 from dokl.arrays import Array, Block
-from dokl.diffusion import Exchange, Problem, State, Trace, init
+from dokl.diffusion import Problem, Trace, init
 from dokl.draws import drawn, spawn
 from dokl.engines import ranks
 from dokl.engines.driver import BLOCK, NOW_AND_THEN, PER_STEP, _cuts, _Recorder, _total
 from dokl.engines.spread import crew
 from dokl.engines.spread.checkpoints import Checkpoint, Keeper, Result, digest_of
 from dokl.errors import BadInput
+from dokl.exchange import Exchange
 from dokl.progress import Bar, progress
+from dokl.state import State
 from dokl.streams.stream import draw_nodes, node_count
 
 # Launchers take stderr through a pipe, where a bar cannot move: a line now and then replaces it.
@@ -72,14 +74,14 @@ def _settings(
     problem: Problem, exchange: Exchange, record: Sequence[str], size: int
 ) -> dict[str, Any]:
     """What must be the same for a run to be resumed, in words; data and network are hashed."""
-    loss, schedule = problem.loss, problem.schedule
+    loss, schedule = problem.method.loss, problem.method.schedule
     numbers = schedule.scale, schedule.offset, schedule.power, schedule.eps
     return {
         "ranks": size,
         "dokl": __version__,
         "loss": [loss.name, loss.p],
         "schedule": [schedule.name, *(repr(number) for number in numbers)],
-        "lam": problem.lam,
+        "lam": problem.method.lam,
         "order": exchange.order,
         "every": int(exchange.every),
         "intercept": exchange.intercept,

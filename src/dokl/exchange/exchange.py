@@ -1,0 +1,81 @@
+"""The record of an exchange: who with whom, in which order, how often, and what stays private."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dokl.errors import BadInput, UnknownName
+from dokl.exchange.rules import Mixing, Sending
+from dokl.graphs import check_weights
+
+ORDERS = ("cta", "atc")
+AVERAGES = ("none", "uniform", "weighted")
+ALL, MEAN = Sending(), Mixing()
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How nodes share: who with whom, in which order, how often, and what stays private.
+
+    weights    (K, K) stochastic matrix, dense or CSR; a sequence of them, used in turn step by
+               step (a changing network); a recipe of either; None: every node alone.
+    order      "cta" combine-then-adapt (the paper; a node delivers its adapted vector) or
+               "atc" adapt-then-combine (delivers the combined vector; same a-priori errors).
+    every      combine at every so many steps.
+    intercept  size c of a private constant feature, never shared: f = theta'z + c b. 0: none.
+    average    what is delivered: the last vector ("none"), or the mean of all of them, "uniform"
+               or "weighted" by step number (the first iterates of Pegasos are wild).
+    sending    what a node sends when it is time: all of it, unless told otherwise.
+    mixing     how what arrived is mixed: the weighted mean, unless told otherwise.
+    """
+
+    weights: Any = None
+    order: str = "atc"
+    every: int = 1
+    intercept: float = 0.0
+    average: str = "none"
+    sending: Sending = ALL
+    mixing: Mixing = MEAN
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise UnknownName("order", self.order, ORDERS)
+        if self.average not in AVERAGES:
+            raise UnknownName("average", self.average, AVERAGES)
+        if not (isinstance(self.every, int | np.integer) and self.every >= 1):
+            raise BadInput(f"every must be a whole number of steps, at least 1, got {self.every!r}")
+        if not (np.isfinite(self.intercept) and self.intercept >= 0):
+            raise BadInput(f"intercept must be finite and at least 0, got {self.intercept!r}")
+
+    @property
+    def plain(self) -> bool:
+        """Whether combining is the product A theta and nothing else."""
+        return self.sending == ALL and self.mixing == MEAN
+
+    @cached_property
+    def graphs(self) -> list[Any]:
+        """The combination matrices, checked, as CSR arrays; empty when every node is alone.
+
+        Rows must sum to one, and all graphs of a sequence together must connect the network. The
+        theory also wants columns that sum to one; `graphs.check_weights` tells.
+        """
+        if self.weights is None:
+            return []
+        several = isinstance(self.weights, Sequence) or getattr(self.weights, "ndim", 2) == 3
+        each = self.weights if several else [self.weights]
+        checked = [check_weights(A, doubly=False, connected=False) for A in each]
+        for A in checked:
+            A.eliminate_zeros()  # a stored zero is no link
+        if not checked:
+            raise BadInput("weights are an empty sequence: give a matrix, or None to work alone")
+        if all(A.shape == checked[0].shape for A in checked):
+            if all(A.nnz == A.shape[0] and (A.diagonal() == 1).all() for A in checked):
+                return []  # identities: alone, and nothing to compute
+            check_weights(sum(checked) / len(checked), doubly=False)
+            return checked
+        raise BadInput(f"weights change their size: {[A.shape for A in checked]}")

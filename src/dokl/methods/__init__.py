@@ -1,0 +1,32 @@
+"""Methods: what a node remembers, how samples change it, what it sends. One method, one folder.
+
+method     what every method says of itself
+gradient   a rank-one step along the slope of a loss: KLMS, Pegasos, logistic, Huber...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dokl.errors import UnknownName
+from dokl.methods.gradient import Gradient, gradient
+from dokl.methods.gradient import of_spec as _gradient_of
+from dokl.methods.method import Method
+
+__all__ = ["Gradient", "Method", "from_spec", "gradient"]
+
+_BY_NAME = {"gradient": _gradient_of}
+
+
+def from_spec(spec: Mapping[str, Any]) -> Any:
+    """The method that `spec` described.
+
+    >>> from dokl import losses, schedules
+    >>> method = gradient(losses.huber(0.5), schedules.sqrt(1.0), 1e-3)
+    >>> from_spec(method.spec()) == method
+    True
+    """
+    if spec["name"] not in _BY_NAME:
+        raise UnknownName("method", spec["name"], _BY_NAME)
+    return _BY_NAME[spec["name"]](spec)
