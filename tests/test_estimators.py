@@ -677,6 +677,30 @@ def test_a_private_intercept_learns_each_stations_offset():
     assert np.corrcoef(learned, offset)[0, 1] > 0.98
 
 
+@pytest.mark.parametrize("rule", ["metropolis", "alone"])
+@pytest.mark.parametrize("average", ["none", "uniform"])
+def test_a_node_without_rows_has_no_say_in_the_mean(rule, average):
+    x = np.random.default_rng(0).uniform(-3, 3, size=(3000, 1))
+    high = np.sin(x[:, 0]) + 10
+    names = np.array(["north", "east", "south"])[np.arange(3000) % 3]
+    settings = {"rule": rule, "intercept": True, "average": average, "passes": 5} | SMALL
+    model = NetworkRegressor(STATIONS, **settings).fit(x, high, nodes=names)
+    assert model.state_.count.tolist() == [5000, 5000, 5000, 0]
+    assert ((model.predict(x) - high) ** 2).mean() < 0.05
+
+
+def test_nodes_that_know_as_much_weigh_as_much():
+    model = Network(intercept=True).fit(X, y)
+    theta, bias = model.state_.pooled()
+    np.testing.assert_array_equal(theta, model.state_.theta.mean(axis=0))
+    np.testing.assert_array_equal(bias, model.state_.bias.mean(axis=0))
+    model.state_.count[:] = [300, 100, 0, 0]
+    theta, bias = model.state_.pooled()
+    assert theta.dtype == bias.dtype == np.float32
+    a, b = model.state_.theta[:2]
+    np.testing.assert_allclose(theta, 0.75 * a + 0.25 * b, rtol=1e-5, atol=1e-6)
+
+
 # --- defaults that win ------------------------------------------------------------------
 
 

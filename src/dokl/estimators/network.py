@@ -93,8 +93,9 @@ class NetworkRegressor(_Network, Regression):
 
     `fit(X, y, nodes=...)` names the node of each row (without, rows are dealt out evenly); rows
     of one node are learned in order, one row per node and step, then neighbours combine. Each
-    call begins a new step. `predict(X)` uses the network's mean vector and mean intercept,
-    `predict(X, nodes=...)` each node's own. The names are those of the graph's nodes, in `nodes_`.
+    call begins a new step. `predict(X)` uses the network's mean vector and mean intercept, where
+    nodes weigh as many rows as they have seen, `predict(X, nodes=...)` each node's own. The names
+    are those of the graph's nodes, in `nodes_`.
 
     Parameters are those of `KernelRegressor`, and:
 

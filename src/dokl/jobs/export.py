@@ -89,10 +89,9 @@ def warm_state(network: Network, path: Path) -> State:
             + str(FingerprintMismatch("this model", network.fingerprint, model.fingerprint))
         )
     held = model.estimator.state_
-    theta, bias = held.delivered()
+    theta, bias = held.pooled()
     state = network.learner().start()
-    state.theta[0] = theta.mean(axis=0)
-    state.bias[0] = _constant(network, model, bias.mean(axis=0), path)
+    state.theta[0], state.bias[0] = theta, _constant(network, model, bias, path)
     state.count[0], state.peak = int(held.count.mean()), held.peak
     return state
 
