@@ -284,6 +284,20 @@ def test_weight_zero_with_nodes_and_with_a_class_of_its_own():
     assert same_state(a, b)
 
 
+def test_a_row_of_weight_zero_has_no_prediction():
+    weight = np.where(np.arange(400) % 3 == 1, 0.0, 1.0)
+    kept = weight > 0
+    for names in (["no", "yes"], [False, True], [0, 1], [3, 4, 5], [1.0, 2.0], ["a", "b", "c"]):
+        labels = np.array(names)[three if len(names) == 3 else (y > 0).astype(int)]
+        plain = Classifier().prequential(X[kept], labels[kept], classes=names)
+        assert plain.dtype == labels.dtype
+        found = Classifier().prequential(X, labels, classes=names, sample_weight=weight)
+        assert found[kept].tolist() == plain.tolist()
+        assert pd.isna(found[~kept]).all()
+        assert found.dtype == (labels.dtype if labels.dtype.kind == "f" else object)
+    assert np.isnan(Regressor().prequential(X, y, sample_weight=weight)[~kept]).all()
+
+
 @pytest.mark.parametrize("make", [Regressor, Network])
 def test_weights_scale_the_gradient(make):
     heavy = make(step=0.1, dtype="float64").partial_fit(X, y, sample_weight=3.0)

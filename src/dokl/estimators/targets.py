@@ -52,7 +52,8 @@ class Regression(RegressorMixin, Estimator):  # type: ignore[misc]
     def prequential(self, X: Any, y: Any, sample_weight: Any = None, nodes: Any = None) -> Array:
         """`partial_fit` that returns what it predicted for each row just before learning it.
 
-        The honest error of an online learner: every row is a test row first.
+        The honest error of an online learner: every row is a test row first. A row of weight 0 is
+        not looked at, and NaN stands in its place.
         """
         return self._values(self._partial_fit(X, y, sample_weight, nodes))
 
@@ -142,8 +143,18 @@ class Classification(ClassifierMixin, Estimator):  # type: ignore[misc]
 
         The honest error of an online learner: every row is a test row first. It is that of the
         last vector, before any averaging.
+
+        A row of weight 0 is not looked at, and has no prediction. Where there are such rows, NaN
+        stands in their places if labels are floats; else the labels come as an array of objects
+        with None in those places.
         """
-        return self._labels(self._partial_fit(X, y, sample_weight, nodes, classes))
+        scores = self._partial_fit(X, y, sample_weight, nodes, classes)
+        labels, absent = self._labels(scores), np.isnan(scores[:, 0])
+        if absent.any():
+            floats = labels.dtype.kind == "f"
+            labels = labels if floats else labels.astype(object)
+            labels[absent] = np.nan if floats else None
+        return labels
 
     def _probabilities(self, X: Any, nodes: Any = None) -> Array:
         """(n, classes); several classes: one against the rest, scaled to sum to one."""
