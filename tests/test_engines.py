@@ -387,6 +387,15 @@ def test_threads_change_no_bit(monkeypatch, order, every, graph, average):
     assert state.peak == serial.peak
 
 
+def test_threads_refuse_an_index_beyond_the_last_row(monkeypatch):
+    monkeypatch.setattr(compiled, "LARGE", 0)
+    case = Case("large", K=7, n=31)
+    plan, index = compiled.plan(case.problem, case.exchange), case.block.index.copy()
+    index[20, 3] = case.block.X.shape[0]
+    with pytest.raises(BadInput, match="the index asks for row 217, and there are 217 rows"):
+        compiled.advance(plan, fresh(case, np.float32), replace(case.block, index=index), workers=3)
+
+
 # --- a user's own loss and schedule -----------------------------------------------------
 
 

@@ -240,19 +240,18 @@ def _advance(
     rows = row_numbers(block, plan.dtype)
     out = np.empty((block.n, K, m), plan.dtype)
     workers = workers or CORES
-    if workers > 1 and 2 * workers <= K and memory.old.size >= LARGE:
-        swapped, largest = _sweep_threads(plan, state.clock, rows, memory, out, workers)
-    else:
-        sweep = sweeps.sweep_custom if plan.custom else sweeps.sweep
-        largest = np.zeros(2)
-        where = (0, K, 0, block.n, state.clock, 0)
-        try:
+    sweep = sweeps.sweep_custom if plan.custom else sweeps.sweep
+    try:
+        if workers > 1 and 2 * workers <= K and memory.old.size >= LARGE:
+            swapped, largest = _sweep_threads(plan, state.clock, rows, memory, out, workers)
+        else:
+            where, largest = (0, K, 0, block.n, state.clock, 0), np.zeros(2)
             swapped = sweep(
                 *where, *plan.map, *rows, *plan.graph, *plan.rule, *memory, out, largest
             )
-        except IndexError:
-            check_index(block)
-            raise
+    except IndexError:
+        check_index(block)
+        raise
     theta = (memory.new if swapped else memory.old).reshape(K, m, D)
     peak = max(state.peak, float(largest[1]))
     new = State(remembered(memory, theta), state.clock + block.n, peak)
