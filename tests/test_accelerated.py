@@ -216,6 +216,32 @@ def test_pixels_are_held_exactly_and_projected_as_well_as_in_float32():
         np.testing.assert_allclose(scores, expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("one_map", [True, False])
+@pytest.mark.parametrize(
+    "units", [(255, 1, 255), (1, 255, 1), (255, None, 1), (None, 255, 1), (1, 1, 1)]
+)
+def test_realizations_with_rows_of_different_units(units, one_map):
+    """Pixels as 0 to 255, as 0 to 1, and rows that are no pixels, side by side."""
+    case, rng = Case("pixels", d=20, D=64, n=30), np.random.default_rng(0)
+    drawn = [sample(Gaussian(1.5), 20, 64, "cos", 0 if one_map else i) for i in range(3)]
+    problems = [replace(case.problem, features=drawn[0 if one_map else i]) for i in range(3)]
+    plans = [accelerated.plan(problem, case.exchange, np.float32) for problem in problems]
+    blocks, plain = [], []
+    for unit in units:
+        X = rng.integers(0, 4, (80, 20)).astype(np.float32) / (unit or 7)
+        Y, index = np.tanh(X[:, :1] - X[:, 1:2]), rng.integers(0, 80, (30, 4))
+        rows = chunks.Exact.of(jax.numpy.asarray(X))
+        assert (rows is None) == (unit is None)
+        blocks.append(Block(jax.numpy.asarray(X) if rows is None else rows, Y, None, index))
+        plain.append(Block(X, Y, None, index))
+    states = [fresh(case, np.float32) for _ in units]
+    found = accelerated.advance_many(accelerated.together(plans), states, blocks)
+    for problem, block, (state, f) in zip(problems, plain, found, strict=True):
+        true, g = reference.advance(reference.plan(problem, case.exchange), fresh(case), block)
+        np.testing.assert_allclose(f, g, atol=2e-5)
+        np.testing.assert_allclose(state.theta, true.theta, atol=2e-5)
+
+
 def test_rows_used_again_are_loaded_once():
     case = Case("again", n=50, d=2)
     plan = accelerated.plan(case.problem, case.exchange, np.float64)

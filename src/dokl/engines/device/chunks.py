@@ -80,6 +80,10 @@ class Exact:
         N, d = self.values.shape
         return int(N), int(d)
 
+    def plain(self, rows: Any) -> Any:
+        """Some of the rows in float32, as they were given."""
+        return rows.astype(jnp.float32) * np.float32(self.unit)
+
     @classmethod
     def of(cls, X: Any) -> Exact | None:
         """X: (N, d) float32 on the device as such rows, if it is that."""
@@ -218,6 +222,7 @@ class Work:
             del step["graph"]
         names = {f"step.{name}" for name in own} | set(memory) | batch.own
         names |= {"map.parts", "map.power"} if "map.omega" in names else set()
+        names |= {"map.unit"} if np.ndim(batch.arrays.get("map.unit", 1.0)) else set()
         arrays = batch.arrays | memory | {f"step.{name}": a for name, a in step.items()}
         if batch.mesh is not None and batch.mesh.axis_names[0] == "runs":
             even = {name: even_out(arrays[name], batch.mesh.size) for name in names & set(arrays)}
@@ -232,8 +237,11 @@ class Work:
         dtype = self.batch.first.dtype
         y = [b.Y[a[start:stop]] for b, a in zip(self.blocks, self.at, strict=True)]
         x = [rows_of(b.X, a[start:stop], dtype) for b, a in zip(self.blocks, self.at, strict=True)]
-        if x[0].dtype == jnp.float16:
+        exact = [isinstance(b.X, Exact) for b in self.blocks]
+        if all(exact):
             self._keep_parts()
+        elif any(exact):  # realizations side by side are of one type
+            x = [b.X.plain(r) if e else r for b, r, e in zip(self.blocks, x, exact, strict=True)]
         stack = jnp.stack if isinstance(x[0], jax.Array) else np.stack
         step = {"x": stack(x), "y": np.stack(y).astype(dtype)}
         if not self.full:  # what nobody looks at may be anything, also NaN
@@ -242,9 +250,10 @@ class Work:
         return {name: fill_up(a, fill, 1, 0) for name, a in step.items()}
 
     def _keep_parts(self) -> None:
-        """The frequencies in parts, for rows that float16 holds."""
+        """The frequencies in parts, for rows that float16 holds, and the unit of the rows."""
         arrays, own = self.batch.arrays, "map.omega" in self.batch.own
-        arrays["map.unit"] = np.float32(self.blocks[0].X.unit)
+        units = np.array([block.X.unit for block in self.blocks], np.float32)
+        arrays["map.unit"] = units[0] if (units == units[0]).all() else units
         if "map.parts" not in arrays:
             split = jax.vmap(traced.in_parts) if own else traced.in_parts
             arrays["map.parts"], arrays["map.power"] = split(arrays["map.omega"])
