@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from commands import json_of
 from dokl import graphs
 from dokl.errors import BadInput
 from dokl.plan import Budget, plan, plan_law
@@ -51,6 +52,22 @@ def test_labels_make_a_classifier():
     assert made.curve is None
     model = made.estimator(random_state=1).partial_fit(X, labels, classes=["other", "same"])
     assert model.score(X, labels) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("targets", "task"),
+    [(1 + (y > 0), "classification"), (np.rint(200 * y).astype(int), "regression")],
+)
+def test_the_task_is_that_of_train(targets, task, tmp_path):
+    """Few kinds of whole numbers are classes and many are numbers, in `plan` as in `train`."""
+    made = plan(X[:500], targets[:500], D=50)
+    assert made.task == task
+    rows = zip(*X[:500, :2].T.tolist(), targets[:500].tolist(), strict=True)
+    text = "".join(f"{a!r},{b!r},{t}\n" for a, b, t in rows)
+    (tmp_path / "r.csv").write_text("a,b,t\n" + text)
+    arguments = ("train", tmp_path / "r.csv", "--target", "t", "--model", tmp_path / "m.dokl")
+    found = json_of(*arguments, "--json")["prequential"]
+    assert ("accuracy" in found) == (task == "classification")
 
 
 def test_several_classes():

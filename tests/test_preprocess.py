@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dokl.errors import BadInput, UnknownName
-from dokl.preprocess import Preprocessor, class_target, numeric_target
+from dokl.preprocess import Preprocessor, are_classes, class_target, numeric_target
 
 
 def table(n=300, seed=0, offset=0.0, missing=0.1):
@@ -313,3 +313,33 @@ def test_memory_does_not_grow():
     left = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert left < 10_000, left
+
+
+# --- classes or numbers -----------------------------------------------------------------------
+
+ROWS = np.arange(200)
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (np.array(["ham", "spam"], object), True),
+        (np.array(["a", "a"]), True),
+        (ROWS > 7, True),
+        (np.array([0, 1]), True),
+        (np.array([-1.0, 1.0, np.nan]), True),
+        (1 + ROWS % 2, True),
+        (1.0 + ROWS % 2, True),
+        (np.where(ROWS < 3, np.nan, ROWS % 6), True),
+        (ROWS % 10, True),
+        (ROWS % 11, False),
+        (ROWS[:40] % 10, False),
+        (np.array([15, 16]), False),
+        (ROWS % 2 + 0.5, False),
+        (ROWS * 7 % 1325, False),
+        (np.full(200, 3), False),
+        (np.full(200, np.nan), False),
+    ],
+)
+def test_what_is_taken_for_classes(y, classes):
+    assert are_classes(y) is classes

@@ -39,6 +39,8 @@ from dokl.errors import BadInput, UnknownName
 
 MODES = ("running", "fixed", "off")
 MAX_LEVELS = 50
+# Whole numbers of more kinds, or repeated less often, are taken for quantities.
+MOST_CLASSES, FEWEST_OF_A_CLASS = 10, 5
 _UNSEEN, _MISSING = -1, -2
 _SUMS = ("count", "total", "square")
 _ARRAYS = ("shift", *_SUMS)
@@ -337,6 +339,27 @@ def _texts(values: Any) -> list[str]:
     if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
         raise TypeError("a list of texts is expected")
     return values
+
+
+def are_classes(y: Array) -> bool:
+    """Whether targets (n,) are classes, where nobody has said so; missing ones are passed over.
+
+    Text and truth values are classes. So are whole numbers, if they are 0 and 1 or -1 and 1, or of
+    2 to 10 kinds that come five times each on average: many kinds, or hardly any repeats, are
+    quantities.
+
+    >>> are_classes(np.arange(100) % 3), are_classes(np.arange(100.0)), are_classes([0.5, 1.5] * 9)
+    (True, False, False)
+    """
+    y = np.asarray(y)
+    if is_text(y) or y.dtype.kind == "b":
+        return True
+    present = y[~np.isnan(y)]
+    kinds = np.unique(present)
+    if not 2 <= len(kinds) <= MOST_CLASSES or (kinds != np.rint(kinds)).any():
+        return False
+    plain = kinds.tolist() in ([0, 1], [-1, 1])
+    return plain or len(present) >= FEWEST_OF_A_CLASS * len(kinds)
 
 
 def numeric_target(column: Array, name: str = "y") -> tuple[Array, Array]:

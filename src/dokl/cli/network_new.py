@@ -70,7 +70,7 @@ def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Without a sample: so many columns x1 ... xN."),
         click.option("--target", metavar="COLUMN", help="Column to predict."),
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
-                     help="auto: text and two numbers out of -1, 0, 1 are classes."),
+                     help="auto: text, and whole numbers of up to 10 kinds, are classes."),
         click.option("--classes", help="All labels, comma separated; else those of the sample."),
         click.option("--drop", multiple=True, metavar="COLUMN", help="Do not use this column."),
         click.option("--standardise", type=click.Choice(STANDARDISE), default="fixed",

@@ -62,7 +62,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option("--target", metavar="COLUMN", help="Column to predict (not for LIBSVM)."),
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
-                     help="auto: text and two numbers out of -1, 0, 1 are classes."),
+                     help="auto: text, and whole numbers of up to 10 kinds, are classes."),
         click.option("--classes", help="All labels, comma separated; else those of first rows."),
         click.option("--levels", multiple=True, metavar="COLUMN=A,B,...",
                      help="All levels of a text column; else those of the first rows."),

@@ -19,7 +19,7 @@ from dokl.estimators import (
 )
 from dokl.jobs.sources import listed
 from dokl.jobs.tables import Model
-from dokl.preprocess import Preprocessor, is_text
+from dokl.preprocess import Preprocessor, are_classes, is_text
 from dokl.readers import Chunk
 
 TASKS = ("auto", "regression", "classification")
@@ -142,13 +142,10 @@ def _target_name(training: Training, chunk: Chunk) -> str:
 
 
 def _classifying(training: Training, y: Array) -> bool:
-    """Text, or two distinct numbers out of -1, 0, 1, are classes unless told otherwise."""
+    """What was told, else what the targets look like."""
     if training.task != "auto":
         return training.task == "classification"
-    if is_text(y) or training.classes:
-        return True
-    values = set(np.unique(y[~np.isnan(y)]).tolist())
-    return values in ({-1.0, 1.0}, {0.0, 1.0})
+    return bool(training.classes) or are_classes(y)
 
 
 def known_classes(training: Training, y: Array) -> Array:

@@ -172,9 +172,10 @@ def check_labels(model: Model, chunk: Chunk, y: Array, keep: Array, name: str) -
     if strange.any():
         at = np.flatnonzero(keep)[np.flatnonzero(strange)[0]]
         label = y[strange].tolist()[0]
+        numbers = "" if isinstance(label, str) else ", or say --task regression"
         raise BadInput(
             f"{name}, line {chunk.lines[at]}: label {label!r} was never seen; the classes are "
-            f"{listed(model.labels or ())}. Name all of them with --classes when you start"
+            f"{listed(model.labels or ())}. Name all of them with --classes when you start{numbers}"
         )
 
 

@@ -21,6 +21,7 @@ from dokl.features import FeatureMap, sample
 from dokl.methods import gradient
 from dokl.plan.advice import Advice, Budget, Plan, step_words
 from dokl.plan.pilots import Pilots, even
+from dokl.preprocess import are_classes
 
 DEFAULT_D = 1000
 THEORY_ROWS = 1500
@@ -137,12 +138,9 @@ def _checked(X: Any, y: Any, task: str) -> tuple[Any, Array, bool]:
         raise BadInput(f"y must have shape ({X.shape[0]},), one target a row; got {y.shape}")
     if X.shape[0] < 50:
         raise BadInput(f"a plan needs a sample of 50 rows or more, got {X.shape[0]}")
-    labels = np.unique(y)
-    classes = task == "classification" or (
-        task == "auto" and (y.dtype.kind not in "fc" or len(labels) == 2)
-    )
-    if not classes:
+    if task == "regression" or (task == "auto" and not are_classes(y)):
         return X, np.asarray(y, float)[:, None], False
+    labels = np.unique(y)
     if len(labels) < 2:
         raise BadInput(f"the sample has one class only: {labels.tolist()}")
     if len(labels) == 2:
