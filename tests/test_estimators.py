@@ -517,7 +517,14 @@ def test_the_transformer():
 def test_widths_from_data(form):
     X = np.random.default_rng(0).normal(2, 3, size=(3000, 4))
     scale = KernelRegressor(n_components=10).partial_fit(form(X), X[:, 0]).sigma_
-    assert 1 / (2 * scale**2) == pytest.approx(1 / (4 * X.var()), rel=1e-5)  # gamma="scale"
+    assert 1 / (2 * scale**2) == pytest.approx(1 / (4 * X.var(axis=0).mean()), rel=1e-5)
+    even = (X - X.mean(axis=0)) / X.std(axis=0)
+    scale = KernelRegressor(n_components=10).fit(form(even), X[:, 0]).sigma_
+    assert 1 / (2 * scale**2) == pytest.approx(1 / (4 * even.var()), rel=1e-5)  # gamma="scale"
+    shifted = X + np.array([1013, 21, 60, -5])
+    assert KernelRegressor(n_components=10).fit(form(shifted), X[:, 0]).sigma_ == pytest.approx(
+        KernelRegressor(n_components=10).fit(form(X), X[:, 0]).sigma_, rel=1e-4
+    )
     median = KernelRegressor(sigma="median", n_components=10).partial_fit(form(X), X[:, 0]).sigma_
     true = np.median(np.linalg.norm(X[:1500] - X[1500:], axis=1))
     assert median == pytest.approx(true, rel=0.05)

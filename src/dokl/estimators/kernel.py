@@ -20,9 +20,11 @@ class KernelRegressor(Regression):
     ----------
     kernel : "gaussian", "laplacian", "matern" (or "matern12", "matern32", "matern52"), "cauchy",
         "rational_quadratic", or a kernel object of `dokl.kernels` (which has its own width).
-    sigma : the kernel's width: a number, "scale" (from the variance of the first data, as
-        scikit-learn's gamma="scale") or "median" (median distance in the first data). One row
-        alone has no variance and counts as 1: give a number, or start with some hundred rows.
+    sigma : the kernel's width: a number, "scale" (from the mean variance of the columns, as
+        scikit-learn's gamma="scale" for standardised ones) or "median" (median distance): of all
+        rows given to `fit`, or of the first ones given to `partial_fit`. There the first 64 that
+        differ from the one before are kept, and learned anew where they show that the width was
+        more than a tenth off; then it stays. One row alone has no variance and counts as 1.
     n_components : D, the length of the model's vector; even for all features but "cos".
     features : "auto" (orthogonal where the kernel allows it, else paired; cos if n_components is
         odd), "cos" (the paper's), "paired", "orthogonal", "sobol" or "structured" (fast for many
@@ -100,7 +102,7 @@ class KernelRegressor(Regression):
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
-        """Learn from these rows, in this order, once; the first call fixes sigma."""
+        """Learn from these rows, in this order, once; the first 64 settle sigma."""
         self._partial_fit(X, y, sample_weight, None)
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from dokl.estimators.choices import (
     step_of,
     variant_of,
 )
+from dokl.estimators.first import APART, FirstRows, changes, none_yet, settled
 from dokl.exchange import Exchange
 from dokl.features import agreed_fingerprint, sample
 from dokl.learner import Learner
@@ -48,6 +50,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators; subclasses say what targets are and which network there is."""
 
     _classifying = False
+    _first: FirstRows | None = None  # until the width is settled
 
     # -- what subclasses provide -------------------------------------------------------------
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
@@ -79,6 +82,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     # -- starting ----------------------------------------------------------------------------
     def _start(self, X: Any, m: int) -> None:
         """Fix kernel, features, loss and schedule from the parameters and the first data."""
+        self._first = None
         self._seed = seed_of(self.random_state)
         self.dtype_ = float_type(self.dtype)
         kernel = kernel_of(self.kernel, self.sigma, X)
@@ -141,14 +145,48 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 self._meet_again(classes, fresh)
             Y = self._targets(y)
             if fresh:
-                self._start(X, Y.shape[1])
+                self._start_small(X, Y)
             self._ready()
-            scores = self._learn_once(X, Y, weight, _only(self._node_numbers(nodes, n), kept))
+            owner = self._owners(X.shape[0], _only(self._node_numbers(nodes, n), kept))
+            if self._first is not None:
+                self._look_again(self._first, X, Y, weight, owner)
+            scores = self._learn_once(X, Y, weight, owner)
         if kept is None:
             return scores
         everywhere = np.full((n, scores.shape[1]), np.nan)
         everywhere[kept] = scores
         return everywhere
+
+    def _start_small(self, X: Any, Y: Array) -> None:
+        """Start with what may be the first rows of many: few, or all the same."""
+        guessed = isinstance(self.kernel, str) and isinstance(self.sigma, str)
+        if not guessed or settled(X):
+            self._start(X, Y.shape[1])
+        else:
+            self._start(X[changes(X)], Y.shape[1])
+            self._first = none_yet(self.sigma, X, Y)
+
+    def _look_again(
+        self, first: FirstRows, X: Any, Y: Array, weight: Array | None, owner: Array
+    ) -> None:
+        """Guess the width anew with more rows; where it was far off, start again from the first."""
+        rows = first.and_then(X, Y, weight, owner)
+        sigma = rows.guess(first)
+        if sigma is not None and not 1 / APART <= sigma / self.sigma_ <= APART:
+            self._widen(sigma)
+            self._learn_once(first.X, first.Y, first.weight, first.owner)
+        self._first = rows.kept()
+
+    def _widen(self, sigma: float) -> None:
+        """Forget all and start with another width; parameters changed meanwhile wait for `fit`."""
+        old, (K, m, _) = self.feature_map_, self.state_.theta.shape
+        named: Any = old.kernel  # one of ours, so a record with a width
+        kernel = replace(named, sigma=sigma)
+        self.sigma_, self.feature_map_ = sigma, sample(kernel, old.d, old.D, old.variant, old.seed)
+        self._problem = replace(self._problem, features=self.feature_map_)
+        self.fingerprint_ = agreed_fingerprint(self.feature_map_.fingerprint, **self._agreed())
+        self._learner = self._ready_made(self.engine_, K, m)
+        self.state_ = self._learner.start()
 
     def _meet_again(self, classes: Any, fresh: bool) -> None:
         """What `partial_fit` is told about y beforehand; nothing in a regression."""
@@ -207,11 +245,16 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 self._feed(X, Y, weight, dealt(K, owner, rng))
                 bar.advance(n)
 
-    def _learn_once(self, X: Any, Y: Array, weight: Array | None, owner: Array | None) -> Array:
+    def _owners(self, n: int, numbers: Array | None) -> Array:
+        """The node of each of n rows: as told, or dealt out."""
+        if numbers is not None:
+            return numbers
+        # Dealing goes on where it stopped, or node 0 would get single rows all.
+        return (np.arange(n) + int(self.state_.count.sum())) % len(self.state_.theta)
+
+    def _learn_once(self, X: Any, Y: Array, weight: Array | None, owner: Array) -> Array:
         """`partial_fit`: one pass, in the order given; returns the a-priori scores (n, m)."""
         n, K = X.shape[0], len(self.state_.theta)
-        if owner is None:  # dealing goes on where it stopped, or node 0 would get single rows all
-            owner = (np.arange(n) + int(self.state_.count.sum())) % K
         index = dealt(K, owner)
         f = self._feed(X, Y, weight, index)
         if K == 1:

@@ -11,7 +11,8 @@
 True
 
 Features are not stored but drawn again from their seed, and their fingerprint is compared, so a
-file is little more than the vectors theta. Its size does not depend on how much was learned.
+file is little more than the vectors theta. Its size does not depend on how much was learned, but
+for the first few rows, which are in it while they may still change the width.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dokl import state as states
 from dokl.arrays import Array
 from dokl.diffusion import Problem, slots_of
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.estimators.first import FirstRows, unpacked
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.learner import float_type
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
@@ -167,6 +169,8 @@ def _learner(model: Any) -> dict[str, Any]:
         meta["nodes"] = [pack(name) for name in model.nodes_.tolist()]
     if hasattr(model, "_flat"):
         meta["flat"] = model._flat
+    if model._first is not None:
+        meta["first"] = model._first.sigma
     if hasattr(model, "classes_") and not _plain(model.classes_):
         meta["classes"] = [pack(label) for label in model.classes_.tolist()]
     return meta
@@ -178,6 +182,8 @@ def _arrays(model: Any) -> Arrays:
     if weights is not None:
         for part in ("data", "indices", "indptr"):
             arrays[f"weights.{part}"] = np.asarray(getattr(weights, part))
+    if model._first is not None:
+        arrays |= {f"first.{name}": array for name, array in model._first.packed().items()}
     if hasattr(model, "classes_") and _plain(model.classes_):
         arrays["classes"] = model.classes_
     return arrays
@@ -274,7 +280,16 @@ def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Object
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
     model.state_ = _state(model, arrays)
+    model._first = _first_rows(model, meta, arrays)
     model.fingerprint_ = agreed_fingerprint(model.feature_map_.fingerprint, **model._agreed())
+
+
+def _first_rows(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> FirstRows | None:
+    if "first" not in meta:
+        return None
+    K, m, _ = model.state_.theta.shape
+    rows = {k.removeprefix("first."): a for k, a in arrays.items() if k.startswith("first.")}
+    return unpacked(str(meta["first"]), rows, K, m, model.feature_map_.d)
 
 
 def _classes(meta: Mapping[str, Any], arrays: Arrays) -> Array:

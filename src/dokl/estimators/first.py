@@ -1,0 +1,115 @@
+"""The first rows of a stream, kept until they tell how wide the kernel should be.
+
+A width guessed from one row, or from fifty that are all the same, would be wrong for good: theta
+means nothing under another width. So the rows are kept, fewer than a hundred, and where the
+guess turns out wrong the model starts again from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array, is_sparse
+from dokl.estimators.choices import width
+
+# So many rows, each different from the one before, settle the width.
+ENOUGH = 64
+# A guess that is off by this factor costs more than a new start.
+APART = 1.1
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """Rows learned so far. sigma: the guess, by name; X: (n, d) dense or CSR; Y: (n, m);
+    weight: (n,); owner: (n,) the node of each row.
+    """
+
+    sigma: str
+    X: Any
+    Y: Array
+    weight: Array
+    owner: Array
+
+    def and_then(self, X: Any, Y: Array, weight: Array | None, owner: Array) -> FirstRows:
+        """These rows and some more."""
+        weight = np.ones(len(Y)) if weight is None else weight
+        pairs = (self.Y, Y), (self.weight, weight), (self.owner, owner)
+        return FirstRows(self.sigma, _stacked(self.X, X), *map(np.concatenate, pairs))
+
+    def guess(self, before: FirstRows) -> float | None:
+        """The width by rows that differ from the one before: a stuck sensor has no spread.
+
+        None where there are hardly more of them than `before`: looking at each doubling bounds
+        how often a model starts again.
+        """
+        unlike = changes(self.X)
+        n, seen = int(unlike.sum()), int(changes(before.X).sum())
+        looks = n.bit_length() > seen.bit_length() or n >= ENOUGH
+        return width(self.sigma, self.X[unlike]) if looks else None
+
+    def kept(self) -> FirstRows | None:
+        """What to keep of these: None where they settle the width, and few in any case."""
+        if len(self.Y) < ENOUGH:
+            return self
+        at = np.flatnonzero(changes(self.X))
+        if len(at) >= ENOUGH:
+            return None
+        return FirstRows(self.sigma, self.X[at], self.Y[at], self.weight[at], self.owner[at])
+
+    def packed(self) -> dict[str, Array]:
+        """As arrays by name, for a file."""
+        X = {"X": self.X}
+        if is_sparse(self.X):
+            X = {part: getattr(self.X, part) for part in ("data", "indices", "indptr")}
+        return {**X, "Y": np.asarray(self.Y, float), "weight": self.weight, "owner": self.owner}
+
+
+def none_yet(sigma: str, X: Any, Y: Array) -> FirstRows:
+    """Nothing learned so far, of rows like these."""
+    return FirstRows(sigma, X[:0], Y[:0], np.ones(0), np.zeros(0, np.int64))
+
+
+def unpacked(sigma: str, arrays: Mapping[str, Array], K: int, m: int, d: int) -> FirstRows:
+    """What `packed` wrote; a file that says otherwise is damaged (ValueError, KeyError)."""
+    if "X" in arrays:
+        X = arrays["X"]
+    else:
+        from scipy.sparse import csr_array
+
+        parts = tuple(arrays[part] for part in ("data", "indices", "indptr"))
+        X = csr_array(parts, shape=(len(parts[2]) - 1, d))
+        X.check_format(full_check=True)
+    Y, weight, owner = (arrays[name] for name in ("Y", "weight", "owner"))
+    n = X.shape[0]
+    if X.shape != (n, d) or Y.shape != (n, m) or not weight.shape == owner.shape == (n,):
+        raise ValueError(f"first rows are {X.shape}, {Y.shape}, {weight.shape}, {owner.shape}")
+    numbers = X.data if is_sparse(X) else X
+    if not all(np.isfinite(a).all() for a in (numbers, Y, weight)):
+        raise ValueError("first rows have values that are not finite")
+    if not (weight > 0).all() or not ((owner >= 0) & (owner < K)).all():
+        raise ValueError("first rows have weights or nodes that cannot be")
+    return FirstRows(sigma, X, Y, weight, owner)
+
+
+def settled(X: Any) -> bool:
+    """Whether rows X: (n, d) are enough to tell the width; a look at few is mostly enough."""
+    return any(int(changes(X[:n]).sum()) >= ENOUGH for n in (2 * ENOUGH, X.shape[0]))
+
+
+def changes(X: Any) -> Array:
+    """Which rows differ from the one before: (n,) of bool, the first one does."""
+    unlike = X[1:] != X[:-1]
+    apart = unlike.sum(axis=1) > 0 if is_sparse(unlike) else unlike.any(axis=1)
+    return np.concatenate([np.ones(min(1, X.shape[0]), bool), np.asarray(apart).ravel()])
+
+
+def _stacked(a: Any, b: Any) -> Any:
+    if not is_sparse(a) and not is_sparse(b):
+        return np.concatenate([a, b])
+    from scipy.sparse import csr_array, vstack
+
+    return vstack([csr_array(a), csr_array(b)], format="csr")
