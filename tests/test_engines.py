@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +10,6 @@ from scipy.linalg import hadamard
 from scipy.sparse import csr_array
 
 import naive
-from conftest import COMPILED_FROM, drop_stale_machine_code
 from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Problem, init
@@ -636,17 +634,3 @@ def test_a_float64_state_can_go_on_in_float32():
     later, _ = compiled.advance(plan, state, case.block)
     assert later.theta.dtype == np.float32
     assert state.theta.dtype == np.float64
-
-
-def test_machine_code_older_than_its_sources_is_dropped(tmp_path):
-    cache = tmp_path / "engines" / "__pycache__"
-    cache.mkdir(parents=True)
-    for age, name in enumerate(COMPILED_FROM):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (1000, 1000 - age))
-    for name, time in (("old.nbi", 998), ("old.1.nbc", 999), ("new.nbi", 1001), ("x.pyc", 1)):
-        (cache / name).touch()
-        os.utime(cache / name, (time, time))
-    drop_stale_machine_code(tmp_path)
-    assert sorted(path.name for path in cache.iterdir()) == ["new.nbi", "x.pyc"]

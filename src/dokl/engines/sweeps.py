@@ -28,9 +28,12 @@ from dokl.engines.loops import (
     scale_and_add,
     slope_at,
 )
+from dokl.machine_code import kept
 
 part = njit(fastmath=FAST, nogil=True, error_model="numpy")
-cached = njit(fastmath=FAST, nogil=True, error_model="numpy", cache=True)
+cached: Any = kept(
+    "engines/loops.py", "losses.py", "arrays.py", fastmath=FAST, nogil=True, error_model="numpy"
+)
 
 
 class Map(NamedTuple):
