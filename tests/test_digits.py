@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from dokl.readers import MISSING, open_table
+from dokl.readers import MISSING, Options, open_table
 from dokl.readers.digits import numbers, sparse_rows
 
 ONE = np.array([True])
@@ -93,7 +93,8 @@ def test_tables_with_texts_and_gaps_read_alike_quickly_and_slowly(tmp_path):
     # Quotes send lines the slow way.
     lines = ['"' + line.replace(",", '",', 1) for line in lines]
     quoted.write_text("\n".join(["a,t,n", *lines]) + "\n")
-    for left, right in zip(open_table(plain, chunk=50), open_table(quoted, chunk=50), strict=True):
+    some = Options(chunk=50)
+    for left, right in zip(open_table(plain, some), open_table(quoted, some), strict=True):
         assert left.columns["t"].tolist() == right.columns["t"].tolist()
         for name in ("a", "n"):
             assert np.array_equal(left.columns[name], right.columns[name], equal_nan=True)

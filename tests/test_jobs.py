@@ -16,7 +16,7 @@ from dokl.jobs.scores import ClassScore, RegressionScore, make_score, restored
 from dokl.jobs.sources import Source, Wanted, listed
 from dokl.jobs.stopping import Stopped, stoppable
 from dokl.jobs.whole import Rows, signs, stream_by_node
-from dokl.readers import open_table
+from dokl.readers import Options, open_table
 
 AWKWARD = ["plain", 'quo"ted', "com,ma", "new\nline", " blank ", "100%s", None, "ünï", "007", "1e5"]
 
@@ -195,7 +195,7 @@ def test_a_live_pipe_gives_the_rows_that_are_there(pipe, first):
     go = threading.Event()
     rest = b",6\n7,8\n" if first.endswith(b"5") else b"5,6\n7,8\n"
     path = pipe(first, go, rest)
-    with open_table(path, "csv", live=True) as reader:
+    with open_table(path, Options("csv"), live=True) as reader:
         chunks = iter(reader)
         seen = next(chunks).n
         if seen < 2:
@@ -209,7 +209,7 @@ def test_a_live_pipe_gives_the_rows_that_are_there(pipe, first):
 def test_a_pipe_goes_live_after_the_first_chunk(pipe):
     go = threading.Event()
     path = pipe(b'{"a": 1}\n{"a": 2}\n{"a": 3}\n', go, b'{"a": 4}')
-    with open_table(path, "jsonl", chunk=2) as reader:
+    with open_table(path, Options("jsonl", chunk=2)) as reader:
         reader.go_live()
         chunks = iter(reader)
         assert next(chunks).n == 2
@@ -223,24 +223,24 @@ def test_a_quoted_cell_may_arrive_in_pieces(pipe):
     go = threading.Event()
     path = pipe(b'a,t\n1,"two\n', go, b'lines"\n2,x\n')
     go.set()
-    with open_table(path, "csv", live=True) as reader:
+    with open_table(path, Options("csv"), live=True) as reader:
         texts = [text for chunk in reader for text in chunk.columns["t"]]
     assert texts == ["two\nlines", "x"]
 
 
 def test_files_are_read_in_full_chunks_even_if_live(tmp_path):
     (tmp_path / "r.csv").write_text("a\n" + "1\n" * 100)
-    with open_table(tmp_path / "r.csv", chunk=40, live=True) as reader:
+    with open_table(tmp_path / "r.csv", Options(chunk=40), live=True) as reader:
         reader.go_live()
         assert [chunk.n for chunk in reader] == [40, 40, 20]
 
 
 def test_columns_that_are_dropped_are_not_converted(tmp_path):
     (tmp_path / "r.csv").write_text("a,b\n1,x\n2,3\n4,5\n")
-    with Source(str(tmp_path / "r.csv"), drop=("b",)).open() as reader:
+    with Source(str(tmp_path / "r.csv"), Options(drop="b")).open() as reader:
         assert reader.names == ("a",)
     with pytest.raises(BadInput, match="no column 'c'"):
-        Source(str(tmp_path / "r.csv"), drop=("c",)).open()
+        Source(str(tmp_path / "r.csv"), Options(drop="c")).open()
     with pytest.raises(BadInput, match="trained with columns a, z"):
         Source(str(tmp_path / "r.csv")).open(Wanted(("a", "z"), trained=("a", "z")))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dokl import readers
 from dokl.errors import BadInput, MissingExtra
-from dokl.readers import MISSING, delimited, open_table
+from dokl.readers import MISSING, Options, delimited, open_table
 
 CSV = "a,b,place\n1,2.5,roof\n-3,NA,cellar\n4e2,,\n"
 LIBSVM = "+1 1:0.5 3:2\n-1 2:1\n+1 4:-7.25\n"
@@ -29,7 +29,7 @@ def written(folder, name, content):
 
 def read(path, *args, **options):
     """All chunks put together: columns, and line numbers."""
-    with open_table(path, *args, **options) as reader:
+    with open_table(path, Options(*args, **options)) as reader:
         chunks = list(reader)
     names = chunks[0].names
     columns = {name: np.concatenate([c.columns[name] for c in chunks]) for name in names}
@@ -74,7 +74,7 @@ TABLES = {
 def test_every_dress_gives_the_same_table(tmp_path, name, packed, chunk):
     content = TABLES[name].encode()
     path = written(tmp_path, name, gzip.compress(content) if packed else content)
-    columns, lines = read(path, chunk=chunk, columns=["a", "b", "place"], numeric_columns="b")
+    columns, lines = read(path, chunk=chunk, columns=["a", "b", "place"], numeric="b")
     check_table(columns)
     first = 1 if "jsonl" in name or name == "nohint2" else 2
     assert lines == [first, first + 1, first + 2]
@@ -95,7 +95,7 @@ def test_a_live_pipe_is_read_line_by_line(monkeypatch):
     with os.fdopen(ours, "rb") as reading, os.fdopen(theirs, "wb", buffering=0) as writing:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=reading))
         writing.write(b"a,b\n1,2\n")  # would hang here for more
-        chunks = iter(open_table("-", chunk=1))
+        chunks = iter(open_table("-", Options(chunk=1)))
         assert next(chunks).columns["b"].tolist() == [2.0]
         writing.write(b"3,4\n")
         assert next(chunks).columns["b"].tolist() == [4.0]
@@ -105,7 +105,7 @@ def test_a_live_pipe_is_read_line_by_line(monkeypatch):
 
 def test_the_first_chunk_is_there_before_iterating_and_decides(tmp_path):
     assert list(read(written(tmp_path, "t.jsonl", LATE), chunk=1)[0]) == ["a"]
-    with open_table(written(tmp_path, "t.csv", CSV), chunk=2) as reader:
+    with open_table(written(tmp_path, "t.csv", CSV), Options(chunk=2)) as reader:
         assert reader.first.n == 2
         assert reader.first.first_line == 2
         assert [c.n for c in reader] == [2, 1]
@@ -130,10 +130,10 @@ CASES = {
     "blank lines": ("t.csv", "a,b\n1,2\n\n  \n,\n3,\n", {}, [2, 5, 6], {"a": [1, None, 3]}),
     "as asked": ("t.csv", "a,b,c\n1,x,3\n", {"columns": ["c", "a"]}, [2], {"c": [3], "a": [1]}),
     "underscores": ("t.csv", "a,b\n1_0,1\n2_0,2\n", {}, [2, 3], {"a": ["1_0", "2_0"]}),
-    "a code": ("t.csv", "a,b\n012,1\n", {"text_columns": "a"}, [2], {"a": ["012"], "b": [1]}),
+    "a code": ("t.csv", "a,b\n012,1\n", {"text": "a"}, [2], {"a": ["012"], "b": [1]}),
     "quotes": ("t.csv", QUOTED, {}, [2, 3, 5], {"b": ["x, y", "two\nlines", 'say "hi"']}),
     "JSON numbers": ("t.jsonl", JSON, {}, [1, 3], {"a": [1, None], "b": [12, None], "c": [1, 0]}),
-    "JSON text": ("t.jsonl", JSON, {"text_columns": "c"}, [1, 3], {"c": ["1", "false"]}),
+    "JSON text": ("t.jsonl", JSON, {"text": "c"}, [1, 3], {"c": ["1", "false"]}),
     "JSON absent": ("t.ndjson", JSON, {}, [1, 3], {"d": ["x", None], "e": [None, 1]}),
     "JSON late": ("t.jsonl", LATE, {"columns": ("late",)}, [1, 2], {"late": [None, 5]}),
 }
@@ -158,7 +158,7 @@ def test_quoted_cells_go_on_beyond_a_chunk(tmp_path, chunk):
 
 def test_every_missing_token(tmp_path):
     rows = "".join(f"{token},{token},1\n" for token in (*MISSING, " NA ", "5"))
-    columns, _ = read(written(tmp_path, "t.csv", "a,b,c\n" + rows), text_columns=["b"])
+    columns, _ = read(written(tmp_path, "t.csv", "a,b,c\n" + rows), text=["b"])
     assert np.isnan(columns["a"]).tolist() == [True] * 8 + [False]
     assert columns["b"].tolist() == [None] * 8 + ["5"]
 
@@ -199,7 +199,7 @@ def test_the_quick_way_is_taken(tmp_path, monkeypatch):
 
 # -- LIBSVM ----------------------------------------------------------------------------------
 def libsvm(path, **options):
-    with open_table(path, **options) as reader:
+    with open_table(path, Options(**options)) as reader:
         chunks = list(reader)
     X = np.vstack([c.X.toarray() for c in chunks])
     return X, np.concatenate([c.y for c in chunks]), [at for c in chunks for at in c.lines]
@@ -220,7 +220,7 @@ def test_libsvm_from_stdin_wants_the_number_of_features(monkeypatch):
     feed(monkeypatch, LIBSVM)
     refused(r"stdin: .*Give the number of features", "-")
     feed(monkeypatch, LIBSVM)
-    reader = open_table("-", n_features=6)
+    reader = open_table("-", Options(n_features=6))
     assert (reader.n_features, reader.names, next(iter(reader)).X.shape) == (6, (), (3, 6))
 
 
@@ -286,7 +286,7 @@ def test_parquet(tmp_path, chunk):
     np.testing.assert_array_equal(columns["flag"], [1, np.nan, 0])
     assert columns["day"].tolist() == ["1970-01-01", "1970-01-02", None]
     assert lines == [1, 2, 3]
-    columns, _ = read(path.rename(tmp_path / "unnamed"), columns=["a"], text_columns=["a"])
+    columns, _ = read(path.rename(tmp_path / "unnamed"), columns=["a"], text=["a"])
     assert columns["a"].tolist() == ["1", "-3", "400"]
 
 
@@ -370,9 +370,9 @@ NEAREST = "no column 'plaice'; the nearest is 'place'"
 BAD_OPTIONS = [
     ({"format": "cvs"}, "unknown format 'cvs': did you mean 'csv'"),
     ({"columns": ["a", "plaice"]}, NEAREST),
-    ({"text_columns": "plaice"}, NEAREST),
-    ({"numeric_columns": "plaice"}, NEAREST),
-    ({"text_columns": "a", "numeric_columns": "a"}, "both text and numeric"),
+    ({"text": "plaice"}, NEAREST),
+    ({"numeric": "plaice"}, NEAREST),
+    ({"text": "a", "numeric": "a"}, "both text and numeric"),
     ({"chunk": 0}, "chunk must be at least 1"),
     ({"n_features": -1}, "n_features must be at least 1"),
     ({"delimiter": ", "}, "delimiter must be one character"),
@@ -390,7 +390,7 @@ def test_memory_is_flat(tmp_path, rows, cell):
     lines = (f"{i}.25,{i * i},-1.5,{cell},12345.678,{i % 7}\n" for i in range(rows // 1000))
     path = written(tmp_path, "long.csv", "a,b,c,d,e,y\n" + "".join(line * 1000 for line in lines))
     tracemalloc.start()
-    n = sum(chunk.n for chunk in open_table(path, chunk=500))
+    n = sum(chunk.n for chunk in open_table(path, Options(chunk=500)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert n == rows

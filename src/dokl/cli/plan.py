@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dokl.cli.common import echo_json, examples, output_switches
+from dokl.cli.source import make_source
 from dokl.errors import BadInput
 
 
@@ -67,11 +68,9 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
 
 def _from_data(data: str, weights: Any, budget: Any, given: dict[str, Any]) -> Any:
     from dokl.jobs import planning
-    from dokl.jobs.sources import Source
     from dokl.plan import plan as advise
 
-    source = Source(data, given["format"], given["n_features"])
-    X, y = planning.read_sample(source, given["target"], given["rows"])
+    X, y = planning.read_sample(make_source(data, given), given["target"], given["rows"])
     return advise(
         X, y, task=given["task"], weights=weights, budget=budget, D=given["components"],
         kernel=given["kernel"], seed=given["seed"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -43,15 +44,13 @@ def reading_options(command: Command) -> Command:
     return command
 
 
-def make_source(path: str, options: dict[str, Any]) -> Any:
-    """The job's Source from these options, which are taken out."""
+def make_source(path: str, given: dict[str, Any]) -> Any:
+    """The job's Source from what was given of the readers' options, which is taken out."""
     from dokl.jobs.sources import Source
+    from dokl.readers import Options
 
-    given = {name: options.pop(name) for name in ("format", "delimiter", "zero_based", "chunk")}
-    header = False if options.pop("no_header") else None
-    columns = {
-        name: options.pop(name)
-        for name in ("text", "numeric", "drop", "n_features")
-        if name in options
-    }
-    return Source(path, **given, **columns, header=header)
+    known = [field.name for field in fields(Options) if field.name in given]
+    options = {name: given.pop(name) for name in known}
+    if given.pop("no_header", False):
+        options["header"] = False
+    return Source(path, Options(**options))

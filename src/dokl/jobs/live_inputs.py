@@ -14,12 +14,11 @@ from dokl.agents.description import AgreedInputs, Model
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.estimators.choices import SIGMAS, variant_of, width
-from dokl.jobs.sources import Source
 from dokl.jobs.start import Training, known_classes, start
 from dokl.kernels import resolve as resolve_kernel
 from dokl.losses import resolve as resolve_loss
 from dokl.preprocess import class_target, numeric_target
-from dokl.readers import Chunk
+from dokl.readers import Chunk, Options, open_table
 from dokl.schedules import BUILTIN
 
 SAMPLE_ROWS = 100_000
@@ -44,7 +43,7 @@ def agreed_inputs(sample: Sample) -> tuple[AgreedInputs, Array]:
         return _without_sample(sample)
     if sample.d is not None:
         raise BadInput("the sample says how many inputs there are: give --sample or --inputs")
-    with Source(sample.path, drop=sample.drop, chunk=SAMPLE_ROWS).open() as reader:
+    with open_table(sample.path, Options(drop=sample.drop, chunk=SAMPLE_ROWS)) as reader:
         chunk = reader.first
     if chunk.X is not None:
         raise BadInput(f"{sample.path}: LIBSVM rows have no named columns: take CSV, for example")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from dokl.errors import BadInput
-from dokl.readers import NoColumn, Reader, open_table
+from dokl.readers import NoColumn, Options, Reader, open_table
 
 
 @dataclass(frozen=True)
@@ -22,44 +22,37 @@ class Wanted:
     n_features: int | None = None
     trained: tuple[str, ...] = ()
 
+    def instead(self, options: Options) -> Options:
+        """The options, for these columns and no others."""
+        return replace(
+            options,
+            columns=self.columns,
+            drop=(),
+            text=self.text,
+            numeric=self.numeric,
+            n_features=self.n_features,
+        )
+
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read, "-" for stdin, and how; see `dokl.readers.open_table`."""
+    """A file to read, "-" for stdin, and how."""
 
     path: str
-    format: str | None = None
-    n_features: int | None = None
-    text: tuple[str, ...] = ()
-    numeric: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    header: bool | None = None
-    delimiter: str | None = None
-    zero_based: bool = False
-    chunk: int | None = None
+    options: Options = field(default_factory=Options)
 
     def open(self, wanted: Wanted | None = None, live: bool = False) -> Reader:
-        """Open it; only one chunk will be in memory. live: do not wait for a full chunk."""
-        told = Wanted(None, self.text, self.numeric, self.n_features) if wanted is None else wanted
+        """Open it; only one chunk will be in memory. live: do not wait for a full chunk.
+
+        wanted: what a model knows of columns, instead of what was said of them.
+        """
+        options = self.options if wanted is None else wanted.instead(self.options)
         try:
-            return open_table(
-                self.path,
-                self.format,
-                n_features=told.n_features,
-                chunk=self.chunk,
-                columns=told.columns,
-                drop=self.drop if wanted is None else (),
-                text_columns=told.text,
-                numeric_columns=told.numeric,
-                header=self.header,
-                delimiter=self.delimiter,
-                zero_based=self.zero_based,
-                live=live,
-            )
+            return open_table(self.path, options, live)
         except NoColumn as error:
-            if error.column not in told.trained:
+            if wanted is None or error.column not in wanted.trained:
                 raise
-            known = listed(told.trained)
+            known = listed(wanted.trained)
             raise BadInput(f"{error}. The model was trained with columns {known}") from None
 
 

@@ -116,7 +116,8 @@ class _Work:
         return reader
 
     def _with_text(self, column: str) -> Source:
-        return replace(self.source, text=(*self.source.text, column))
+        told = self.source.options
+        return replace(self.source, options=replace(told, text=(*told.text, column)))
 
     def learn(self, chunk: Chunk, name: str) -> None:
         """Predict, score and learn the rows of a chunk that have a target."""

@@ -13,7 +13,7 @@ from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.jobs.sources import listed
 from dokl.preprocess import Preprocessor, class_target, is_text, numeric_target
-from dokl.readers import Chunk, open_table
+from dokl.readers import Chunk, Options, open_table
 from dokl.streams import Stream
 
 
@@ -37,7 +37,8 @@ def whole_file(
 
     two_classes: the target has two labels, which become -1 and 1.
     """
-    with open_table(path, drop=drop, text_columns=() if node is None else (node,)) as reader:
+    options = Options(drop=drop, text=() if node is None else (node,))
+    with open_table(path, options) as reader:
         chunks = list(reader)
     if chunks[0].X is not None:
         from scipy.sparse import vstack

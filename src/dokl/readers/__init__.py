@@ -12,7 +12,7 @@ A file, plain or gzip, or stdin; only one chunk is in memory.
 
 **Columns** hold numbers or text, as the first chunk says: numbers, if at least half of the cells
 that are not missing are finite numbers (a wrong cell among them is then an error with its place),
-otherwise text. Whoever knows better says so: `text_columns`, `numeric_columns`.
+otherwise text. Whoever knows better says so: `Options(text=..., numeric=...)`.
 
 **Missing** is an empty cell, or NA, NaN, nan, null, None, ? (and a key that a JSON object does not
 have): NaN among numbers, None among texts. Blanks around a cell do not count.
@@ -23,7 +23,8 @@ have): NaN among numbers, None among texts. Blanks around a cell do not count.
 
 from __future__ import annotations
 
+from dokl.readers.options import Options
 from dokl.readers.reader import FORMATS, Reader, open_table
 from dokl.readers.table import MISSING, Chunk, NoColumn
 
-__all__ = ["FORMATS", "MISSING", "Chunk", "NoColumn", "Reader", "open_table"]
+__all__ = ["FORMATS", "MISSING", "Chunk", "NoColumn", "Options", "Reader", "open_table"]

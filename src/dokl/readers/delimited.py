@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput
+from dokl.readers.options import Options
 from dokl.readers.source import Source, decoded
-from dokl.readers.table import Chunk, Columns, Options, number
+from dokl.readers.table import Chunk, Columns, number
 
 DELIMITERS = ",;\t"
 

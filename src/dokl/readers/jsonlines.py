@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dokl.errors import BadInput
+from dokl.readers.options import Options
 from dokl.readers.source import Source, decoded
-from dokl.readers.table import Chunk, Columns, Options, shown
+from dokl.readers.table import Chunk, Columns, shown
 
 
 def read(source: Source, options: Options) -> Iterator[Chunk]:

@@ -12,8 +12,9 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.readers.options import Options
 from dokl.readers.source import Source, decoded
-from dokl.readers.table import Chunk, Options, number, shown
+from dokl.readers.table import Chunk, number, shown
 
 
 def read(source: Source, options: Options) -> Iterator[Chunk]:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput, MissingExtra
+from dokl.readers.options import MOST_ROWS, Options
 from dokl.readers.source import Source
-from dokl.readers.table import MOST_ROWS, Chunk, Columns, Options
+from dokl.readers.table import Chunk, Columns
 
 
 def read(source: Source, options: Options) -> Iterator[Chunk]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from dokl.errors import BadInput, UnknownName
 from dokl.readers import delimited, jsonlines, libsvm, parquet
+from dokl.readers.options import Options
 from dokl.readers.source import Source, reading
-from dokl.readers.table import Chunk, Options
+from dokl.readers.table import Chunk
 
 _READ: dict[str, Callable[[Source, Options], Iterator[Chunk]]] = {
     "csv": delimited.read,
@@ -109,49 +110,19 @@ class Reader:
 
 
 def open_table(
-    source: str | os.PathLike[str],
-    format: str | None = None,
-    *,
-    n_features: int | None = None,
-    chunk: int | None = None,
-    columns: str | Sequence[str] | None = None,
-    drop: str | Sequence[str] = (),
-    text_columns: str | Sequence[str] = (),
-    numeric_columns: str | Sequence[str] = (),
-    header: bool | None = None,
-    delimiter: str | None = None,
-    zero_based: bool = False,
-    live: bool = False,
+    source: str | os.PathLike[str], options: Options | None = None, live: bool = False
 ) -> Reader:
     """Open a file, or stdin for "-", and read its first chunk.
 
-    format: one of `FORMATS`; None looks at the name, then at the first line. chunk: rows at a
-    time; None takes 8192, fewer where lines are long. columns: those wanted, drop: those not
-    wanted; others are not converted. n_features: for LIBSVM; without it a file is read twice, and
-    stdin refused. header: False for a CSV file without one (columns are then x1..xd); True takes
-    the first line for names even if they look like numbers. delimiter: None finds , ; or tab in
-    the header. zero_based: LIBSVM features are numbered from 0. live: of a pipe, a chunk is the
-    rows that are there, at least one; do not wait for more.
+    live: of a pipe, a chunk is the rows that are there, at least one; do not wait for more.
     """
-    options = Options(
-        chunk=_positive("chunk", chunk),
-        columns=None if columns is None else _names(columns),
-        drop=frozenset(_names(drop)),
-        text=frozenset(_names(text_columns)),
-        numeric=frozenset(_names(numeric_columns)),
-        header=header,
-        delimiter=delimiter,
-        n_features=_positive("n_features", n_features),
-        zero_based=zero_based,
-    )
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise BadInput(f"delimiter must be one character, and no quote; got {delimiter!r}")
-    known = None if format is None else known_format(format)
+    options = options or Options()
+    known = None if options.format is None else known_format(options.format)
     opened = Source(source, live)
-    name = known or guessed_format(opened)
-    if name == "tsv" and delimiter is None:
+    format = known or guessed_format(opened)
+    if format == "tsv" and options.delimiter is None:
         options = replace(options, delimiter="\t")
-    return Reader(opened, name, options)
+    return Reader(opened, format, options)
 
 
 def known_format(name: str) -> str:
@@ -179,13 +150,3 @@ def guessed_format(source: Source) -> str:
     if line.lstrip(b"\xef\xbb\xbf \t").startswith(b"{"):
         return "jsonl"
     return "libsvm" if _LIBSVM_LINE.match(line) else "csv"
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise BadInput(f"{name} must be at least 1, got {value}")
-    return value

@@ -12,11 +12,10 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.readers.options import Options
 
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")
 _AS_NAN = dict.fromkeys(MISSING, "nan")
-MOST_ROWS = 8192
-CHUNK_BYTES = 1 << 21
 
 
 class NoColumn(BadInput):
@@ -26,25 +25,6 @@ class NoColumn(BadInput):
         near = difflib.get_close_matches(column, known, n=1, cutoff=0.0)
         super().__init__(f"{name} has no column {column!r}; the nearest is {near[0]!r}")
         self.column = column
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the caller said about the file; see `open_table`."""
-
-    chunk: int | None = None
-    columns: Sequence[str] | None = None
-    drop: frozenset[str] = frozenset()
-    text: frozenset[str] = frozenset()
-    numeric: frozenset[str] = frozenset()
-    header: bool | None = None
-    delimiter: str | None = None
-    n_features: int | None = None
-    zero_based: bool = False
-
-    def rows(self, first_line: bytes) -> int:
-        """Rows in a chunk: as told, or about 2 MiB of text and at most 8192."""
-        return self.chunk or max(1, min(MOST_ROWS, CHUNK_BYTES // len(first_line)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +65,9 @@ class Columns:
     def __post_init__(self) -> None:
         """Check that every column somebody named is there."""
         told = self.options
-        for wanted in (*(told.columns or ()), *sorted(told.text | told.numeric | told.drop)):
+        for wanted in (*(told.columns or ()), *sorted({*told.text, *told.numeric, *told.drop})):
             self._find(wanted)
-        both = sorted(told.text & told.numeric)
+        both = sorted({*told.text} & {*told.numeric})
         if both:
             raise BadInput(f"column {both[0]!r} cannot be both text and numeric")
         kept = self.names if told.columns is None else dict.fromkeys(told.columns)
