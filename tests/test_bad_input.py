@@ -407,7 +407,7 @@ ODD = Loss("odd", lambda y, f: 0.5 * (f - y) ** 2, odd_slope, curvature=1.0)
 
 @pytest.mark.parametrize("parameters", [{"loss": ODD}, {"step": odd_rate}])
 def test_an_engine_that_cannot_compile(parameters):
-    said = "engine 'numba' cannot compile this loss or schedule .*: use engine='reference'"
+    said = "engine 'numba' cannot run this problem .*: use engine='reference'"
     parameter_refused(Regressor, {**parameters, "engine": "numba"}, BadInput, said)
 
 

@@ -72,7 +72,7 @@ class Learner:
         return {name: value for name, value in vars(self).items() if name != "_engine"}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
-        vars(self).update(kept, _engine=module_of(kept["engine"]))
+        vars(self).update(kept, _engine=module_of(kept["engine"], kept["problem"].method.name))
 
     def start(self) -> State:
         """Nodes that know nothing."""

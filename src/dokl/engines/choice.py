@@ -20,6 +20,8 @@ ENGINES = {
     "jax": "dokl.engines.accelerated",
     "mpi": "dokl.engines.ranks",
 }
+# Methods that an engine runs by a module of their own.
+OF_METHOD: dict[tuple[str, str], str] = {}
 DEFAULT_DTYPE = {
     "reference": np.float64,
     "numba": np.float32,
@@ -37,13 +39,13 @@ class EngineNotice(UserWarning):
     """Says that another engine than the usual one was taken, and why."""
 
 
-def module_of(name: str) -> Any:
-    """The engine's module; raises MissingExtra where its package is absent."""
+def module_of(name: str, method: str = "gradient") -> Any:
+    """The module that runs a method; raises MissingExtra where the engine's package is absent."""
     if name in OPTIONAL:
         package, extra = OPTIONAL[name]
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(f"engine {name!r}", extra)
-    return importlib.import_module(ENGINES[name])
+    return importlib.import_module(OF_METHOD.get((name, method), ENGINES[name]))
 
 
 @lru_cache(maxsize=1)
@@ -79,7 +81,7 @@ def choose(
     """
     why = ""
     for name in candidates(engine, work):
-        module = module_of(name)
+        module = module_of(name, problem.method.name)
         try:
             plan = module.plan(problem, exchange, dtype or DEFAULT_DTYPE.get(name, np.float64))
         except getattr(module, "NotCompilable", ()) as error:
@@ -90,10 +92,10 @@ def choose(
         return name, module, plan
     if engine != "auto":
         raise BadInput(
-            f"engine {engine!r} cannot compile this loss or schedule ({why}): "
-            "use engine='reference', or write it with NumPy functions of numbers"
+            f"engine {engine!r} cannot run this problem ({why}): use engine='reference', or write "
+            "losses and schedules with NumPy functions of numbers"
         )
-    _say(f"a loss or schedule of yours does not compile ({why}): using the slower reference engine")
+    _say(f"the fast engine does not compile this ({why}): using the slower reference engine")
     return choose("reference", problem, exchange, dtype)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import repeat
 from typing import Any
@@ -19,7 +19,7 @@ from numba.core.errors import NumbaError
 
 from dokl.arrays import LINE, Array, Block, is_sparse, placed
 from dokl.diffusion import Problem, check_block, check_index, check_progress
-from dokl.engines import sweeps
+from dokl.engines import rounds, sweeps
 from dokl.engines.loops import CODES, POLY32, POLY64
 from dokl.engines.projection import Projection, pieces, without_frequencies
 from dokl.engines.sweeps import Graph, Map, Memory, Rows, Rule
@@ -134,6 +134,10 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
     """Prepare a problem (its features drawn) for `advance`; raises NotCompilable."""
     dtype = np.dtype(dtype).type
     features = problem.features
+    if problem.method.name != "gradient":
+        raise NotCompilable(f"the loops know the method 'gradient', not {problem.method.name!r}")
+    if not exchange.plain and exchange.average != "none":
+        raise NotCompilable("running means together with rules of sending or mixing")
     # |z| = 1 exactly for paired features, so nobody has to measure it.
     looks = problem.method.schedule.normalised or problem.method.schedule.function is not None
     rule = Rule(
@@ -152,7 +156,8 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
     if modes is not None:
         projection = Projection(map, np.ascontiguousarray(modes, dtype))
         map = without_frequencies(features.D, map.P, dtype)
-    graph, nothing = graph_numbers(exchange, dtype), np.zeros((0, 1), dtype)
+    linked = exchange if exchange.plain else replace(exchange, weights=None)
+    graph, nothing = graph_numbers(linked, dtype), np.zeros((0, 1), dtype)
     return Plan(problem, exchange, dtype, map, graph, rule, custom, nothing, projection)
 
 
@@ -209,6 +214,19 @@ def advance(
 
     A large network (K m D above LARGE) is shared among `workers` threads node by node.
     """
+    if plan.exchange.plain or not plan.exchange.graphs:
+        return _advance_alone_or_plainly(plan, state, block, workers)
+
+    def alone(state: State, block: Block) -> tuple[State, Array]:
+        return _advance_alone_or_plainly(plan, state, block, workers)
+
+    return rounds.advance(plan.problem, plan.exchange, alone, state, block)
+
+
+def _advance_alone_or_plainly(
+    plan: Plan, state: State, block: Block, workers: int | None
+) -> tuple[State, Array]:
+    """A block by the loops, which combine by the product A theta or not at all."""
     check_block(plan.problem.features, nodes_of(plan.graph), state, block)
     if plan.projection is not None and block.n > 0:
         return _advance_projected(plan, plan.projection, state, block, workers)

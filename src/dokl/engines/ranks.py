@@ -62,6 +62,7 @@ def plan(
 ) -> Plan:
     """Prepare a problem (its features drawn) for `advance`; all ranks of comm (the world) call."""
     comm = crew.world() if comm is None else comm
+    crew.attempt(comm, lambda: _check_plain(exchange))
     lonely = replace(exchange, weights=None)
     local = crew.attempt(comm, lambda: _compiled(problem, lonely, dtype))
     graphs = crew.attempt(comm, lambda: exchange.graphs)
@@ -80,6 +81,14 @@ def plan(
             f"{found.vectors} vectors travel per combination"
         )
     return Plan(problem, exchange, local.dtype, comm, replace(local, graph=near.graph), share)
+
+
+def _check_plain(exchange: Exchange) -> None:
+    if not exchange.plain:
+        raise BadInput(
+            "engine 'mpi' sends whole vectors and takes their mean: rules of sending or mixing are "
+            "run by engine='numba' or 'reference'"
+        )
 
 
 def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> compiled.Plan:

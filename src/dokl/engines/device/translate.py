@@ -29,7 +29,11 @@ class NotCompilable(Exception):
 
 
 def rule_of(problem: Problem, exchange: Exchange) -> Rule:
-    """What the compilation depends on."""
+    """What the compilation depends on; raises NotCompilable for what the scan does not know."""
+    if problem.method.name != "gradient":
+        raise NotCompilable(f"the scan knows the method 'gradient', not {problem.method.name!r}")
+    if exchange.graphs and not exchange.plain:
+        raise NotCompilable("rules of sending or mixing")
     features, schedule = problem.features, problem.method.schedule
     projected = hasattr(features, "modes")
     base = features.base if projected else features
