@@ -3,6 +3,7 @@
 import io
 import math
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -34,6 +35,73 @@ def test_it_reads_what_python_writes(value, form):
     text = repr(value) if form == "r" else format(value, form)
     found = read(text)
     assert found is None or same(found, float(text))
+
+
+def decimal(value):
+    """A fraction whose denominator is a power of two, in full."""
+    places = value.denominator.bit_length() - 1
+    whole = str(value.numerator * 5**places).rjust(places + 1, "0")
+    return whole[: len(whole) - places] + ("." + whole[-places:] if places else "")
+
+
+def midpoint(m, e, nudge):
+    """Half way between the doubles m 2^e and (m + 1) 2^e, or a last digit beside it."""
+    text = decimal(Fraction(2 * m + 1) * Fraction(2) ** (e - 1))
+    last = str((int(text[-1]) + nudge) % 10)
+    return text[:-1] + last
+
+
+def sure(text):
+    """Whether it has no excuse: 19 digits at most, a moderate size, and no midpoint near."""
+    mantissa, _, exponent = text.lstrip("+-").lower().partition("e")
+    whole, _, part = mantissa.partition(".")
+    if len((whole + part).lstrip("0")) > 19 or abs(int(exponent or 0) - len(part)) > 280:
+        return False
+    exact, near = abs(Fraction(text)), abs(float(text))
+    if not exact:
+        return True
+    ends = (Fraction(near) + Fraction(math.nextafter(near, to)) for to in (0.0, math.inf))
+    return min(abs(exact - end / 2) for end in ends) > exact / 2**90
+
+
+SIGNS, TAILS = st.sampled_from(["", "-", "+"]), st.sampled_from(["", ".", ".0", ".000000", "0"])
+POWERS = st.one_of(st.just(""), st.builds("e{}".format, st.integers(-250, 250)))
+WRAPPING = st.builds(lambda k, bits: str(k << bits), st.integers(1, 999), st.integers(50, 70))
+LONG = st.integers(10**17, 10**24).map(str)
+HALVES = st.builds(
+    midpoint, st.integers(1 << 52, (1 << 53) - 1), st.integers(-60, 30), st.integers(-1, 1)
+)
+HARD = st.one_of(
+    st.builds("{}{}{}{}".format, SIGNS, st.one_of(WRAPPING, LONG), TAILS, POWERS),
+    st.builds("{}0.{}{}".format, SIGNS, st.one_of(WRAPPING, LONG), POWERS),
+    HALVES,
+)
+
+
+@settings(max_examples=600, deadline=None, derandomize=True)
+@given(HARD)
+@example("18446744073709551616")
+@example("9223372036854775808.0")
+@example("-9223372036854775808.000000")
+@example("9007199254740993")
+def test_hard_cases_are_those_of_python_or_declined_with_a_reason(text):
+    found = read(text)
+    assert same(found, float(text)) if found is not None else not sure(text)
+
+
+def test_an_exponent_without_end_is_declined():
+    assert float("0." + "0" * 10_000 + "1e10001") == 1.0
+    assert read("0." + "0" * 10_000 + "1e10001") is None
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(texts=st.lists(HARD, min_size=1, max_size=50))
+@example(texts=["18446744073709551616", "9223372036854775808.0", "-9223372036854775808.000000"])
+def test_hard_cases_in_a_file_are_those_of_python(tmp_path_factory, texts):
+    path = tmp_path_factory.mktemp("hard") / "t.csv"
+    path.write_text("a,b\n1,1\n" + "".join(f"{text},2\n" for text in texts))
+    found = [chunk.columns["a"].tolist() for chunk in open_table(path, chunk=1)]
+    assert found == [[1.0]] + [[float(text)] for text in texts]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

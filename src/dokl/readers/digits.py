@@ -20,7 +20,7 @@ from dokl.arrays import Array
 _POINT, _MINUS, _PLUS, _COLON, _BLANK, _CR, _LF = (ord(c) for c in ".-+: \r\n")
 _ZERO, _NINE, _SMALL_E, _LARGE_E = (ord(c) for c in "09eE")
 _EXACT = 1 << 53
-_MOST_DIGITS, _WIDEST = 19, 280
+_MOST_DIGITS, _WIDEST, _HUGE = 19, 280, 9999
 _ERROR = 2.0**-98  # of the product, relative; it is below 2^-102
 _SPLITTER = 134217729.0  # 2^27 + 1, by which a double is cut into two halves (Dekker 1971)
 
@@ -185,8 +185,9 @@ def _mantissa(text: Any, at: int, stop: int) -> tuple[Any, int, int]:
         c = text[at]
         if _ZERO <= c <= _NINE:
             seen = True
+            # From the twentieth digit on the product may wrap, even to 0: count by the digits.
             mantissa = mantissa * np.uint64(10) + np.uint64(c - _ZERO)
-            digits += 1 if mantissa > 0 else 0
+            digits += 1 if digits > 0 or c != _ZERO else 0
         elif c == _POINT and point < 0:
             point = at
         else:
@@ -199,7 +200,7 @@ def _mantissa(text: Any, at: int, stop: int) -> tuple[Any, int, int]:
 
 @njit(cache=True, nogil=True)
 def _power(text: Any, at: int, stop: int) -> tuple[int, int]:
-    """The whole number after an e, and where it ends; that is -1 if there is none."""
+    """The whole number after an e, and where it ends; that is -1 if there is none, or no end."""
     negative = at < stop and text[at] == _MINUS
     if at < stop and (negative or text[at] == _PLUS):
         at += 1
@@ -207,8 +208,10 @@ def _power(text: Any, at: int, stop: int) -> tuple[int, int]:
         return 0, -1
     power = 0
     while at < stop and _ZERO <= text[at] <= _NINE:
-        power = min(10 * power + int(text[at]) - _ZERO, 9999)
+        power = min(10 * power + int(text[at]) - _ZERO, _HUGE)
         at += 1
+    if power == _HUGE:
+        return 0, -1
     return -power if negative else power, at
 
 
