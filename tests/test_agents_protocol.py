@@ -17,6 +17,7 @@ from dokl.agents.protocol.effects import (
     SendTheta,
 )
 from dokl.agents.protocol.messages import unpack
+from dokl.agents.protocol.node import Queue
 from dokl.errors import BadInput, Diverged
 from dokl.state import pack as pack_state
 from dokl.state import unpack as unpack_state
@@ -298,6 +299,26 @@ def test_replay_gives_the_state_before(small, rng):
         assert pack_state(again.state) == pack_state(node.state)
         assert (again.learned, again.queued) == (90, 0)
         assert again.samples(X[:1], Y[:1], 0.0)[0].learned == 91
+
+
+@pytest.mark.parametrize(("batches", "size"), [(40, 500), (3000, 1), (10, 2000)])
+def test_a_queue_lets_go_of_rows_that_were_learned(batches, size):
+    queue, found = Queue(), []
+    X = np.arange(batches * size, dtype=float).reshape(-1, 1)
+    for i in range(0, len(X), size):
+        queue.add(X[i : i + size], X[i : i + size])
+    while queue.rows:
+        if queue.rows % 7 == 0:  # going back, and taking the same rows again
+            mark, rows = queue.mark(), queue.rows
+            queue.add(X[:3], X[:3])
+            while queue.rows > max(0, rows - 1500):
+                queue.take(300)
+            queue.back(mark)
+            assert queue.rows == rows
+        found.append(queue.take(300)[0])
+        held = sum(len(rows) for rows, _ in queue._batches)
+        assert held <= queue.rows + 1024 + size
+    np.testing.assert_array_equal(np.concatenate(found), X)
 
 
 # -- pull -------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Seconds after which a hello is repeated, in case the first was lost; then there is silence.
 REPEATS = (0.5, 1.0, 2.0)
 PAUSE = 2.0  # seconds between hellos that nobody asked for
+MOST_GONE = 1024  # rows learned that a queue may still hold, besides those of one batch
 
 
 class Queue:
@@ -31,7 +32,7 @@ class Queue:
 
     def __init__(self) -> None:
         self._batches: list[tuple[Array, Array]] = []
-        self._head = self._row = self.rows = 0
+        self._head = self._row = self._gone = self.rows = 0  # _gone: rows before the head
 
     def add(self, X: Array, Y: Array) -> None:
         """Append rows; they are copied, since the caller may use its arrays again."""
@@ -45,20 +46,20 @@ class Queue:
         rows = slice(self._row, min(self._row + most, len(X)))
         self._row, self.rows = rows.stop, self.rows - (rows.stop - rows.start)
         if rows.stop == len(X):
-            self._head, self._row = self._head + 1, 0
-            if not self.rows:  # a new list: marks may still hold the old one
-                self._batches, self._head = [], 0
-            elif self._head >= 1024:
-                self._batches, self._head = self._batches[self._head :], 0
+            self._head, self._row, self._gone = self._head + 1, 0, self._gone + len(X)
+            if not self.rows or self._gone >= MOST_GONE:
+                # A new list: marks may still hold the old one.
+                self._batches, self._head, self._gone = self._batches[self._head :], 0, 0
         return X[rows], Y[rows]
 
     def mark(self) -> Any:
         """How it is now."""
-        return self._batches, len(self._batches), self._head, self._row, self.rows
+        counts = self._head, self._row, self._gone, self.rows
+        return self._batches, len(self._batches), counts
 
     def back(self, mark: Any) -> None:
         """As it was then."""
-        self._batches, length, self._head, self._row, self.rows = mark
+        self._batches, length, (self._head, self._row, self._gone, self.rows) = mark
         del self._batches[length:]
 
 
