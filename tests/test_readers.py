@@ -332,6 +332,7 @@ BAD_CSV = [
     ("a,b\n1,2\n1,1_0\n", "line 3, column 'b': '1_0' is not a number"),
     ('a,b\n1,2\n1,"2\n', "line 3: unexpected end of data"),
     ('a,b\n1,2\n1,"' + "2\n" * 99999, "line 3: field larger than field limit"),
+    ("x" * 200_000 + ",b\n1,2\n", "line 1: field larger than field limit"),
     ("a,b\n1,2\n1," + "x" * 99 + "\n", r"line 3, column 'b': 'x+\.\.\. is not a number"),
     (b"a,b\n1,2\n3,\xff\n", "line 3: byte 0xff is not UTF-8"),
     (b"a,\xe9\n1,2\n3,4\n", "line 1: byte 0xe9 is not UTF-8"),

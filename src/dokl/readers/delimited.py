@@ -12,10 +12,9 @@ import numpy as np
 
 from dokl.errors import BadInput
 from dokl.readers.options import Options
+from dokl.readers.parsing import csv_reader, delimiter_of, twice, width
 from dokl.readers.source import Source, decoded
 from dokl.readers.table import Chunk, Columns, number
-
-DELIMITERS = ",;\t"
 
 
 def read(source: Source, options: Options) -> Iterator[Chunk]:
@@ -37,14 +36,14 @@ class _Table:
         first = decoded([source.first_line], self.name, 1)
         if "\r" in first.rstrip("\r\n"):
             raise BadInput(f"{self.name}: lines end in CR alone. Save it with LF or CRLF")
-        self.delimiter = options.delimiter or _sniffed(first)
+        self.delimiter = options.delimiter or delimiter_of(first)
         self.names = self._header(first, options.header)
         self.columns = Columns(self.name, self.names, options)
 
     def _header(self, first: str, header: bool | None) -> tuple[str, ...]:
         """Names of the columns; where there are none, x1..xd."""
         if header is False:
-            cells = [""] * len(_split(first, self.delimiter))
+            cells = [""] * width(first, self.delimiter)
         else:
             cells = [cell.strip() for cell in self._records(self.source.take(1))[0][0]]
         words = " ".join(cells).split()
@@ -54,9 +53,8 @@ class _Table:
                 "header, or say that there is no header"
             )
         names = tuple(cell or f"x{i + 1}" for i, cell in enumerate(cells))
-        twice = [cell for i, cell in enumerate(names) if cell in names[:i]]
-        if twice:
-            raise BadInput(f"{self.name}, line 1: two columns are called {twice[0]!r}")
+        if (same := twice(names)) is not None:
+            raise BadInput(f"{self.name}, line 1: two columns are called {same!r}")
         return names
 
     def parsed(self, raw: list[bytes]) -> Chunk:
@@ -97,7 +95,7 @@ class _Table:
         text = io.StringIO(decoded(raw, self.name, self.line), newline="\n")
         after = enumerate(self.source, self.line + n)
         more = (decoded([line], self.name, at) for at, line in after)
-        reader = csv.reader(itertools.chain(text, more), delimiter=self.delimiter, strict=True)
+        reader = csv_reader(itertools.chain(text, more), self.delimiter)
         rows, lines = [], []
         try:
             while (start := reader.line_num) < n:
@@ -134,15 +132,6 @@ def _texts(cells: list[bytes]) -> list[str]:
     return [seen[cell] for cell in cells]
 
 
-def _sniffed(line: str) -> str:
-    """The delimiter that cuts the line into most cells."""
-    return max(DELIMITERS, key=lambda delimiter: len(_split(line, delimiter)))
-
-
 def _blank(row: list[str], wanted: int) -> bool:
     """A line with nothing on it; in a table of one column, blanks may be a missing value."""
     return not row or (wanted > 1 and len(row) == 1 and not row[0].strip())
-
-
-def _split(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter), [])

@@ -6,12 +6,12 @@ Keys that come up only after the first chunk are not taken, unless `columns` ask
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from dokl.errors import BadInput
 from dokl.readers.options import Options
+from dokl.readers.parsing import json_value
 from dokl.readers.source import Source, decoded
 from dokl.readers.table import Chunk, Columns, shown
 
@@ -37,8 +37,8 @@ def _objects(text: str, name: str, first: int) -> tuple[list[dict[str, Any]], li
     lines = [(at, line) for at, line in enumerate(text.split("\n"), first) if line.strip()]
     at = [number for number, _ in lines]
     try:
-        rows = json.loads("[" + ",".join(line for _, line in lines) + "]")
-    except (ValueError, RecursionError):
+        rows = json_value("[" + ",".join(line for _, line in lines) + "]")
+    except BadInput:
         rows = []
     if len(rows) != len(lines) or not set(map(type, rows)) <= {dict}:
         rows = [_object(line, name, number) for number, line in lines]
@@ -47,11 +47,9 @@ def _objects(text: str, name: str, first: int) -> tuple[list[dict[str, Any]], li
 
 def _object(line: str, name: str, at: int) -> dict[str, Any]:
     try:
-        value = json.loads(line)
-    except RecursionError:
-        raise BadInput(f"{name}, line {at}: too deeply nested") from None
-    except ValueError as error:
-        raise BadInput(f"{name}, line {at}: this is not JSON ({error})") from None
+        value = json_value(line)
+    except BadInput as error:
+        raise BadInput(f"{name}, line {at}: {error}") from None
     if not isinstance(value, dict):
         raise BadInput(f'{name}, line {at}: expected an object like {{"x": 1}}, got {shown(value)}')
     return value

@@ -13,19 +13,15 @@ deep nesting. CSV has a header; cells are parted by comma, semicolon or tab.
 
 from __future__ import annotations
 
-import csv
 import io
-import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from dokl.errors import BadInput
+from dokl.readers.parsing import Several, cells_of, delimiter_of, json_value, twice
 from dokl.readers.table import shown
 
-DELIMITERS = ",;\t"
 Cells = Sequence[Any]
 
 
@@ -56,8 +52,8 @@ def from_json(body: bytes, most: int) -> Table:
     """The rows of a JSON body, at most so many."""
     text = _text(body)
     try:
-        found = _decoded(text)
-    except _Several:
+        found = json_value(text, once=True)
+    except Several:
         return from_lines([line for line in text.split("\n") if line.strip()], most)
     if isinstance(found, dict):
         if found.keys() == {"rows"} and isinstance(found["rows"], list):
@@ -65,36 +61,6 @@ def from_json(body: bytes, most: int) -> Table:
         elif found.keys() == {"columns", "data"}:
             return _of_columns(found["columns"], found["data"], most)
     return _of_objects(found if isinstance(found, list) else [found], most)
-
-
-class _Several(Exception):
-    """One JSON text is followed by something else."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise BadInput(f"the key {name[:80]!r} stands twice in one JSON object")
-    return made
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_once)
-
-
-def _decoded(text: str) -> Any:
-    try:
-        return _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            raise _Several from None
-        raise BadInput(f"this is not JSON ({error})") from None
-    except RecursionError:
-        raise BadInput("this JSON is too deeply nested") from None
-    except ValueError as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput("this JSON holds a number of too many digits") from None
 
 
 def from_lines(lines: Sequence[str], most: int) -> Table:
@@ -105,8 +71,8 @@ def from_lines(lines: Sequence[str], most: int) -> Table:
 
 def _line(line: str, number: int) -> Any:
     try:
-        return _decoded(line)
-    except _Several:
+        return json_value(line, once=True)
+    except Several:
         raise BadInput(f"row {number}: one JSON object a line is expected") from None
     except BadInput as error:
         raise BadInput(f"row {number}: {error}") from None
@@ -161,37 +127,17 @@ def from_csv(body: bytes, most: int) -> Table:
     text = _text(body)
     lines = io.StringIO(text, newline="")
     header = next((line for line in lines if line.strip()), "")
-    mark = delimiter(header)
+    mark = delimiter_of(header)
     names = [name.strip() for name in cells_of([header], mark)[0]] if header else []
     return table(names, [row for row in cells_of(lines, mark) if row], most)
-
-
-def delimiter(header: str) -> str:
-    """The one of , ; and tab that cuts a header into most cells."""
-    return max(DELIMITERS, key=lambda mark: _width(header, mark))
-
-
-def _width(header: str, mark: str) -> int:
-    with suppress(csv.Error):
-        return len(next(csv.reader([header], delimiter=mark), ()))
-    return 0
-
-
-def cells_of(lines: Iterable[str], mark: str) -> list[list[str]]:
-    """Rows of cells; quotes as in the standard library's csv."""
-    try:
-        return list(csv.reader(lines, delimiter=mark, strict=True))
-    except csv.Error as error:
-        raise BadInput(f"this is not CSV ({error})") from None
 
 
 # -- both --------------------------------------------------------------------------------------
 def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> Table:
     """A table of rows of cells under these names."""
     _check_count(len(rows), most)
-    if len(set(names)) < len(names):
-        name, _ = Counter(names).most_common(1)[0]
-        raise BadInput(f"two columns are called {name[:80]!r}")
+    if (same := twice(names)) is not None:
+        raise BadInput(f"two columns are called {same[:80]!r}")
     if set(map(len, rows)) != {len(names)}:
         at = next(i for i, row in enumerate(rows) if len(row) != len(names))
         raise BadInput(

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dokl.agents.inputs import Arrival, Inputs
-from dokl.agents.inputs.bodies import Table, cells_of, delimiter, from_lines, table
+from dokl.agents.inputs.bodies import Table, from_lines, table
 from dokl.agents.sources.lines import File, Line
 from dokl.errors import BadInput
+from dokl.readers.parsing import cells_of, delimiter_of
 
 OnBad = Callable[[str, str], None]
 Position = Mapping[str, Any]
@@ -147,13 +148,13 @@ class Rows:
 
     def _names_columns(self, text: str) -> bool:
         with suppress(BadInput):
-            cells = {cell.strip() for cell in cells_of([text], delimiter(text))[0]}
+            cells = {cell.strip() for cell in cells_of([text], delimiter_of(text))[0]}
             return cells.issuperset(self.inputs.columns) or cells >= {"id", self.inputs.target}
         return False
 
     def _take_header(self, text: str) -> None:
         try:
-            mark = delimiter(text)
+            mark = delimiter_of(text)
             names = [cell.strip() for cell in cells_of([text], mark)[0]]
             self.inputs.check_header(names)
         except BadInput as error:
