@@ -24,7 +24,7 @@ from dokl.adapters.named import numbers_of, numbers_of_frame
 from dokl.answers import shares
 from dokl.arrays import Array
 from dokl.errors import BadInput, MissingExtra
-from dokl.estimators.choices import loss_of, step_of
+from dokl.estimators.choices import loss_of, set_parameters, step_of
 from dokl.estimators.learner import checked_weight, not_negative, whole
 from dokl.exchange import Exchange
 from dokl.state import State
@@ -42,22 +42,21 @@ Sample = Mapping[Hashable, Any]
 class _Learner:
     """What the two share: parameters, a machine, a state."""
 
+    kernel: Any
+    sigma: float
+    n_components: int
+    loss: Any
+    step: Any
+    alpha: float
+    average: str
+    intercept: bool | float
+    max_features: int
+    seed: int
+
     _classifying = False
 
-    def __init__(
-        self, kernel: Any, sigma: float, n_components: int, loss: Any, step: Any, alpha: float,
-        average: str, intercept: bool | float, max_features: int, seed: int,
-    ) -> None:  # fmt: skip
-        self.kernel = kernel
-        self.sigma = sigma
-        self.n_components = n_components
-        self.loss = loss
-        self.step = step
-        self.alpha = alpha
-        self.average = average
-        self.intercept = intercept
-        self.max_features = max_features
-        self.seed = seed
+    def _begin(self, parameters: Mapping[str, Any]) -> None:
+        set_parameters(self, parameters)
         self._machine: Machine | None = self._made()
         self._state: State = self._machine.learner.start()
 
@@ -152,9 +151,7 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         max_features: int = 1024,
         seed: int = 0,
     ) -> None:
-        super().__init__(
-            kernel, sigma, n_components, loss, step, alpha, average, intercept, max_features, seed
-        )
+        self._begin(locals())
 
     def learn_one(self, x: Sample, y: float, w: float = 1.0) -> None:
         """Take one step towards y; w multiplies it."""
@@ -239,9 +236,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         max_features: int = 1024,
         seed: int = 0,
     ) -> None:
-        super().__init__(
-            kernel, sigma, n_components, loss, step, alpha, average, intercept, max_features, seed
-        )
+        self._begin(locals())
         self._classes: dict[Hashable, int] = {}  # output numbers; output 0 is "none of these"
 
     @property

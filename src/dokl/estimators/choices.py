@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,13 @@ from dokl.schedules import Schedule
 SIGMAS = ("scale", "median")
 # Fit repeats a small data set until about this many updates have been made.
 ENOUGH_UPDATES, MOST_PASSES = 10_000, 100
+
+
+def set_parameters(estimator: Any, arguments: Mapping[str, Any]) -> None:
+    """Keep the arguments of a constructor, its `locals()`, unchanged, as scikit-learn wants it."""
+    for name, value in arguments.items():
+        if name != "self":
+            setattr(estimator, name, value)
 
 
 def seed_of(random_state: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dokl.arrays import Array
+from dokl.estimators.choices import set_parameters
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 
 
@@ -80,21 +81,7 @@ class KernelRegressor(Regression):
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
-        self.kernel = kernel
-        self.sigma = sigma
-        self.n_components = n_components
-        self.features = features
-        self.loss = loss
-        self.step = step
-        self.alpha = alpha
-        self.average = average
-        self.intercept = intercept
-        self.passes = passes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
+        set_parameters(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
         """Learn from scratch. X: (n, d) dense or CSR; y: (n,) or (n, m)."""
@@ -152,21 +139,7 @@ class KernelClassifier(Classification):
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
-        self.kernel = kernel
-        self.sigma = sigma
-        self.n_components = n_components
-        self.features = features
-        self.loss = loss
-        self.step = step
-        self.alpha = alpha
-        self.average = average
-        self.intercept = intercept
-        self.passes = passes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
+        set_parameters(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelClassifier:
         """Learn from scratch. X: (n, d) dense or CSR; y: (n,) labels of any kind."""

@@ -49,6 +49,23 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 class Estimator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators; subclasses say what targets are and which network there is."""
 
+    # Parameters: the constructors, whose signatures scikit-learn reads, set them.
+    kernel: Any
+    sigma: Any
+    n_components: int
+    features: str
+    loss: Any
+    step: Any
+    alpha: float
+    average: str
+    intercept: Any
+    passes: Any
+    shuffle: bool
+    dtype: Any
+    engine: str
+    verbose: bool
+    random_state: Any
+
     _classifying = False
     _first: FirstRows | None = None  # until the width is settled
 

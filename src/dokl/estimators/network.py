@@ -9,6 +9,7 @@ import numpy as np
 from dokl import graphs
 from dokl.arrays import Array
 from dokl.errors import BadGraph, BadInput
+from dokl.estimators.choices import set_parameters
 from dokl.estimators.learner import Estimator
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 from dokl.exchange import Exchange
@@ -16,6 +17,12 @@ from dokl.exchange import Exchange
 
 class _Network(Estimator):
     """Graph, weights and the nodes' names; rows belong to nodes."""
+
+    graph: Any
+    n_nodes: int
+    rule: str
+    order: str
+    every: int
 
     def _network(self, seed: int) -> tuple[int, Any]:
         """Nodes and weights of the `graph` parameter: a name, a networkx graph or a matrix."""
@@ -142,26 +149,7 @@ class NetworkRegressor(_Network, Regression):
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
-        self.graph = graph
-        self.n_nodes = n_nodes
-        self.rule = rule
-        self.order = order
-        self.every = every
-        self.kernel = kernel
-        self.sigma = sigma
-        self.n_components = n_components
-        self.features = features
-        self.loss = loss
-        self.step = step
-        self.alpha = alpha
-        self.average = average
-        self.intercept = intercept
-        self.passes = passes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
+        set_parameters(self, locals())
 
     def fit(self, X: Any, y: Any, nodes: Any = None, sample_weight: Any = None) -> NetworkRegressor:
         """Learn from scratch. X: (n, d) dense or CSR; y: (n,) or (n, m); nodes: (n,)."""
@@ -217,26 +205,7 @@ class NetworkClassifier(_Network, Classification):
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
-        self.graph = graph
-        self.n_nodes = n_nodes
-        self.rule = rule
-        self.order = order
-        self.every = every
-        self.kernel = kernel
-        self.sigma = sigma
-        self.n_components = n_components
-        self.features = features
-        self.loss = loss
-        self.step = step
-        self.alpha = alpha
-        self.average = average
-        self.intercept = intercept
-        self.passes = passes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.engine = engine
-        self.verbose = verbose
-        self.random_state = random_state
+        set_parameters(self, locals())
 
     def fit(
         self, X: Any, y: Any, nodes: Any = None, sample_weight: Any = None
