@@ -27,6 +27,7 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "tools"))
 pages = importlib.import_module("pages")
 cli_page = importlib.import_module("cli_page")
+states_page = importlib.import_module("states_page")
 
 
 @pytest.fixture
@@ -82,6 +83,12 @@ def test_pictures_are_those_shown():
 
 def test_command_line_page_is_up_to_date():
     assert (DOCS / "cli.md").read_text("utf-8") == cli_page.page(), "run make docs"
+
+
+def test_states_of_the_protocol_are_those_of_its_tables():
+    text = states_page.PAGE.read_text("utf-8")
+    assert text == states_page.page(text), "run make docs"
+    assert states_page.PICTURE.read_text("utf-8") == states_page.picture(), "run make docs"
 
 
 def test_every_engine_is_in_its_guide():

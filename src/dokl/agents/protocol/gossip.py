@@ -13,6 +13,7 @@ from dokl.agents.protocol.effects import Ask, Effect, Notice, Save, SendTheta
 from dokl.agents.protocol.messages import Message
 from dokl.agents.protocol.node import PAUSE, Node
 from dokl.agents.protocol.peers import Peer
+from dokl.agents.protocol.states import Event, Life, Telling, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
 from dokl.exchange import Sending
@@ -27,8 +28,7 @@ AGAIN = 2  # times that a last theta is repeated, in case it was lost
 class Gossip:
     """Push and pull.
 
-    told: the theta that neighbours were last told of. joining: a newcomer waits for neighbours to
-    start from, and its samples wait with it.
+    telling: what there is to tell. told: the theta that neighbours were last told of.
     """
 
     def __init__(self, node: Node) -> None:
@@ -37,16 +37,18 @@ class Gossip:
         self.told_at, self.told_step, self.again = float("-inf"), 0, 0
         self.exchanged = float("-inf")
         self.since = 0  # samples since the last exchange
-        self.changed = bool(node.step)
-        self.force = False  # someone came who may not know our theta
-        self.joining = self.active and node.newborn and bool(node.peers)
-        self.begun = not self.joining
+        self.telling = Telling.CHANGED if node.step else Telling.QUIET
         self.deadline: float | None = None
 
     @property
     def active(self) -> bool:
         """Whether there is any exchange."""
         return self.node.exchange.mode != "off"
+
+    @property
+    def joining(self) -> bool:
+        """Whether a newcomer waits for neighbours to start from."""
+        return self.node.life is Life.JOINING
 
     # -- events ------------------------------------------------------------------------------
     def samples(self, X: Array, Y: Array, now: float) -> list[Effect]:
@@ -60,16 +62,15 @@ class Gossip:
 
     def _learn(self, X: Array, Y: Array) -> list[Effect]:
         """Learn; what a newcomer learns first is saved, which says that it is none any more."""
+        first = self.node.life is Life.FROM_ZERO
         try:
             effects = self.node.learn(X, Y)
         except Diverged:
             if self.node.state.peak > 0 or not self.node.step:
                 raise
             effects = self._learn_from_zero(X, Y)
-        self.since, self.changed = self.since + len(X), True
-        effects += [] if self.begun else [Save()]
-        self.begun = True
-        return effects
+        self.since, self.telling = self.since + len(X), after(self.telling, Event.LEARNED)
+        return [*effects, Save()] if first else effects
 
     def _learn_from_zero(self, X: Array, Y: Array) -> list[Effect]:
         """No own sample is lost: theta came from neighbours, and the first samples refute it."""
@@ -90,25 +91,28 @@ class Gossip:
             newest = f"its newest is (incarnation, step) {peer.known}"
             return self.node.refuse(peer.name, reason, f"got {message.version}, {newest}")
         peer.accepts(message, now)
-        peer.fresh, peer.curious = message.theta, False
+        peer.fresh, peer.interest = message.theta, after(peer.interest, Event.THETA)
         return self._join(now)
 
     def hello(self, peer: Peer, message: Message, now: float) -> list[Effect]:
         """A neighbour that has something new is worth asking, and so is any while we change
         ourselves: it will change with us.
         """
-        news = message.version != peer.known and message.step > 0
-        peer.curious = news or (peer.curious and now < self.told_at + PAUSE)
+        if message.version != peer.known and message.step > 0:
+            peer.interest = after(peer.interest, Event.NEWS)
+        elif now >= self.told_at + PAUSE:
+            peer.interest = after(peer.interest, Event.NO_NEWS)
         return self._join(now)
 
     def peer_up(self, peer: Peer, now: float) -> list[Effect]:
         """It may have missed everything, and so may we."""
-        self.force = peer.curious = True
+        self.telling = after(self.telling, Event.PEER_UP)
+        peer.interest = after(peer.interest, Event.PEER_UP)
         return [*self.node.greet(now), *self._join(now)]
 
     def peer_lost(self, peer: Peer, now: float) -> list[Effect]:
         """Its weight returns to self."""
-        peer.fresh, peer.curious = None, False
+        peer.fresh, peer.interest = None, after(peer.interest, Event.PEER_LOST)
         return self._join(now)
 
     def finish(self, now: float) -> list[Effect]:
@@ -137,7 +141,8 @@ class Gossip:
     # -- exchange ----------------------------------------------------------------------------
     def _exchange_due(self) -> float | None:
         """By time; where only samples count, for whoever has just come: it cannot wait for them."""
-        every = self.node.exchange.every_seconds or (QUICK if self.force or self.joining else 0.0)
+        quick = self.telling is Telling.CALLED or self.joining
+        every = self.node.exchange.every_seconds or (QUICK if quick else 0.0)
         return self.exchanged + every if every > 0 and self.active and self._wanted() else None
 
     def _wanted(self) -> bool:
@@ -147,18 +152,21 @@ class Gossip:
             return True
         if self.joining or not usable:
             return False
-        return self.changed or self.force or any(peer.fresh is not None for peer in usable)
+        fresh = any(peer.fresh is not None for peer in usable)
+        return fresh or self.telling is not Telling.QUIET
 
     def _exchange(self, now: float) -> list[Effect]:
         effects: list[Effect] = [] if self.joining else self._combine()
-        self.exchanged, self.since, self.changed = now, 0, False
+        self.exchanged, self.since = now, 0
         usable = [peer for peer in self.node.peers.values() if peer.usable]
         if not usable:
-            self.changed = bool(self.node.step)  # for when somebody comes
+            self.telling = after(self.telling, Event.ALONE)
             return effects
-        if self.node.step and not self.joining and (self.force or self._noticeable()):
+        called = self.telling is Telling.CALLED
+        if self.node.step and not self.joining and (called or self._noticeable()):
             effects += self._tell(now)
-        self.force = False  # a newborn has nothing to send, and will when it changes
+        # A newcomer has nothing to send, and will when it changes.
+        self.telling = after(self.telling, Event.EXCHANGED)
         if self.node.exchange.mode == "pull":
             effects += [Ask(peer.name, peer.has) for peer in usable if peer.curious]
         return effects
@@ -183,7 +191,8 @@ class Gossip:
         if self.node.exchange.mode == "pull":
             self.told, self.told_at = self.node.state.theta[0], now
             for peer in self.node.peers.values():
-                peer.curious = peer.usable
+                event = Event.TOLD if peer.usable else Event.NOT_TOLD
+                peer.interest = after(peer.interest, event)
             self.node.announce()
             return []
         self.again = AGAIN
@@ -209,18 +218,18 @@ class Gossip:
         complete = told and all(peer.fresh is not None for peer in usable)
         if now < self.deadline and not complete:
             return []
-        self.joining = False
         parts = [(peer, peer.fresh) for peer in usable if peer.fresh is not None]
         return self._start(parts)
 
     def _start(self, parts: list[tuple[Peer, Array]]) -> list[Effect]:
-        node, effects = self.node, list[Effect]()
-        node.newborn = False
-        if parts:
-            effects += node.adopt(parts)
-            node.step, self.changed, self.begun = node.step + 1, True, True
-            for peer, _ in parts:
-                peer.fresh = None
+        node = self.node
+        if not parts:
+            node.life = after(node.life, Event.NOBODY)
+            return self._drain()
+        effects = node.adopt(parts)
+        node.step, self.telling = node.step + 1, after(self.telling, Event.ADOPTED)
+        for peer, _ in parts:
+            peer.fresh = None
         return [*effects, *self._drain()]
 
     def _drain(self) -> list[Effect]:

@@ -16,6 +16,7 @@ from dokl.agents.protocol.effects import Effect, Notice, SendTheta
 from dokl.agents.protocol.messages import Message
 from dokl.agents.protocol.node import Node
 from dokl.agents.protocol.peers import Peer
+from dokl.agents.protocol.states import Event, Life, Round, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
 
@@ -25,18 +26,16 @@ FARTHEST = 1 << 40
 
 
 class Lockstep:
-    """Rounds. adapted: (atc) the row of this round is learned, and it waits to be combined.
+    """Rounds. phase: where we are in one. own: the last two that were sent, oldest first.
 
-    gathering: before the first row all described neighbours are waited for, as long as patience
-    lasts. own: the last two rounds that were sent, oldest first.
+    waiting_since: since when the round waits for neighbours; None while it does not.
     """
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.own: tuple[tuple[int, Array], ...] = ()
         self._stand_at(node.step)
-        self.adapted = False
-        self.gathering = bool(node.peers)
+        self.phase = Round.GATHERING if node.peers else Round.READY
         self.waiting_since: float | None = None
         self.resent = float("-inf")
         self.asked = False  # a neighbour asked for a repetition
@@ -64,7 +63,7 @@ class Lockstep:
         assert message.theta is not None
         rounds = {**(peer.rounds if same else {}), message.step: message.theta}
         peer.rounds = {n: rounds[n] for n in sorted(rounds)[-3:]}
-        peer.given_up = False
+        peer.patience = after(peer.patience, Event.ROUND)
         return self._rounds(now)
 
     def _missing(self, peer: Peer, message: Message) -> bool:
@@ -77,7 +76,7 @@ class Lockstep:
 
     def peer_up(self, peer: Peer, now: float) -> list[Effect]:
         """Tell it where we are; it is waited for from now on."""
-        peer.given_up = False
+        peer.patience = after(peer.patience, Event.PEER_UP)
         return [*self.node.greet(now), *self._resend(now), *self._rounds(now)]
 
     def peer_lost(self, peer: Peer, now: float) -> list[Effect]:
@@ -113,19 +112,25 @@ class Lockstep:
                 if self.waiting_since is None:
                     self.waiting_since = self.resent = now
                 return effects
-            self.gathering, self.waiting_since = False, None
+            self.phase, self.waiting_since = after(self.phase, Event.FREE), None
             effects += self._round(now)
         self.waiting_since = None
         return effects
 
+    @property
+    def _adapted(self) -> bool:
+        """Whether the own row of this round is learned, and the round is to be combined."""
+        return self.phase in (Round.ADAPTED, Round.AHEAD)
+
     def _something_to_do(self) -> bool:
-        return self.adapted or self.node.queue.rows > 0
+        return self._adapted or self.node.queue.rows > 0
 
     def _awaited(self) -> list[Peer]:
         """The neighbours without whom this round does not go on."""
         peers = list(self.node.peers.values())
-        absent = [p for p in peers if self.gathering and not (p.up or p.given_up or p.barred)]
-        if absent or not (self.adapted or self.node.exchange.order == "cta"):
+        gathering = self.phase in (Round.GATHERING, Round.AHEAD)
+        absent = [p for p in peers if gathering and not (p.up or p.given_up or p.barred)]
+        if absent or not (self._adapted or self.node.exchange.order == "cta"):
             return absent
         return [peer for peer in peers if self._waits_for(peer)]
 
@@ -140,26 +145,23 @@ class Lockstep:
     def _round(self, now: float) -> list[Effect]:
         """One combination, one row, or both."""
         if self.node.exchange.order == "cta":
-            self.adapted = False
             return self._combine() + (self._adapt(now) if self.node.queue.rows else [])
-        if self.adapted:
-            self.adapted = False
-            return self._combine()
-        return self._adapt(now)
+        return self._combine() if self._adapted else self._adapt(now)
 
     def _combine(self) -> list[Effect]:
-        node = self.node
-        peers = [p for p in node.peers.values() if p.barred is None and node.step in p.rounds]
+        node, self.phase = self.node, after(self.phase, Event.MIXED)
+        peers = [p for p in node.peers.values() if not p.barred and node.step in p.rounds]
         return node.combine([(peer, peer.rounds[node.step]) for peer in peers])
 
     def _adapt(self, now: float) -> list[Effect]:
-        node, before = self.node, self.node.step
+        node, before, cta = self.node, self.node.step, self.node.exchange.order == "cta"
+        self.phase = after(self.phase, Event.ROW_CTA if cta else Event.ROW_ATC)
         X, Y = node.queue.take(1)
         try:
             effects = node.learn(X, Y)
         except Diverged as error:
             effects = node.pass_over(1, error)
-        node.step, self.adapted = before + 1, node.exchange.order == "atc"
+        node.step = before + 1
         self.own = (*self.own[-1:], (node.step, node.state.theta[0]))
         for peer in node.peers.values():
             peer.rounds = {n: theta for n, theta in peer.rounds.items() if n >= node.step}
@@ -180,7 +182,7 @@ class Lockstep:
         effects: list[Effect] = []
         self.waiting_since = None
         for peer in self._awaited():
-            peer.given_up = True
+            peer.patience = after(peer.patience, Event.SILENCE)
             self.node.silences += 1
             text = f"neighbour {peer.name!r} is silent at round {self.node.step}: on without it"
             effects.append(Notice("silent", text))
@@ -200,12 +202,14 @@ class Lockstep:
         if not ahead or not self._something_to_do():
             return []
         effects: list[Effect] = []
-        if node.newborn:
+        if node.life is Life.NEW:
             parts = [(p, p.rounds[n]) for p, n in newest if p.count > 0]
             effects += node.adopt(parts) if parts else []
         text = f"from round {node.step} to {min(ahead)}, where the neighbours are"
         self._stand_at(min(ahead))
-        self.adapted, self.waiting_since = node.exchange.order == "atc", None
+        cta = node.exchange.order == "cta"
+        self.phase = after(self.phase, Event.JUMP_CTA if cta else Event.JUMP_ATC)
+        self.waiting_since = None
         return [*effects, Notice("jumped", text), *self._resend(now)]
 
     # -- going back --------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 The same events give the same effects, to the last bit; `now` is monotonic seconds and comes with
 each event. So a lossy, reordering, partitioned network is a unit test. What travels is described in
-`messages`, the two ways of exchanging in `gossip` (push and pull) and `lockstep`.
+`messages`, what state a node and its neighbours can be in, and what changes it, in `states`, the
+two ways of exchanging in `gossip` (push and pull) and `lockstep`.
 
 Metropolis weights need local knowledge only: a_kl = 1 / (1 + max(deg_k, deg_l)), where deg_l comes
 with l's messages. The weight of a neighbour that is down, silent or refused returns to self, and
@@ -21,6 +22,7 @@ from dokl.agents.protocol.lockstep import Lockstep
 from dokl.agents.protocol.messages import HELLO, Message, Refused
 from dokl.agents.protocol.node import Node
 from dokl.agents.protocol.peers import Peer
+from dokl.agents.protocol.states import Event, Life, Supply, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
 from dokl.learner import Learner
@@ -81,9 +83,9 @@ class Protocol:
         """Rows X: (n, d), Y: (n, m) to learn; BadInput or Diverged where that cannot be."""
         node = self._at(now)
         X, Y = node.learner.rows(X, Y)
-        if node.finished:
-            node.finished = False
+        if node.supply is Supply.ENDED:
             node.announce()
+        node.supply = after(node.supply, Event.SAMPLES)
         return self._way.samples(X, Y, now)
 
     def replay(self, X: Array, Y: Array) -> list[Effect]:
@@ -92,7 +94,7 @@ class Protocol:
         In lockstep they are queued, and by a newcomer: it had not begun when it ended, or there
         would be a snapshot.
         """
-        if isinstance(self._way, Lockstep) or self._way.joining:
+        if isinstance(self._way, Lockstep) or self._node.life is Life.JOINING:
             self._node.queue.add(*self._node.learner.rows(X, Y))
             return []
         try:
@@ -115,18 +117,18 @@ class Protocol:
             message = messages.unpack(data, fingerprint=fingerprint, m=m, D=D)
         except Refused as error:
             if error.reason in ("fingerprint", "shape"):
-                known.barred, known.fresh = error.text, None
+                known.bar(error.text)
             return node.refuse(peer, error.reason, f"neighbour {peer!r}: {error.text}")
         return self._understood(known, message, now)
 
     def _understood(self, peer: Peer, message: Message, now: float) -> list[Effect]:
         node = self._node
         if message.kind == HELLO:
-            peer.barred = None
+            peer.trust = after(peer.trust, Event.HELLO)
             peer.hears(message)
             return self._way.hello(peer, message, now)
         if peer.barred:
-            return node.refuse(peer.name, "fingerprint", f"not used since its hello: {peer.barred}")
+            return node.refuse(peer.name, "fingerprint", f"not used since its hello: {peer.unlike}")
         assert message.theta is not None
         if node.learner.wild(node.state, message.theta):
             text = f"neighbour {peer.name!r}: predictions a million times our largest target"
@@ -145,8 +147,9 @@ class Protocol:
         node = self._at(now)
         if peer not in node.peers:
             return []
-        node.peers[peer].up = True
-        return [] if node.exchange.mode == "off" else self._way.peer_up(node.peers[peer], now)
+        known = node.peers[peer]
+        known.contact = after(known.contact, Event.PEER_UP)
+        return [] if node.exchange.mode == "off" else self._way.peer_up(known, now)
 
     def peer_lost(self, peer: str, now: float) -> list[Effect]:
         """A neighbour cannot be reached any more; its weight returns to self."""
@@ -154,13 +157,13 @@ class Protocol:
         if peer not in node.peers:
             return []
         known = node.peers[peer]
-        known.up, known.lost = False, True
+        known.contact = after(known.contact, Event.PEER_LOST)
         return [] if node.exchange.mode == "off" else self._way.peer_lost(known, now)
 
     def finish(self, now: float) -> list[Effect]:
         """The own source is at its end: neighbours in lockstep need not wait for more."""
         node = self._at(now)
-        node.finished = True
+        node.supply = after(node.supply, Event.FINISH)
         return [] if node.exchange.mode == "off" else self._way.finish(now)
 
     def next_due(self, now: float) -> float | None:
@@ -228,7 +231,10 @@ class Protocol:
 
 
 def _way(node: Node) -> Gossip | Lockstep:
-    return Lockstep(node) if node.exchange.mode == "lockstep" else Gossip(node)
+    mode = node.exchange.mode
+    joins = mode in ("push", "pull") and node.peers
+    node.life = after(node.life, Event.JOIN if joins else Event.NO_JOIN)
+    return Lockstep(node) if mode == "lockstep" else Gossip(node)
 
 
 def _takes_part(peer: Peer) -> bool:

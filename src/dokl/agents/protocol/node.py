@@ -11,6 +11,7 @@ from dokl.agents.protocol import messages
 from dokl.agents.protocol.effects import Combined, Effect, Learned, Notice, Refuse, Save, SendHello
 from dokl.agents.protocol.messages import HELLO, THETA, Message
 from dokl.agents.protocol.peers import Peer
+from dokl.agents.protocol.states import Event, Life, Supply, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
 from dokl.exchange import Mixing
@@ -78,11 +79,11 @@ class Node:
     ) -> None:
         self.learner, self.name, self.exchange = learner, name, exchange
         self.incarnation, self.learned = incarnation, learned
-        self.newborn = state is None and learned == 0
+        self.life = Life.NEW if state is None and learned == 0 else Life.LEARNING
         self.state = learner.start() if state is None else state
         self.step = 1 if state is not None and bool(state.theta.any()) else 0
         self.peers = {peer: Peer(peer) for peer in sorted(neighbours)}
-        self.finished = False
+        self.supply = Supply.OPEN
         self.queue = Queue()
         self.refused: dict[str, int] = {}
         self.combines = self.silences = self.diverged = 0
@@ -113,8 +114,9 @@ class Node:
     # -- theta -------------------------------------------------------------------------------
     def learn(self, X: Array, Y: Array) -> list[Effect]:
         """Learn rows; raises and changes nothing where that cannot be."""
+        life = after(self.life, Event.LEARNED)
         state, f = self.learner.learn(self.state, X, Y)
-        self.state, self.newborn = state, False
+        self.state, self.life = state, life
         self.step, self.learned = self.step + 1, self.learned + len(X)
         return [Learned(len(X), f, self.learner.losses(Y, f), self.learned)]
 
@@ -127,13 +129,14 @@ class Node:
         """Move towards neighbours' thetas, in the order of their names; the rest stays at self."""
         if not parts:
             return []
+        self.life = after(self.life, Event.COMBINED)
         clip, own = self.exchange.clip, self.state.theta[0]
         for peer, theta in parts:
             peer.distance2 = squared(theta.astype(np.float64) - own)
             peer.clipped = bool(clip) and peer.distance2 > clip * clip
         weighted = [(self.weight(peer), theta) for peer, theta in parts]
         self.state = self.learner.combine(self.state, weighted, Mixing(clip))
-        self.newborn, self.combines = False, self.combines + 1
+        self.combines += 1
         mean = sum(peer.distance2 or 0.0 for peer, _ in parts) / len(parts)
         size = squared(self.state.theta)
         self.disagreement = mean / size if size else None
@@ -141,9 +144,9 @@ class Node:
 
     def adopt(self, parts: Sequence[tuple[Peer, Array]]) -> list[Effect]:
         """A newcomer starts where its neighbours are."""
+        self.life = after(self.life, Event.ADOPTED)
         counts = [peer.count for peer, _ in parts]
         self.state = self.learner.adopt(self.state, [theta for _, theta in parts], counts)
-        self.newborn = False
         names = ", ".join(peer.name for peer, _ in parts)
         return [Notice("joined", f"started from the vectors of {names}"), Save()]
 
@@ -177,7 +180,7 @@ class Node:
     @property
     def says_finished(self) -> bool:
         """Finished, and nothing is left to learn."""
-        return self.finished and not self.queue.rows
+        return self.supply is Supply.ENDED and not self.queue.rows
 
     def hello(self, now: float) -> bytes:
         """Who we are, without theta."""

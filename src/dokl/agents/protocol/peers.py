@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dokl.agents.protocol.messages import Message
+from dokl.agents.protocol.states import Contact, Event, Interest, Patience, Trust, after
 from dokl.arrays import Array
 
 NOTHING = (-1, -1)
@@ -18,12 +19,14 @@ class Peer:
 
     known: (incarnation, step) of its newest theta here. said: the same of its newest message,
     hellos included. fresh: a theta that was not combined with yet. rounds: in lockstep, its thetas
-    by round. barred: why its thetas are not used, for a neighbour of another kind.
+    by round. unlike: why its thetas are not used, while it is barred.
     """
 
     name: str
-    up: bool = False
-    heard: bool = False
+    contact: Contact = Contact.UNMET
+    trust: Trust = Trust.ALIKE
+    patience: Patience = Patience.AWAITED
+    interest: Interest = Interest.CONTENT
     degree: int = 0
     known: tuple[int, int] = NOTHING
     said: tuple[int, int] = NOTHING
@@ -31,12 +34,9 @@ class Peer:
     learned: int = 0
     wall: float = float("-inf")
     finished: bool = False
-    lost: bool = False
-    barred: str | None = None
+    unlike: str = ""
     fresh: Array | None = None
     rounds: Mapping[int, Array] = field(default_factory=dict)
-    given_up: bool = False
-    curious: bool = False
     clipped: bool = False
     received: int = 0
     repeated: int = 0
@@ -49,9 +49,39 @@ class Peer:
         return replace(self)
 
     @property
+    def up(self) -> bool:
+        """Whether it can be reached."""
+        return self.contact in (Contact.UP, Contact.BACK)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it went away, and whoever is there now may be another process."""
+        return self.contact in (Contact.LOST, Contact.BACK)
+
+    @property
+    def barred(self) -> bool:
+        """Whether its vectors are of another kind."""
+        return self.trust is Trust.BARRED
+
+    @property
+    def given_up(self) -> bool:
+        """Whether lockstep goes on without it."""
+        return self.patience is Patience.GIVEN_UP
+
+    @property
+    def curious(self) -> bool:
+        """Whether it is to be asked for its theta."""
+        return self.interest is Interest.CURIOUS
+
+    @property
+    def heard(self) -> bool:
+        """Whether it ever said something."""
+        return self.said != NOTHING
+
+    @property
     def usable(self) -> bool:
         """Whether it takes part in combining now."""
-        return self.up and self.barred is None
+        return self.up and not self.barred
 
     @property
     def has(self) -> tuple[int, int]:
@@ -62,16 +92,20 @@ class Peer:
 
     def hears(self, message: Message) -> None:
         """What every message tells, hello or theta; an overtaken one tells nothing."""
-        if self.up and message.incarnation == self.known[0]:
-            self.lost = False  # the same process: only the connection was away
+        if message.incarnation == self.known[0]:
+            self.contact = after(self.contact, Event.SAME_PROCESS)
         same = message.incarnation == self.said[0]
         if same and (message.wall < self.wall or message.step < self.said[1]):
             return
         if not same and not (message.incarnation > self.said[0] or self.lost):
             return
-        self.heard, self.said, self.wall = True, message.version, message.wall
+        self.said, self.wall = message.version, message.wall
         self.degree, self.count = message.degree, message.count
         self.learned, self.finished = message.learned, message.finished
+
+    def bar(self, why: str) -> None:
+        """It is of another kind: what it sent is not used, nor what it sends from now on."""
+        self.trust, self.unlike, self.fresh = after(self.trust, Event.UNLIKE), why, None
 
     def stale(self, message: Message) -> str | None:
         """Why a theta is not news: "duplicate" or "stale"; None if it is.
@@ -88,7 +122,7 @@ class Peer:
 
     def accepts(self, message: Message, now: float) -> None:
         """Take note of a theta that is news."""
-        self.known, self.lost = message.version, self.lost and not self.up
+        self.known, self.contact = message.version, after(self.contact, Event.THETA)
         self.received += 1
         self.last_received = now
 
