@@ -26,17 +26,10 @@ from dokl.agents.ears import Ears
 from dokl.agents.group import Group
 from dokl.agents.inputs import Arrival, Inputs
 from dokl.agents.logs import Log
+from dokl.agents.problems import Problems
 from dokl.agents.promises import Answer, Busy, Job, Stopping, refuse
 from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import (
-    Ask,
-    Effect,
-    Learned,
-    Notice,
-    Refuse,
-    SendHello,
-    SendTheta,
-)
+from dokl.agents.protocol.effects import Ask, Effect, Learned, Notice, Refuse, SendHello, SendTheta
 from dokl.agents.reloading import changed, expiry
 from dokl.agents.store import Store, StoreFailed
 from dokl.agents.transports import Transport
@@ -47,7 +40,6 @@ from dokl.state import State
 GROUP = 4000  # rows that share one transaction, at most
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
-TOLD = 600.0  # seconds in which a problem that passed is still told
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -74,8 +66,7 @@ class Agent:
         self.curve, self.counts = Curve(), Counter[str]()
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
-        self.problems: dict[str, str] = {}
-        self._told_until: dict[str, float] = {}
+        self.problems = Problems(self.clock)
         self.when_reloaded: Callable[[], None] = lambda: None
         self.certificate_expires = expiry(network, name)
         self._began, self._rate = self.clock.now(), 1000.0
@@ -83,8 +74,7 @@ class Agent:
         self.protocol = self._restored(warm)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
         self._ears = Ears(transport, self.log)
-        self._queue: deque[Job] = deque()
-        self._queued = 0
+        self._queue, self._queued = deque[Job](), 0
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
         self._lively_until = self._held_until = self._began
@@ -103,7 +93,9 @@ class Agent:
         if self.clock.now() - began > 2.0:
             self.log("compiled", seconds=round(self.clock.now() - began, 1))
         self.transport.open()
-        self.log("started", **self._introduction())
+        network, mark = self.network.about.name, self.learner.fingerprint
+        near = list(self.network.neighbours(self.name))
+        self.log("started", network=network, fingerprint=mark, neighbours=near, pid=os.getpid())
         self._thread.start()
 
     def submit(self, arrival: Arrival) -> Future[Answer]:
@@ -203,11 +195,6 @@ class Agent:
             self.log("warm start", count=int(warm.count[0]))
         return protocol
 
-    def _introduction(self) -> dict[str, Any]:
-        about = {"network": self.network.about.name, "fingerprint": self.learner.fingerprint}
-        neighbours = list(self.network.neighbours(self.name))
-        return {**about, "neighbours": neighbours, "pid": os.getpid()}
-
     # -- the thread --------------------------------------------------------------------------
     def _run(self) -> None:
         while self._wait():
@@ -305,7 +292,7 @@ class Agent:
         try:
             return event()
         except DoklError as error:
-            self._trouble("learning", str(error))
+            self.problems.note("learning", str(error))
             self.log("not learned", often=True, reason=str(error))
             return []
 
@@ -319,7 +306,7 @@ class Agent:
 
     def _failed(self, error: Exception, jobs: list[Job]) -> None:
         self._held_until = self.clock.now() + RETRY
-        self._trouble("internal", f"internal error: {error!r}")
+        self.problems.note("internal", f"internal error: {error!r}")
         self.log("internal error", often=True, reason=repr(error))
         for _, future in jobs:
             refuse(future, error)
@@ -357,16 +344,8 @@ class Agent:
             speed = rows / max(self.clock.now() - began, 1e-4)
             self._rate += 0.1 * (speed - self._rate)
 
-    def _trouble(self, kind: str, text: str) -> None:
-        """A problem that may not come again: it is told for a while."""
-        self.problems[kind] = text
-        self._told_until[kind] = self.clock.now() + TOLD
-
     def _look_at_clock(self) -> None:
-        now = self.clock.now()
-        for kind in [kind for kind, until in self._told_until.items() if now > until]:
-            del self._told_until[kind]
-            self.problems.pop(kind, None)
+        self.problems.forget()
         by = self._jumps.jumped()
         if by is not None:
             self.counts["clock jumps"] += 1
@@ -389,9 +368,8 @@ class Agent:
     # -- changes -----------------------------------------------------------------------------
     def finish_source(self) -> None:
         """The own stream is at its end: neighbours in lockstep need not wait for it."""
-        self.order(
-            lambda: self._carry_out(self.protocol.finish(self.clock.now()), self.clock.now())
-        )
+        now = self.clock.now
+        self.order(lambda: self._carry_out(self.protocol.finish(now()), now()))
 
     def reload(self, path: Path) -> Future[None]:
         """Take a changed description: new neighbours, a new access table, new certificates."""
