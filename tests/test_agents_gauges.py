@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dokl.agents.face import gauges
+from dokl.agents.http import gauges
 
 NEIGHBOUR = {
     "up": True, "age_s": 0.25, "received": 40, "refused": 3, "bytes_in": 5000, "bytes_out": 6000,

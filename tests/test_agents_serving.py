@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from dokl.agents import certificates
-from dokl.agents.face import app as face
-from dokl.agents.face.bounds import Bounds
-from dokl.agents.face.serving import Server
+from dokl.agents.http import app as http_app
+from dokl.agents.http.bounds import Bounds
+from dokl.agents.http.serving import Server
 from dokl.errors import BadInput
 from http_agents import BODY_BYTES, ROW, FakeAgent
 
@@ -43,7 +43,7 @@ def wait_until(condition, seconds=10.0):
 
 
 def test_a_server_serves_and_stops(agent):
-    server = face.serve(agent, f"127.0.0.1:{free_port()}")
+    server = http_app.serve(agent, f"127.0.0.1:{free_port()}")
     server.start()
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         for _ in range(3):
@@ -54,7 +54,7 @@ def test_a_server_serves_and_stops(agent):
         assert "date" in answer.headers
         assert client.get("/status").json()["samples"] == 7
     with pytest.raises(BadInput, match="in use"):
-        face.serve(agent, "{}:{}".format(*server.address))
+        http_app.serve(agent, "{}:{}".format(*server.address))
     server.stop()
     server.stop()
     with pytest.raises(OSError):
@@ -62,13 +62,13 @@ def test_a_server_serves_and_stops(agent):
 
 
 def test_answers_are_sent_at_once(agent):
-    with Server(face.app(agent), ("127.0.0.1", 0)) as server:
+    with Server(http_app.app(agent), ("127.0.0.1", 0)) as server:
         assert server._socket.proto == socket.IPPROTO_TCP
 
 
 def test_a_request_under_way_is_answered_before_the_end():
     waiting = []
-    with Server(face.app(FakeAgent(waiting.append)), ("127.0.0.1", 0)) as server:
+    with Server(http_app.app(FakeAgent(waiting.append)), ("127.0.0.1", 0)) as server:
         answers = []
         target = lambda: answers.append(httpx.post(f"{server.url}/samples", json=ROW))  # noqa: E731
         sender = threading.Thread(target=target)
@@ -90,7 +90,7 @@ def test_a_body_of_chunks_without_end_is_refused(agent):
     head = b"POST /samples HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     chunk = b"2710\r\n" + b" " * 10_000 + b"\r\n"
     with (
-        Server(face.app(agent), ("127.0.0.1", 0), Bounds(idle_seconds=0.2)) as server,
+        Server(http_app.app(agent), ("127.0.0.1", 0), Bounds(idle_seconds=0.2)) as server,
         connected(server, head + b"Transfer-Encoding: chunked\r\n\r\n") as connection,
         pytest.raises(OSError),  # it goes on sending, and is cut off
     ):
@@ -101,7 +101,7 @@ def test_a_body_of_chunks_without_end_is_refused(agent):
 def test_a_refused_connection_can_be_used_again(agent):
     large = b" " * (BODY_BYTES + 1)
     with (
-        Server(face.app(agent), ("127.0.0.1", 0)) as server,
+        Server(http_app.app(agent), ("127.0.0.1", 0)) as server,
         httpx.Client(base_url=server.url, trust_env=False) as client,
     ):
         assert client.post("/samples", content=large, headers=JSON).status_code == 413
@@ -114,7 +114,7 @@ def test_a_refused_connection_can_be_used_again(agent):
 def test_connections_that_ask_nothing_are_closed(agent, text):
     bounds = Bounds(idle_seconds=0.2)
     with (
-        Server(face.app(agent, bounds=bounds), ("127.0.0.1", 0), bounds) as server,
+        Server(http_app.app(agent, bounds=bounds), ("127.0.0.1", 0), bounds) as server,
         connected(server, text) as connection,
     ):
         with suppress(ConnectionError):
@@ -126,7 +126,7 @@ def test_connections_that_ask_nothing_are_closed(agent, text):
 def test_an_answer_that_nobody_reads_does_not_stay(agent):
     agent.status = lambda: {"much": "x" * 20_000_000}
     ask_for = b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with Server(face.app(agent), ("127.0.0.1", 0), Bounds(idle_seconds=0.2)) as server:
+    with Server(http_app.app(agent), ("127.0.0.1", 0), Bounds(idle_seconds=0.2)) as server:
         connection = connected(server, ask_for)
         wait_until(lambda: server._server.server_state.connections)
         wait_until(lambda: not server._server.server_state.connections)
@@ -136,7 +136,7 @@ def test_an_answer_that_nobody_reads_does_not_stay(agent):
 def test_there_are_only_so_many_connections(agent):
     with ExitStack() as stack:
         server = stack.enter_context(
-            Server(face.app(agent), ("127.0.0.1", 0), Bounds(connections=2))
+            Server(http_app.app(agent), ("127.0.0.1", 0), Bounds(connections=2))
         )
         kept = [stack.enter_context(connected(server)) for _ in range(2)]
         wait_until(lambda: len(server._server.server_state.connections) == 2)
@@ -163,7 +163,7 @@ def secure_agent(tmp_path):
 
 def test_afar_it_speaks_https_and_wants_the_token(secure_agent):
     network = secure_agent.network
-    server = face.serve(secure_agent, f"0.0.0.0:{free_port()}")
+    server = http_app.serve(secure_agent, f"0.0.0.0:{free_port()}")
     trusts = ssl.create_default_context(cafile=str(network.certificate_files("a")[0]))
     there = f"https://127.0.0.1:{server.address[1]}"
     with server, httpx.Client(base_url=there, verify=trusts, trust_env=False) as client:
@@ -179,10 +179,10 @@ def test_afar_it_speaks_https_and_wants_the_token(secure_agent):
 
 def test_afar_it_does_not_serve_without_token_or_certificate(secure_agent, agent):
     with pytest.raises(BadInput, match=r"others can reach 0\.0\.0\.0:1"):
-        face.serve(agent, "0.0.0.0:1")
+        http_app.serve(agent, "0.0.0.0:1")
     (secure_agent.network.folder / "a.key").write_text("nothing")
     with pytest.raises(BadInput, match="no certificate with its key"):
-        face.serve(secure_agent, f"0.0.0.0:{free_port()}")
+        http_app.serve(secure_agent, f"0.0.0.0:{free_port()}")
     (secure_agent.network.folder / "a.token").unlink()
     with pytest.raises(BadInput, match=r"a\.token"):
-        face.serve(secure_agent, f"0.0.0.0:{free_port()}")
+        http_app.serve(secure_agent, f"0.0.0.0:{free_port()}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dokl.agents.description import is_loopback
-from dokl.agents.face.serving import listening
+from dokl.agents.http.serving import listening
 from dokl.dashboard.collect import Collector
 from dokl.dashboard.feed import MOST_PAGES, Feed
 from dokl.errors import BadInput, MissingExtra

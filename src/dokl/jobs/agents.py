@@ -156,7 +156,7 @@ def _face(network: Network, settings: Settings, agent: Agent, stack: ExitStack) 
     if address in (None, "off"):
         return
     try:
-        from dokl.agents.face.app import serve
+        from dokl.agents.http.app import serve
     except ImportError:
         raise MissingExtra("the HTTP face of an agent", "live") from None
     server = serve(agent, str(address))

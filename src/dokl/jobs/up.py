@@ -109,7 +109,7 @@ class Crew:
 
 def prepare(network: Network, say: Callable[[str], None]) -> None:
     """Import and compile here what takes long: processes that are forked from here have it."""
-    import dokl.agents.face.app
+    import dokl.agents.http.app
     import dokl.agents.transports.zenoh  # noqa: F401
 
     text = "compiling, once on this machine; this may take half a minute"

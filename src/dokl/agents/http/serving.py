@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from dokl.agents.face.bounds import Bounds
+from dokl.agents.http.bounds import Bounds
 from dokl.errors import BadInput, MissingExtra
 
 try:

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from dokl.agents.description import host_port, is_loopback
-from dokl.agents.face import gauges, openapi
-from dokl.agents.face.answers import as_csv, as_json, predictions
-from dokl.agents.face.bounds import Bounds, Refusal, Room
-from dokl.agents.face.serving import Server
+from dokl.agents.http import gauges, openapi
+from dokl.agents.http.answers import as_csv, as_json, predictions
+from dokl.agents.http.bounds import Bounds, Refusal, Room
+from dokl.agents.http.serving import Server
 from dokl.agents.promises import Busy, Stopping
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
@@ -50,12 +50,12 @@ LATER = 5.0  # seconds until a second try, where nothing better is known
 _SMALL = 1 << 16  # bytes that are parsed at once; more goes to a thread, one body at a time
 
 T = TypeVar("T")
-Answer = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def app(agent: Agent, *, token: str | None = None, bounds: Bounds | None = None) -> Starlette:
     """The application; with a token it wants that, without one it expects to be on loopback."""
-    return Face(agent, token, bounds or Bounds()).app
+    return Endpoints(agent, token, bounds or Bounds()).app
 
 
 def serve(agent: Agent, address: str, bounds: Bounds | None = None) -> Server:
@@ -79,7 +79,7 @@ def serve(agent: Agent, address: str, bounds: Bounds | None = None) -> Server:
     return Server(there, host_port(address), bounds, (certificate, key))
 
 
-class Face:
+class Endpoints:
     """What the endpoints share: the agent, who may ask, and how much is under way."""
 
     def __init__(self, agent: Agent, token: str | None, bounds: Bounds) -> None:
@@ -152,7 +152,7 @@ class Face:
         return as_json({"ok": True})
 
     # -- around them -------------------------------------------------------------------------
-    def _endpoint(self, answer: Answer) -> Answer:
+    def _endpoint(self, answer: Endpoint) -> Endpoint:
         """Check who asks, and make an answer of whatever goes wrong."""
 
         async def endpoint(request: Request) -> Response:

@@ -7,9 +7,9 @@ import threading
 import httpx
 import pytest
 
-from dokl.agents.face import app as face
-from dokl.agents.face import openapi
-from dokl.agents.face.bounds import Bounds, Refusal
+from dokl.agents.http import app as http_app
+from dokl.agents.http import openapi
+from dokl.agents.http.bounds import Bounds, Refusal
 from dokl.agents.promises import Busy, Stopping
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged
@@ -55,7 +55,7 @@ def ask(app, method, path, **how):
 def send(agent, content, kind="application/json", path="/samples", headers=None, **how):
     content = content if isinstance(content, bytes | str) else json.dumps(content)
     headers = {"content-type": kind, **(headers or {})}
-    return ask(face.app(agent, **how), "POST", path, content=content, headers=headers)
+    return ask(http_app.app(agent, **how), "POST", path, content=content, headers=headers)
 
 
 # --- samples ------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_an_unexpected_error_tells_nothing_and_is_logged(path):
     broken = FakeAgent(fails(RuntimeError("secret")))
     broken.predict = broken.status = lambda *_: 1 / 0
     method = "GET" if path in ("/status", "/metrics") else "POST"
-    answer = ask(face.app(broken), method, path, content=json.dumps(ROW), headers=JSON)
+    answer = ask(http_app.app(broken), method, path, content=json.dumps(ROW), headers=JSON)
     assert answer.status_code == 500
     assert answer.json() == {"error": "internal error"}
     ((event, fields),) = broken.lines
@@ -208,7 +208,7 @@ class Endless:
 @pytest.mark.parametrize("length", [str(BODY_BYTES + 1), "9" * 30])
 def test_a_body_that_says_it_is_too_large_is_not_read(agent, length):
     body = Endless()
-    assert asyncio.run(call(face.app(agent), {"content-length": length}, body)) == 413
+    assert asyncio.run(call(http_app.app(agent), {"content-length": length}, body)) == 413
     assert body.parts == 0
 
 
@@ -216,7 +216,7 @@ def test_a_body_that_says_it_is_too_large_is_not_read(agent, length):
 @pytest.mark.parametrize("path", ["/samples", "/predict"])
 def test_a_body_that_does_not_end_is_left(agent, headers, path):
     body = Endless()
-    made = face.Face(agent, None, Bounds())
+    made = http_app.Endpoints(agent, None, Bounds())
     assert asyncio.run(call(made.app, headers, body, path)) == 413
     assert body.parts == BODY_BYTES // 10_000 + 1
     assert made.room.bytes == made.room.requests == 0
@@ -243,7 +243,7 @@ def test_large_bodies_are_parsed_beside(agent):
 
 
 def test_a_slow_body_is_not_waited_for(agent):
-    made = face.Face(agent, None, Bounds(read_seconds=0.1))
+    made = http_app.Endpoints(agent, None, Bounds(read_seconds=0.1))
     assert asyncio.run(call(made.app, {}, Endless(pause=0.02, part=1))) == 408
     assert made.room.bytes == 0
 
@@ -252,14 +252,14 @@ def test_a_sender_that_leaves_is_forgotten(agent):
     async def gone():
         return {"type": "http.disconnect"}
 
-    made = face.Face(agent, None, Bounds())
+    made = http_app.Endpoints(agent, None, Bounds())
     assert asyncio.run(call(made.app, {}, gone)) == 400
     assert made.room.bytes == made.room.requests == 0
 
 
 def test_more_requests_than_may_be_at_a_time_are_told_to_come_back():
     waiting = []
-    made = face.Face(FakeAgent(waiting.append), None, Bounds(requests=3))
+    made = http_app.Endpoints(FakeAgent(waiting.append), None, Bounds(requests=3))
 
     async def play():
         def one():
@@ -283,7 +283,7 @@ def test_more_requests_than_may_be_at_a_time_are_told_to_come_back():
 
 
 def test_bodies_held_at_a_time_are_bounded(agent):
-    made = face.Face(agent, None, Bounds(bodies=1, read_seconds=0.3))
+    made = http_app.Endpoints(agent, None, Bounds(bodies=1, read_seconds=0.3))
     held = []
 
     class Stalls(Endless):
@@ -345,7 +345,7 @@ def test_other_content_is_refused(agent, kind, headers, path):
 )
 @pytest.mark.parametrize("path", ["/status", "/metrics", "/openapi.json"])
 def test_web_pages_and_other_names_are_refused(agent, headers, status, path):
-    assert ask(face.app(agent), "GET", path, headers=headers).status_code == status
+    assert ask(http_app.app(agent), "GET", path, headers=headers).status_code == status
 
 
 @pytest.mark.parametrize("path", ["/samples", "/predict"])
@@ -368,7 +368,7 @@ def test_a_web_page_cannot_post(agent, path):
     ],
 )
 def test_the_token_is_wanted(agent, given, status):
-    app = face.app(agent, token="s3cret")
+    app = http_app.app(agent, token="s3cret")
     headers = {} if given is None else {"authorization": given}
     for path in ("/status", "/metrics", "/openapi.json"):
         answer = ask(app, "GET", path, headers=headers, base="https://node.example")
@@ -430,12 +430,12 @@ def test_wrong_wishes_are_said(agent, query, status, words):
 
 
 def test_status_is_json_whatever_is_in_it(agent):
-    found = ask(face.app(agent), "GET", "/status").json()
+    found = ask(http_app.app(agent), "GET", "/status").json()
     assert found == {"name": "a", "samples": 7, "error": {"recent": None}}
 
 
 def test_metrics_count_the_answers(agent):
-    app = face.app(agent)
+    app = http_app.app(agent)
     ask(app, "POST", "/samples", content="x", headers=JSON)
     answer = ask(app, "GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -444,8 +444,8 @@ def test_metrics_count_the_answers(agent):
 
 
 def test_what_is_not_there_is_said(agent):
-    assert ask(face.app(agent), "GET", "/nothing").status_code == 404
-    answer = ask(face.app(agent), "GET", "/samples")
+    assert ask(http_app.app(agent), "GET", "/nothing").status_code == 404
+    answer = ask(http_app.app(agent), "GET", "/samples")
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"
 
@@ -464,7 +464,7 @@ def references(part):
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_the_description_is_sound(agent, secure):
-    app = face.app(agent, token="t" if secure else None)
+    app = http_app.app(agent, token="t" if secure else None)
     headers = {"authorization": "Bearer t"}
     found = ask(app, "GET", "/openapi.json", headers=headers).json()
     assert found["openapi"] == "3.1.0"
