@@ -22,8 +22,8 @@ from dokl.agents import status
 from dokl.agents.clock import Clock, JumpWatch
 from dokl.agents.curve import Curve
 from dokl.agents.description import Network
-from dokl.agents.ears import Ears
 from dokl.agents.group import Group
+from dokl.agents.inbox import Inbox
 from dokl.agents.inputs import Arrival, Inputs
 from dokl.agents.logs import Log
 from dokl.agents.problems import Problems
@@ -73,7 +73,7 @@ class Agent:
         self._jumps = JumpWatch(self.clock)
         self.protocol = self._restored(warm)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
-        self._ears = Ears(transport, self.log)
+        self._inbox = Inbox(transport, self.log)
         self._queue, self._queued = deque[Job](), 0
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
@@ -206,7 +206,7 @@ class Agent:
                     self._serve(jobs, mark)
                 except Exception as error:  # one bad event must not end the agent
                     self.protocol.back(mark)
-                    self._ears.forget()
+                    self._inbox.clear()
                     self._failed(error, jobs)
             self._measure(jobs, began)
         with self._lock:
@@ -264,7 +264,7 @@ class Agent:
         else:
             self.problems.pop("store", None)
             self._adopted = self.protocol.state
-            self._ears.forget()
+            self._inbox.clear()
             self._happened(group, now)
 
     def _happened(self, group: Group, now: float) -> None:
@@ -278,12 +278,12 @@ class Agent:
     def _heard(self, now: float) -> list[Effect]:
         """Neighbours that came and went, and what they sent."""
         effects: list[Effect] = []
-        if self._ears.listen():
+        if self._inbox.fetch():
             self._lively_until = now + LIVELY
-        for peer, up in self._ears.events:
+        for peer, up in self._inbox.events:
             change = self.protocol.peer_up if up else self.protocol.peer_lost
             effects += self._guarded(partial(change, peer, now))
-        for peer, _, data in self._ears.messages:
+        for peer, _, data in self._inbox.messages:
             effects += self._guarded(partial(self.protocol.message, peer, data, now))
         return effects
 

@@ -11,7 +11,7 @@ Event = tuple[str, bool]
 Heard = tuple[str, str, bytes]
 
 
-class Ears:
+class Inbox:
     """Events and messages of a transport, kept until the group that they are part of is stored.
 
     A neighbour says only once that it came. Of what is kept, the last two events and the newest
@@ -23,7 +23,7 @@ class Ears:
         self.events: list[Event] = []
         self.messages: list[Heard] = []
 
-    def listen(self) -> bool:
+    def fetch(self) -> bool:
         """Add what is new; whether there were messages."""
         events, messages = self._transport.events(), self._transport.receive()
         for peer, up in events:
@@ -33,7 +33,7 @@ class Ears:
         self.messages = [old for old in self.messages if old[:2] not in newer] + messages
         return bool(messages)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """It is stored, or was of no use."""
         self.events, self.messages = [], []
 
