@@ -7,10 +7,10 @@ import threading
 import httpx
 import pytest
 
+from dokl.agents.answers import Busy, Stopping
 from dokl.agents.http import app as http_app
 from dokl.agents.http import openapi
 from dokl.agents.http.bounds import Bounds, Refusal
-from dokl.agents.promises import Busy, Stopping
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged
 from http_agents import BODY_BYTES, ROW, FakeAgent, network

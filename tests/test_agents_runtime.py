@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dokl.agents.answers import Busy, Stopping
 from dokl.agents.clock import Clock, JumpWatch
 from dokl.agents.curve import POINTS, Curve
 from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
 from dokl.agents.description.text import text
 from dokl.agents.inputs import Arrival
 from dokl.agents.logs import KINDS, Log
-from dokl.agents.promises import Busy, Stopping
 from dokl.agents.protocol.effects import Save
 from dokl.agents.runtime import Agent
 from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, Transaction

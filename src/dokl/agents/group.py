@@ -7,9 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
+from dokl.agents.answers import Answer, answer, refuse
 from dokl.agents.inputs import Arrival
 from dokl.agents.intake import Intake, Taken
-from dokl.agents.promises import Answer, answer, refuse
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import Effect, Save
 from dokl.agents.store import Store

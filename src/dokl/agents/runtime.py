@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dokl.agents import status
+from dokl.agents.answers import Answer, Busy, Job, Stopping, refuse
 from dokl.agents.clock import Clock, JumpWatch
 from dokl.agents.curve import Curve
 from dokl.agents.description import Network
@@ -27,7 +28,6 @@ from dokl.agents.inbox import Inbox
 from dokl.agents.inputs import Arrival, Inputs
 from dokl.agents.logs import Log
 from dokl.agents.problems import Problems
-from dokl.agents.promises import Answer, Busy, Job, Stopping, refuse
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import Ask, Effect, Learned, Notice, Refuse, SendHello, SendTheta
 from dokl.agents.reloading import changed, expiry

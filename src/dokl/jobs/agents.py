@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from dokl.agents.answers import Busy, Stopping
 from dokl.agents.description import Network, problems, read
 from dokl.agents.inputs import Arrival
-from dokl.agents.promises import Busy, Stopping
 from dokl.agents.runtime import Agent
 from dokl.errors import BadInput, DoklError, MissingExtra
 from dokl.state import State

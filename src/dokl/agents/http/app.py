@@ -22,12 +22,12 @@ from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
+from dokl.agents.answers import Busy, Stopping
 from dokl.agents.description import host_port, is_loopback
 from dokl.agents.http import gauges, openapi
-from dokl.agents.http.answers import as_csv, as_json, predictions
 from dokl.agents.http.bounds import Bounds, Refusal, Room
+from dokl.agents.http.responses import as_csv, as_json, predictions
 from dokl.agents.http.serving import Server
-from dokl.agents.promises import Busy, Stopping
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
 

@@ -1,4 +1,4 @@
-"""Answers of the HTTP face: predictions, as JSON and as CSV."""
+"""Responses of the HTTP face: predictions, as JSON and as CSV."""
 
 from __future__ import annotations
 

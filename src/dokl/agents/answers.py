@@ -1,4 +1,4 @@
-"""What whoever hands over samples is promised: an answer once they are stored, or why not."""
+"""What whoever hands over samples gets: an answer once they are stored, or why not."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Stopping(DoklError):
 
 
 def answer(future: Future[Answer], told: Answer) -> None:
-    """Keep the promise, if anyone still waits."""
+    """Answer, if anyone still waits."""
     if future.set_running_or_notify_cancel():
         future.set_result(told)
 
 
 def refuse(future: Future[Answer], error: Exception) -> None:
-    """Say why it cannot be kept; a second time says nothing."""
+    """Say why there is no answer; a second time says nothing."""
     if not future.done() and future.set_running_or_notify_cancel():
         future.set_exception(error)
