@@ -236,3 +236,20 @@ def test_a_fault_in_the_middle_leaves_earlier_predictions(tmp_path, model):
 def test_keeping_a_column_that_is_not_there(folder, model):
     message = fails("predict", model, folder / "r.csv", "--keep", "idd")
     assert message.endswith("no column 'idd'; the nearest is 'id'")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (OSError(5, "Input/output error", "disk.csv"), "disk.csv: Input/output error"),
+        (OSError("no route"), "no route"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_an_error_that_names_no_file_is_not_blamed_on_stdout(folder, monkeypatch, error, said):
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr("dokl.jobs.describe.describe", broken)
+    assert fails("inspect", folder / "y.dokl") == said

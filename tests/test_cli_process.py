@@ -136,6 +136,17 @@ def test_a_full_disk_behind_stdout_is_one_line(folder):
     assert done.stderr.strip() == "dokl: stdout: No space left on device"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["--help", "inspect y.dokl", "inspect y.dokl --json"])
+def test_a_full_disk_behind_whatever_is_printed_is_one_line(folder, words, unbuffered):
+    how = {"cwd": folder, "env": os.environ | {"PYTHONUNBUFFERED": unbuffered}, "timeout": 300}
+    with open("/dev/full", "w") as full:
+        command = [*COMMAND, *words.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, **how)
+    assert done.returncode == 1
+    assert done.stderr.strip() == "dokl: stdout: No space left on device"
+
+
 # -- a full disk -------------------------------------------------------------------------------
 @contextmanager
 def full_disk(place):

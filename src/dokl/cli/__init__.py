@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from typing import Any
 
 import click
@@ -32,6 +33,8 @@ from dokl.cli.up import up
 from dokl.cli.watch import watch
 from dokl.errors import DoklError
 
+STDOUT = "stdout"
+
 
 class Commands(click.Group):
     """The group of all commands: what went wrong on purpose is one line on stderr."""
@@ -40,7 +43,8 @@ class Commands(click.Group):
         """Run a command and exit with a code that means something."""
         how["standalone_mode"] = False
         try:
-            code = super().main(*args, **how)
+            with redirect_stdout(_Stdout(sys.stdout)):
+                code = super().main(*args, **how)
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
@@ -51,7 +55,10 @@ class Commands(click.Group):
         except MemoryError:
             _fail("there is not enough memory for this", 1)
         except OSError as error:
-            _fail(f"{error.filename or 'stdout'}: {error.strerror or error}", 1)
+            if error.filename == STDOUT:
+                _close_stdout()
+            what = error.strerror or str(error) or type(error).__name__
+            _fail(f"{error.filename}: {what}" if error.filename else what, 1)
         sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -65,10 +72,39 @@ class Commands(click.Group):
             sys.stdout.flush()
             return result
         except BrokenPipeError:
-            # Python would complain once more when it closes stdout.
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _close_stdout()
             return 0
+
+
+class _Stdout:
+    """A stdout whose errors say that they are its own: by themselves they name no file."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> Any:
+        """Write, or raise an error with a name."""
+        return self._named(self._file.write, text)
+
+    def flush(self) -> None:
+        """Flush, or raise an error with a name."""
+        self._named(self._file.flush)
+
+    def _named(self, do: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return do(*args)
+        except OSError as error:
+            error.filename = error.filename or STDOUT
+            raise
+
+
+def _close_stdout() -> None:
+    """Python would complain once more when it closes a stdout that cannot be written."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> None:
