@@ -6,9 +6,11 @@ import tarfile
 import tomllib
 import zipfile
 from email.parser import Parser
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 import pytest
+from packaging.requirements import Requirement
 
 import dokl
 
@@ -106,3 +108,12 @@ def test_every_command_starts():
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.stdout == f"dokl, version {dokl.__version__}\n"
+
+
+@pytest.mark.parametrize("name", ["eclipse-zenoh", "uvicorn"])
+def test_what_is_used_beyond_its_promises_is_bounded(name):
+    """A release that changes such parts must not be installed before it was tried here."""
+    live = [Requirement(text) for text in PROJECT["optional-dependencies"]["live"]]
+    (needed,) = [requirement for requirement in live if requirement.name == name]
+    assert any(part.operator == "<" for part in needed.specifier)
+    assert version(name) in needed.specifier
