@@ -10,10 +10,10 @@ import threading
 import numpy as np
 import pytest
 
-from dokl.errors import BadInput
+from dokl.errors import BadInput, listed
 from dokl.jobs.output import as_text
 from dokl.jobs.scores import ClassScore, RegressionScore, make_score, restored
-from dokl.jobs.sources import Source, Wanted, listed
+from dokl.jobs.sources import Source, Wanted
 from dokl.jobs.stopping import Stopped, stoppable
 from dokl.jobs.whole import Rows, signs, stream_by_node
 from dokl.readers import Options, open_table

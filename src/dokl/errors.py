@@ -19,6 +19,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+__all__ = [
+    "BadFile",
+    "BadGraph",
+    "BadInput",
+    "Diverged",
+    "DoklError",
+    "FingerprintMismatch",
+    "MissingExtra",
+    "UnknownName",
+]
+
 
 class DoklError(Exception):
     """Base of every error that dokl raises on purpose."""
@@ -70,3 +81,14 @@ class MissingExtra(DoklError, ImportError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional package: pip install 'dokl[{extra}]'")
+
+
+def listed(values: Iterable[object], most: int = 12) -> str:
+    """Some names for a message, and how many more there are.
+
+    >>> listed("abc", 2)
+    'a, b and 1 more'
+    """
+    every = [str(value) for value in values]
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more

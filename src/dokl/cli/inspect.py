@@ -29,7 +29,7 @@ def inspect(path: Path, as_json: bool) -> None:
 
 
 def _for_people(found: dict[str, Any]) -> dict[str, Any]:
-    from dokl.jobs.sources import listed
+    from dokl.errors import listed
 
     shown: dict[str, Any] = {}
     for key, value in found.items():

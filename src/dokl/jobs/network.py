@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dokl import graphs
-from dokl.errors import BadInput
-from dokl.jobs.sources import Source, Wanted, listed
+from dokl.errors import BadInput, listed
+from dokl.jobs.sources import Source, Wanted
 from dokl.jobs.topology import edges_from_file, is_file_of_edges
 
 MOST_NODES = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from dokl.errors import BadInput
+from dokl.errors import BadInput, listed
 from dokl.readers import NoColumn, Options, Reader, open_table
 
 
@@ -54,14 +54,3 @@ class Source:
                 raise
             known = listed(wanted.trained)
             raise BadInput(f"{error}. The model was trained with columns {known}") from None
-
-
-def listed(values: object, most: int = 12) -> str:
-    """Some names for people, and how many more there are.
-
-    >>> listed("abc", 2)
-    'a, b and 1 more'
-    """
-    every = [str(value) for value in values]  # type: ignore[attr-defined]
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more

@@ -10,14 +10,13 @@ import numpy as np
 
 from dokl import losses
 from dokl.arrays import Array
-from dokl.errors import BadInput, UnknownName
+from dokl.errors import BadInput, UnknownName, listed
 from dokl.estimators import (
     KernelClassifier,
     KernelRegressor,
     NetworkClassifier,
     NetworkRegressor,
 )
-from dokl.jobs.sources import listed
 from dokl.jobs.tables import Model
 from dokl.preprocess import Preprocessor, are_classes, is_text
 from dokl.readers import Chunk

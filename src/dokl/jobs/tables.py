@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.errors import BadFile, BadInput, FingerprintMismatch, listed
 from dokl.estimators.saving import load_with_extra, save
 from dokl.features import agreed_fingerprint
 from dokl.jobs.scores import Score, restored, whole_label
-from dokl.jobs.sources import Wanted, listed
+from dokl.jobs.sources import Wanted
 from dokl.preprocess import Preprocessor, class_target, numeric_target
 from dokl.readers import Chunk
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.errors import BadInput
+from dokl.errors import BadInput, listed
 from dokl.jobs.scores import Score, make_score
-from dokl.jobs.sources import Source, listed
+from dokl.jobs.sources import Source
 from dokl.jobs.start import Training, known_classes, start
 from dokl.jobs.stopping import Stopped, stoppable
 from dokl.jobs.tables import Model

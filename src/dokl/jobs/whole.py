@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.errors import BadInput
-from dokl.jobs.sources import listed
+from dokl.errors import BadInput, listed
 from dokl.preprocess import Preprocessor, class_target, is_text, numeric_target
 from dokl.readers import Chunk, Options, open_table
 from dokl.streams import Stream
