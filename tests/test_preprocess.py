@@ -232,6 +232,17 @@ def test_saved_and_loaded_is_the_same(mode):
     assert json.dumps(again.spec()[0]) == json.dumps(plan.spec()[0])
 
 
+def test_columns_keep_the_order_of_the_table():
+    first = {"p": np.array(["u", "v"], object), "y": np.zeros(2), "a": np.zeros(2)}
+    plan = Preprocessor.plan(first, exclude=["y"])
+    assert plan.columns == ("p", "a")
+    assert plan.names_out == ("a", "p=u", "p=v")
+    meta, arrays = plan.spec()
+    assert Preprocessor.from_spec(meta, arrays).columns == ("p", "a")
+    del meta["columns"]  # as the first files were
+    assert Preprocessor.from_spec(meta, arrays).columns == ("a", "p")
+
+
 @pytest.mark.parametrize(
     ("part", "value"),
     [
@@ -240,6 +251,8 @@ def test_saved_and_loaded_is_the_same(mode):
         ("numeric", ["a"]),
         ("levels", 3),
         ("levels", [["place", "roof"]]),
+        ("columns", ["a"]),
+        ("columns", 3),
         ("standardise", "always"),
         ("shift", np.zeros(2)),
         ("count", np.array([1.0, np.nan, 1.0])),

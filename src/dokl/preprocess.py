@@ -28,14 +28,14 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.errors import BadInput, UnknownName
+from dokl.errors import BadInput, UnknownName, listed
 
 MODES = ("running", "fixed", "off")
 MAX_LEVELS = 50
@@ -129,8 +129,9 @@ class Scale:
 class Preprocessor:
     """How columns become inputs; make one with `plan` or `from_spec`.
 
-    names_out: the d inputs. ignored: columns of the last chunk that the model does not know.
-    unseen: how many texts of each column had a level that was not there in the beginning.
+    columns: those it uses, as the table had them when it was planned; where nobody knows, numbers
+    come first. names_out: the d inputs. ignored: columns of the last chunk that the model does not
+    know. unseen: how many texts of each column had a level that was not there in the beginning.
     """
 
     def __init__(
@@ -139,11 +140,16 @@ class Preprocessor:
         levels: Mapping[str, Iterable[str]],
         standardise: str = "running",
         excluded: Iterable[str] = (),
+        columns: Iterable[str] | None = None,
     ) -> None:
         if standardise not in MODES:
             raise UnknownName("standardisation", standardise, MODES)
         self.numeric = tuple(numeric)
         self.levels = {name: tuple(known) for name, known in levels.items()}
+        used = (*self.numeric, *self.levels)
+        self.columns = used if columns is None else tuple(columns)
+        if sorted(self.columns) != sorted(used):
+            raise BadInput(f"columns must be those that are used: {listed(used)}")
         self.standardise = standardise
         self.excluded = tuple(excluded)
         self.frozen = standardise == "fixed"
@@ -168,7 +174,7 @@ class Preprocessor:
         """
         told, exclude = dict(levels or {}), tuple(exclude)
         for name in (*exclude, *told):
-            _require(name, columns, "is not there")
+            require(name, columns, "is not there")
             if name in told and not is_text(columns[name]):
                 raise BadInput(f"column {name!r} holds numbers, which have no levels")
         used = {name: column for name, column in columns.items() if name not in exclude}
@@ -180,7 +186,7 @@ class Preprocessor:
             for name in used
             if name not in numeric
         }
-        plan = cls(numeric, found, standardise, exclude)
+        plan = cls(numeric, found, standardise, exclude, used)
         if standardise == "fixed":
             plan.moments.learn(plan._numbers(used), plan.numeric)
         return plan
@@ -228,6 +234,7 @@ class Preprocessor:
             "numeric": list(self.numeric),
             "levels": [[name, list(levels)] for name, levels in self.levels.items()],
             "excluded": list(self.excluded),
+            "columns": list(self.columns),
         }
         return meta, {name: getattr(self.moments, name).copy() for name in _ARRAYS}
 
@@ -235,15 +242,17 @@ class Preprocessor:
     def from_spec(cls, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The same again: it transforms alike to the last bit."""
         try:
+            order = meta.get("columns")  # which the first files did not have
             made = cls(
                 _texts(meta["numeric"]),
                 {str(name): _texts(levels) for name, levels in meta["levels"]},
                 meta["standardise"],
                 _texts(meta["excluded"]),
+                None if order is None else _texts(order),
             )
             made.frozen = bool(meta["frozen"])
             made.moments = Moments(*(np.array(arrays[name], np.float64) for name in _ARRAYS))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadInput(f"the saved preprocessing is damaged ({error!r})") from None
         for name in _ARRAYS:
             saved = getattr(made.moments, name)
@@ -294,7 +303,7 @@ class Preprocessor:
 
 def _trained(name: str, columns: Mapping[str, Array], kind: str) -> Array:
     """The column that the model knows under this name, if it is what it was."""
-    _require(name, columns, "was there in training and is missing now")
+    require(name, columns, "was there in training and is missing now")
     column = np.asarray(columns[name])
     now = "text" if is_text(column) else "numbers"
     if now != kind:
@@ -313,7 +322,8 @@ def is_text(column: Array) -> bool:
     return np.asarray(column).dtype.kind not in "biuf"
 
 
-def _require(name: str, columns: Mapping[str, Array], problem: str) -> None:
+def require(name: str, columns: Collection[str], problem: str) -> None:
+    """Refuse that a column is not there, and say which one is nearest to it."""
     if name not in columns:
         near = difflib.get_close_matches(name, list(columns), n=1, cutoff=0.0)
         hint = f"; the nearest that is there is {near[0]!r}" if near else ""
