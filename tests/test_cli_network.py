@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from commands import INPUTS, dokl, fails, json_of, readings, rows_of, write_csv
-from dokl.jobs.tables import Model
+from dokl.models import TableModel
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,10 @@ def test_a_network_learns_from_a_column_of_nodes(network):
 
 
 def test_fixed_standardisation_is_part_of_the_fingerprint(network):
-    model = Model.load(network / "m.dokl")
-    assert model.fingerprint != model.estimator.fingerprint_
+    model = TableModel.load(network / "m.dokl")
+    assert model.fingerprint_ != model.estimator.fingerprint_
     model.preprocessor.moments.total += 1.0
-    other = model.fingerprint
+    other = model.fingerprint_
     assert other != json_of("inspect", network / "m.dokl", "--json")["fingerprint"]
 
 

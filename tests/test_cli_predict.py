@@ -7,7 +7,7 @@ import pytest
 
 import dokl as library
 from commands import INPUTS, dokl, fails, json_of, make_folder, readings, rows_of, write_csv
-from dokl.jobs.tables import Model
+from dokl.models import TableModel
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def folder(tmp_path_factory):
 
 def test_predictions_are_those_of_the_library(folder):
     rows = rows_of(dokl("predict", folder / "y.dokl", folder / "r.csv").stdout)
-    model, columns = Model.load(folder / "y.dokl"), readings()
+    model, columns = TableModel.load(folder / "y.dokl"), readings()
     X = model.preprocessor.transform(
         {"a": columns["a"], "b": columns["b"], "place": columns["place"].astype(object)}
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from commands import INPUTS, dokl, fails, json_of, make_folder, readings, write_csv
-from dokl.jobs.tables import Model
+from dokl.models import TableModel
 
 
 @pytest.fixture(scope="module")
@@ -76,22 +76,22 @@ def test_continuing_in_two_parts_equals_one_go(folder, tmp_path):
     assert "this run" in result.stdout
     assert "since the start" in result.stdout
     dokl("train", folder / "r.csv", *start, "--model", tmp_path / "all.dokl")
-    parts, whole = Model.load(model), Model.load(tmp_path / "all.dokl")
+    parts, whole = TableModel.load(model), TableModel.load(tmp_path / "all.dokl")
     assert np.array_equal(parts.estimator.coef_, whole.estimator.coef_)
-    assert parts.rows == whole.rows == 600
+    assert parts.rows_read == whole.rows_read == 600
 
 
 def test_skipping_rows_starts_later(folder, tmp_path):
     start = ("--target", "y", "--drop", "label", *INPUTS, "--chunk", 100)
     dokl("train", folder / "r.csv", *start, "--skip", 250, "--model", tmp_path / "m.dokl")
-    assert Model.load(tmp_path / "m.dokl").rows == 350
+    assert TableModel.load(tmp_path / "m.dokl").rows_read == 350
 
 
 def test_passes_go_through_the_file_again(folder, tmp_path):
     start = ("--target", "y", "--drop", "label", *INPUTS, "--passes", 3)
     result = dokl("train", folder / "r.csv", *start, "--model", tmp_path / "m.dokl")
     assert "3 passes" in result.stdout
-    assert Model.load(tmp_path / "m.dokl").rows == 1800
+    assert TableModel.load(tmp_path / "m.dokl").rows_read == 1800
     message = fails("train", "-", *start, "--model", tmp_path / "n.dokl", input="a,y\n1,2\n")
     assert "stdin can be read only once" in message
 

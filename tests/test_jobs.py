@@ -12,10 +12,10 @@ import pytest
 
 from dokl.errors import BadInput, listed
 from dokl.jobs.output import as_text
-from dokl.jobs.scores import ClassScore, RegressionScore, make_score, restored
 from dokl.jobs.sources import Source, Wanted
 from dokl.jobs.stopping import Stopped, stoppable
 from dokl.jobs.whole import Rows, signs, stream_by_node
+from dokl.models.scores import ClassScore, RegressionScore, make_score, restored
 from dokl.readers import Options, open_table
 
 AWKWARD = ["plain", 'quo"ted', "com,ma", "new\nline", " blank ", "100%s", None, "ünï", "007", "1e5"]

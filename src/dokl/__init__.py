@@ -41,8 +41,9 @@ _HOME = {
     "NetworkRegressor": "estimators",
     "NetworkClassifier": "estimators",
     "RandomFeatures": "estimators",
-    "save": "estimators",
-    "load": "estimators",
+    "TableModel": "models",
+    "save": "models",
+    "load": "models",
 }
 _MODULES = (
     "arrays",
@@ -61,7 +62,9 @@ _MODULES = (
     "losses",
     "methods",
     "metrics",
+    "models",
     "plan",
+    "preprocess",
     "schedules",
     "streams",
     "theory",

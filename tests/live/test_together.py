@@ -15,7 +15,6 @@ from lab import MODEL, PATIENCE, Lab, ring, samples, wait_for
 from dokl import load
 from dokl.agents.description import ExchangePolicy, read
 from dokl.diffusion import init, step
-from dokl.estimators.saving import load_with_extra
 from dokl.exchange import Exchange
 from dokl.graphs import metropolis
 from dokl.jobs.export import learned_so_far
@@ -178,8 +177,7 @@ def test_export_is_an_ordinary_model_and_a_warm_start(tmp_path):
             lab.post("a", *samples(50, i))
         predicted = lab.predict("a", X)
         dokl("agent", "export", lab.path, model, "--name", "a")  # while it runs
-        estimator, _ = load_with_extra(model)
-        assert np.abs(estimator.predict(X) - predicted).max() < 1e-6
+        assert np.abs(load(model).predict(X) - predicted).max() < 1e-6
         write_rows(tmp_path / "new.csv", X, np.zeros(40))
         out = dokl("predict", model, tmp_path / "new.csv").stdout.splitlines()
         assert len(out) >= 40
@@ -188,8 +186,6 @@ def test_export_is_an_ordinary_model_and_a_warm_start(tmp_path):
         lab.start("a", options=["--model", str(model), "--state", str(state)])
         assert np.abs(lab.predict("a", X) - predicted).max() < 1e-6
         assert lab.status("a")["samples"] == 0
-    with pytest.warns(UserWarning, match="preprocessing"):
-        load(model)
 
 
 def test_up_runs_everybody_and_control_c_ends_them(tmp_path):

@@ -35,10 +35,11 @@ def evaluate(
     Nothing is learned. Rows without a target are left out.
     """
     from dokl.jobs.predict import evaluate as job
-    from dokl.jobs.tables import Model
+    from dokl.jobs.tables import notices
+    from dokl.models import TableModel
     from dokl.report import table
 
-    source, model = make_source(data, options), Model.load(path)
+    source, model = make_source(data, options), TableModel.load(path)
     model.target = model.target if target is None else target
     with Meter("evaluating", quiet) as meter:
         figures = job(model, source, by_node, meter.show).figures()
@@ -46,5 +47,5 @@ def evaluate(
         echo_json(figures)
     else:
         table(f"{path} on {data}", ["", ""], [[n, figure(n, v)] for n, v in figures.items()])
-    for notice in model.notices():
+    for notice in notices(model):
         remark(notice, quiet)

@@ -48,9 +48,10 @@ def predict(
     """
     from dokl.jobs import predict as job
     from dokl.jobs.output import as_text
-    from dokl.jobs.tables import Model
+    from dokl.jobs.tables import notices
+    from dokl.models import TableModel
 
-    source, model = make_source(data, options), Model.load(path)
+    source, model = make_source(data, options), TableModel.load(path)
     named = out is not None and out.suffix in (".jsonl", ".ndjson")
     kind = kind or ("jsonl" if named else "csv")
     with Meter("predicting", quiet or out is None) as meter, _opened(out) as file:
@@ -60,7 +61,7 @@ def predict(
             if out is None:
                 file.flush()  # someone may be waiting for it
             first = False
-    for notice in model.notices():
+    for notice in notices(model):
         remark(notice, quiet)
 
 

@@ -132,7 +132,7 @@ def train(
     _tell(learned, path, meter.seconds, passes, as_json, quiet)
     if learned.halt is not None:
         click.echo(
-            f"interrupted; what was learned from {learned.model.rows:,} rows is in {path}. "
+            f"interrupted; what was learned from {learned.model.rows_read:,} rows is in {path}. "
             f"Go on with:\n  {_resume(context, learned.halt)}",
             err=True,
         )
@@ -158,9 +158,9 @@ def _existing(context: click.Context, path: Path, options: dict[str, Any]) -> An
         raise click.UsageError(
             f"--continue keeps what the model was started with: leave out {', '.join(told)}"
         )
-    from dokl.jobs.tables import Model
+    from dokl.models import TableModel
 
-    return _with_target(Model.load(path), options["target"])
+    return _with_target(TableModel.load(path), options["target"])
 
 
 def _told(context: click.Context, names: tuple[str, ...]) -> list[str]:
@@ -228,7 +228,7 @@ def _tell(
     if learned.skipped:
         lacking = "a target" if learned.model.node is None else "a target or a node"
         remark(f"{learned.skipped:,} rows without {lacking} were skipped", quiet)
-    for notice in learned.model.notices():
+    for notice in learned.notices:
         remark(notice, quiet)
 
 
@@ -239,7 +239,7 @@ def _show(learned: Any, passes: int) -> None:
     title = "prequential: every row predicted before it was learned"
     title += "" if passes == 1 else f" ({passes} passes: most of them had been learned before)"
     rows = [[name, figure(name, value)] for name, value in learned.score.figures().items()]
-    header, ever = ["", ""], learned.model.score
+    header, ever = ["", ""], learned.model.tally
     if ever is not None and ever is not learned.score:
         rows = [[name, now, figure(name, ever.figures()[name])] for name, now in rows]
         header = ["", "this run", "since the start"]
@@ -249,15 +249,15 @@ def _show(learned: Any, passes: int) -> None:
 def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
     from dokl.jobs.describe import settings
 
-    model, ever = learned.model, learned.model.score or learned.score
+    model, ever = learned.model, learned.model.tally or learned.score
     return {
         "model": path,
-        "rows": model.rows,
-        "skipped": model.skipped,
+        "rows": model.rows_read,
+        "skipped": model.rows_skipped,
         "seconds": seconds,
         "prequential": learned.score.figures(),
         "prequential_since_start": ever.figures(),
-        "notices": model.notices(),
+        "notices": learned.notices,
         "interrupted": learned.halt is not None,
         "settings": settings(model),
     }

@@ -14,17 +14,12 @@ True
 
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
-from dokl.estimators.saving import ExtraNotice, load, load_with_extra, save
 from dokl.estimators.transformer import RandomFeatures
 
 __all__ = [
-    "ExtraNotice",
     "KernelClassifier",
     "KernelRegressor",
     "NetworkClassifier",
     "NetworkRegressor",
     "RandomFeatures",
-    "load",
-    "load_with_extra",
-    "save",
 ]

@@ -17,7 +17,6 @@ for the first few rows, which are in it while they may still change the width.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,16 +51,12 @@ Arrays = dict[str, Array]
 Objects = Mapping[str, Any] | None
 
 
-class ExtraNotice(UserWarning):
-    """A model file holds more than the model, and `load` returned the model alone."""
-
-
 def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Path:
     """Write a fitted estimator to a file, whole or not at all; an earlier file is replaced.
 
     Kernels, losses and schedules of your own are Python code: the file has their names, and
-    `load` takes them back by name. `extra` is (meta, arrays) that belong to the model but not to
-    the estimator, such as the preparation of its inputs; `load_with_extra` gives them back.
+    `load_with_extra` takes them back by name. `extra` is (meta, arrays) that belong to the model
+    but not to the estimator: what `dokl.models` needs to make a `TableModel` of it.
     """
     _check_savable(estimator)
     more, more_arrays = extra or ({}, {})
@@ -77,26 +72,11 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
     return files.write(path, KIND, meta, arrays)
 
 
-def load(path: files.PathLike, objects: Objects = None) -> Any:
-    """The estimator saved in a file, ready to predict and to go on learning as if never saved.
-
-    objects: {name: object} for kernels, losses and schedules of your own. A `graph` given as a
-    matrix comes back as the sparse matrix of weights, a networkx graph without its attributes, a
-    `random_state` that was a generator as the seed that was drawn from it.
-    """
-    estimator, (meta, arrays) = load_with_extra(path, objects)
-    if meta or arrays:
-        warnings.warn(
-            f"{path}: the file also holds {', '.join(sorted({*meta, *arrays}))}, which this model "
-            "may need to predict; dokl.estimators.load_with_extra returns both",
-            ExtraNotice,
-            stacklevel=2,
-        )
-    return estimator
-
-
 def load_with_extra(path: files.PathLike, objects: Objects = None) -> tuple[Any, Extra]:
-    """(estimator, (meta, arrays)): what `load` returns, and the `extra` that was saved with it."""
+    """(estimator, (meta, arrays)): as if never saved, and the `extra` that was saved with it.
+
+    objects: {name: object} for kernels, losses and schedules of your own.
+    """
     meta, arrays = files.read(path, KIND)
     try:
         estimator = _estimator(meta, arrays, objects)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dokl.jobs.tables import Model
+from dokl.models import TableModel
 
 
-def settings(model: Model) -> dict[str, Any]:
+def settings(model: TableModel) -> dict[str, Any]:
     """What the estimator settled on."""
     estimator = model.estimator
     return {
@@ -25,28 +25,28 @@ def settings(model: Model) -> dict[str, Any]:
         "average": estimator.average,
         "engine": estimator.engine_,
         "dtype": np.dtype(estimator.dtype_).name,
-        "fingerprint": model.fingerprint,
+        "fingerprint": model.fingerprint_,
     }
 
 
 def describe(path: Path) -> dict[str, Any]:
     """Settings, inputs, target, how much was learned, and how large it is."""
-    model = Model.load(path)
+    model = TableModel.load(path)
     estimator, size = model.estimator, {"file_size": path.stat().st_size}
-    if not hasattr(estimator, "state_"):
+    if not model.started:
         drawn = estimator.feature_map_
         kind = {"estimator": type(estimator).__name__, "kernel": drawn.kernel.spec()}
         features = {"features": drawn.variant, "D": drawn.D, "inputs": drawn.d}
         return {**kind, **features, "fingerprint": estimator.fingerprint_, **size}
     learned = {"samples_learned": int(estimator.state_.count.sum())}
-    if model.rows:
-        learned |= {"rows_read": model.rows, "rows_skipped": model.skipped}
-    score = {} if model.score is None else {"prequential": model.score.figures()}
+    if model.rows_read:
+        learned |= {"rows_read": model.rows_read, "rows_skipped": model.rows_skipped}
+    score = {} if model.tally is None else {"prequential": model.tally.figures()}
     length = {"theta_norm": float(np.linalg.norm(estimator.coef_))}
     return settings(model) | _names(model) | learned | score | length | size
 
 
-def _names(model: Model) -> dict[str, Any]:
+def _names(model: TableModel) -> dict[str, Any]:
     """The target, the inputs, the classes and the nodes, by name."""
     out: dict[str, Any] = {} if model.target is None else {"target": model.target}
     if model.preprocessor is not None:

@@ -15,7 +15,7 @@ from dokl.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.estimators import KernelClassifier, KernelRegressor
 from dokl.files import check_new
 from dokl.jobs.agents import identity, state_folder
-from dokl.jobs.tables import Model
+from dokl.models import TableModel
 from dokl.state import State
 
 
@@ -28,9 +28,9 @@ def export(
     network.node(name)
     state, learned = learned_so_far(network, name, folder or state_folder(description))
     model = as_model(network, state)
-    model.rows = learned
+    model.rows_read = learned
     model.save(path)
-    return {"model": str(path), "learned": learned, "fingerprint": model.fingerprint}
+    return {"model": str(path), "learned": learned, "fingerprint": model.fingerprint_}
 
 
 def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, int]:
@@ -50,7 +50,7 @@ def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, in
     return state, learned
 
 
-def as_model(network: Network, state: State) -> Model:
+def as_model(network: Network, state: State) -> TableModel:
     """The estimator that predicts as the agent does, with its preprocessing."""
     estimator = _estimator(network)
     target = network.inputs.labels[:1] if network.inputs.classifying else (0.0,)
@@ -58,9 +58,9 @@ def as_model(network: Network, state: State) -> Model:
     # One row sets up everything that depends on shapes; what was learned replaces its traces.
     estimator.partial_fit(np.zeros((1, network.d)), np.array(target), **first)
     estimator.state_ = state.copy()
-    model = Model(estimator, network.preprocessor(), network.inputs.target)
-    if model.fingerprint != network.fingerprint:
-        raise FingerprintMismatch("the exported model", network.fingerprint, model.fingerprint)
+    model = TableModel(estimator, network.preprocessor(), network.inputs.target)
+    if model.fingerprint_ != network.fingerprint:
+        raise FingerprintMismatch("the exported model", network.fingerprint, model.fingerprint_)
     return model
 
 
@@ -82,11 +82,11 @@ def _estimator(network: Network) -> Any:
 
 def warm_state(network: Network, path: Path) -> State:
     """What a model file has learned, as the state of an agent; its features must be ours."""
-    model = Model.load(path)
-    if model.fingerprint != network.fingerprint:
+    model = TableModel.load(path)
+    if model.fingerprint_ != network.fingerprint:
         raise BadFile(
             f"{path}: "
-            + str(FingerprintMismatch("this model", network.fingerprint, model.fingerprint))
+            + str(FingerprintMismatch("this model", network.fingerprint, model.fingerprint_))
         )
     held = model.estimator.state_
     theta, bias = held.pooled()
@@ -96,7 +96,7 @@ def warm_state(network: Network, path: Path) -> State:
     return state
 
 
-def _constant(network: Network, model: Model, bias: Array, path: Path) -> Array:
+def _constant(network: Network, model: TableModel, bias: Array, path: Path) -> Array:
     """The intercept in units of the agent's own constant feature."""
     theirs, ours = model.estimator.exchange_.intercept, network.model.intercept
     if theirs == ours or not np.any(bias * theirs):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput, listed
-from dokl.jobs.scores import Score, make_score
 from dokl.jobs.sources import Source
-from dokl.jobs.tables import Model
-from dokl.jobs.train import check_labels, check_nodes
+from dokl.jobs.tables import check_labels, check_nodes, targets, wanted
+from dokl.models import TableModel
+from dokl.models.learning import answers
+from dokl.models.scores import Score, make_score
 from dokl.readers import Chunk, Reader
 
 Watch = Callable[[Reader, int], None]
+MORE = {"proba": "predict_proba", "scores": "decision_function"}
 
 
 def predictions(
-    model: Model,
+    model: TableModel,
     source: Source,
     keep: tuple[str, ...] = (),
     more: str | None = None,
@@ -33,7 +34,7 @@ def predictions(
     """
     _check(model, by_node, more)
     rows = 0
-    with source.open(model.wanted(*keep, target=False, node=by_node), live=True) as reader:
+    with source.open(wanted(model, *keep, target=False, node=by_node), live=True) as reader:
         for chunk in reader:
             missing = [name for name in keep if name not in chunk.columns]
             if missing:
@@ -54,7 +55,7 @@ def _copied(values: Array) -> Array:
     return np.fromiter(texts, object, len(values))
 
 
-def _check(model: Model, by_node: bool, more: str | None = None) -> None:
+def _check(model: TableModel, by_node: bool, more: str | None = None) -> None:
     """Whether the model can do what is asked for."""
     if not hasattr(model.estimator, "predict"):
         raise BadInput(f"a {type(model.estimator).__name__} does not predict")
@@ -67,43 +68,36 @@ def _check(model: Model, by_node: bool, more: str | None = None) -> None:
 
 
 def predicted_columns(
-    model: Model, chunk: Chunk, more: str | None, by_node: bool, name: str
+    model: TableModel, chunk: Chunk, more: str | None, by_node: bool, name: str
 ) -> dict[str, Array]:
     """Columns of results for a chunk: `prediction`, then probabilities or scores if asked."""
-    X, estimator = model.inputs(chunk, learn=False), model.estimator
-    owner = _owners(model, chunk, np.ones(chunk.n, bool), by_node, name)
-    predicted = estimator.predict(X, **owner)
+    nodes = check_nodes(model, chunk, np.ones(chunk.n, bool), name) if by_node else None
+    methods = ["predict", *([] if more is None else [MORE[more]])]
+    predicted, *others = answers(model, chunk, *methods, nodes=nodes)
     columns = {"prediction": predicted}
     if predicted.ndim == 2:
         columns = {f"prediction {i + 1}": output for i, output in enumerate(predicted.T)}
     if more is None:
         return columns
-    ask = estimator.predict_proba if more == "proba" else estimator.decision_function
-    values = ask(X, **owner)
+    values = others[0]
     if values.ndim == 1:
         return {**columns, "score": values}
     kind = "probability" if more == "proba" else "score"
     return columns | {f"{kind} {label}": values[:, i] for i, label in enumerate(model.labels or ())}
 
 
-def _owners(
-    model: Model, chunk: Chunk, keep: Array, by_node: bool, name: str
-) -> dict[str, list[str]]:
-    return {"nodes": check_nodes(model, chunk, keep, name)} if by_node else {}
-
-
-def digits(model: Model) -> int:
+def digits(model: TableModel) -> int:
     """Digits of a prediction that mean something."""
     return 9 if np.dtype(model.estimator.dtype_) == np.float32 else 17
 
 
 def evaluate(
-    model: Model, source: Source, by_node: bool = False, watch: Watch | None = None
+    model: TableModel, source: Source, by_node: bool = False, watch: Watch | None = None
 ) -> Score:
     """Score a model on rows with targets; nothing is learned."""
     _check(model, by_node)
     score, rows = make_score(model.classifying), 0
-    with source.open(model.wanted(target=True, node=by_node)) as reader:
+    with source.open(wanted(model, target=True, node=by_node)) as reader:
         for chunk in reader:
             _add(score, model, chunk, by_node, reader.name)
             rows += chunk.n
@@ -114,14 +108,11 @@ def evaluate(
     return score
 
 
-def _add(score: Score, model: Model, chunk: Chunk, by_node: bool, name: str) -> None:
-    y, keep = model.targets(chunk)
-    X: Any = model.inputs(chunk, learn=False)
-    if not keep.all():
-        X, y = X[keep], y[keep]
+def _add(score: Score, model: TableModel, chunk: Chunk, by_node: bool, name: str) -> None:
+    y, keep = targets(model, chunk)
     if not len(y):
         return
-    y = y.astype(str) if y.dtype == object else y
     if model.classifying:
         check_labels(model, chunk, y, keep, name)
-    score.add(y, model.estimator.predict(X, **_owners(model, chunk, keep, by_node, name)))
+    nodes = check_nodes(model, chunk, keep, name) if by_node else None
+    score.add(y, *answers(model, chunk, "predict", nodes=nodes, keep=keep))

@@ -17,7 +17,7 @@ from dokl.estimators import (
     NetworkClassifier,
     NetworkRegressor,
 )
-from dokl.jobs.tables import Model
+from dokl.models import TableModel
 from dokl.preprocess import Preprocessor, are_classes, is_text
 from dokl.readers import Chunk
 
@@ -42,7 +42,7 @@ class Training:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-def start(training: Training, chunk: Chunk) -> Model:
+def start(training: Training, chunk: Chunk) -> TableModel:
     """A model that has learned nothing yet, planned on the first chunk."""
     if training.task not in TASKS:
         raise UnknownName("task", training.task, TASKS)
@@ -59,18 +59,17 @@ def start(training: Training, chunk: Chunk) -> Model:
     if training.node is not None:
         _agree(prepared, chunk)
     estimator = _estimator(training, _classifying(training, chunk.columns[target]))
-    remarks = _nodes_missing(training, chunk)
-    return Model(estimator, prepared, target, training.node, remarks=remarks)
+    return TableModel(estimator, prepared, target, training.node)
 
 
-def _of_rows(training: Training, chunk: Chunk) -> Model:
+def _of_rows(training: Training, chunk: Chunk) -> TableModel:
     """A model of LIBSVM rows, which are taken as they are."""
     named = {"target": training.target, "node": training.node, "levels": training.levels or None}
     for option, value in named.items():
         if value is not None:
             raise BadInput(f"a LIBSVM file has no named columns: leave out the {option}")
     assert chunk.y is not None
-    return Model(_estimator(training, _classifying(training, chunk.y)))
+    return TableModel(_estimator(training, _classifying(training, chunk.y)))
 
 
 def _agree(prepared: Preprocessor, chunk: Chunk) -> None:
@@ -85,7 +84,7 @@ def _agree(prepared: Preprocessor, chunk: Chunk) -> None:
     prepared.freeze()
 
 
-def _nodes_missing(training: Training, chunk: Chunk) -> list[str]:
+def nodes_missing(training: Training, chunk: Chunk) -> list[str]:
     """Whether the first rows stand for the whole network."""
     if training.node is None:
         return []

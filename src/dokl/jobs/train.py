@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dokl.arrays import Array
-from dokl.errors import BadInput, listed
-from dokl.jobs.scores import Score, make_score
+from dokl.errors import BadInput
 from dokl.jobs.sources import Source
-from dokl.jobs.start import Training, known_classes, start
+from dokl.jobs.start import Training, known_classes, nodes_missing, start
 from dokl.jobs.stopping import Stopped, stoppable
-from dokl.jobs.tables import Model
+from dokl.jobs.tables import check_labels, check_nodes, notices, targets, wanted
+from dokl.models import TableModel
+from dokl.models.learning import learn
+from dokl.models.scores import Score, make_score
 from dokl.readers import Chunk, Reader
 
-Watch = Callable[[Reader, Model, Score], None]
+Watch = Callable[[Reader, TableModel, Score], None]
 
 
 @dataclass(frozen=True)
@@ -32,19 +31,23 @@ class Halt:
 
 @dataclass(frozen=True)
 class Learned:
-    """What came of a training: the model, and of this run the score, rows skipped and its halt."""
+    """What came of a training: the model, and of this run the score, rows skipped and its halt.
 
-    model: Model
+    notices: what the user may not have meant.
+    """
+
+    model: TableModel
     score: Score
     skipped: int
     halt: Halt | None
+    notices: list[str]
 
 
 def train(
     source: Source,
     training: Training,
     path: Path,
-    model: Model | None = None,
+    model: TableModel | None = None,
     passes: int = 1,
     skip: int = 0,
     watch: Watch | None = None,
@@ -66,11 +69,12 @@ def train(
                         watch(reader, work.started, work.score)
     except Stopped as stop:
         work.halt = replace(work.halt, signum=stop.signum)
-    if work.model is None or not hasattr(work.model.estimator, "state_"):
+    if work.model is None or not work.model.started:
         raise BadInput(f"{source.path}: no row with a target was read; nothing was saved")
     work.model.save(path)
     halt = work.halt if work.halt.signum and work.halt.passes else None
-    return Learned(work.model, work.score, work.skipped, halt)
+    remarks = work.remarks + notices(work.model)
+    return Learned(work.model, work.score, work.skipped, halt, remarks)
 
 
 @dataclass
@@ -79,8 +83,9 @@ class _Work:
 
     source: Source
     training: Training
-    model: Model | None
+    model: TableModel | None
     halt: Halt
+    remarks: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """The score of this run; that of the model's whole life goes on beside it."""
@@ -88,7 +93,7 @@ class _Work:
         self.skipped = 0
 
     @property
-    def started(self) -> Model:
+    def started(self) -> TableModel:
         """The model, once there is one."""
         assert self.model is not None
         return self.model
@@ -110,7 +115,7 @@ class _Work:
             told = self.source if node is None else self._with_text(node)
             reader = told.open()
         else:
-            reader = self.source.open(self.model.wanted(target=True, node=True))
+            reader = self.source.open(wanted(self.model, target=True, node=True))
         if self.training.node is None:  # a network's steps are cut by chunks; keep them equal
             reader.go_live()
         return reader
@@ -124,37 +129,23 @@ class _Work:
         if self.model is None:
             self.model = start(self.training, chunk)
             self.score = make_score(self.model.classifying)
+            self.remarks = nodes_missing(self.training, chunk)
         model = self.model
-        y, keep = model.targets(chunk)
-        X = model.inputs(chunk, learn=True)
-        if not keep.all():
-            X, y = X[keep], y[keep]
-        if len(y):
-            y = y.astype(str) if y.dtype == object else y
-            self._add(y, self._prequential(X, y, chunk, keep, name))
-        model.rows += chunk.n
-        model.skipped += chunk.n - len(y)
-        self.skipped += chunk.n - len(y)
-        self.halt = replace(self.halt, rows=self.halt.rows + chunk.n)
-
-    def _prequential(self, X: Any, y: Array, chunk: Chunk, keep: Array, name: str) -> Array:
-        """Learn rows, and return what was predicted for each just before."""
-        model = self.started
+        y, keep = targets(model, chunk)
         more: dict[str, Any] = {}
         if model.node is not None:
             more["nodes"] = check_nodes(model, chunk, keep, name)
-        if model.classifying and hasattr(model.estimator, "state_"):
+        if model.classifying and model.started:
             check_labels(model, chunk, y, keep, name)
-        elif model.classifying:
+        elif model.classifying and len(y):
             more["classes"] = known_classes(self.training, y)
-        return np.asarray(model.estimator.prequential(X, y, **more))
-
-    def _add(self, y: Array, predicted: Array) -> None:
-        self.score.add(y, predicted)
-        if self.started.score is None:
-            self.started.score = self.score
-        elif self.started.score is not self.score:
-            self.started.score.add(y, predicted)
+        if model.tally is None and len(y):
+            model.tally = self.score
+        predicted = learn(model, chunk, y, keep, **more)
+        if len(y) and model.tally is not self.score:
+            self.score.add(y, predicted)
+        self.skipped += chunk.n - len(y)
+        self.halt = replace(self.halt, rows=self.halt.rows + chunk.n)
 
 
 def _without(chunk: Chunk, first: int) -> Chunk:
@@ -165,32 +156,3 @@ def _without(chunk: Chunk, first: int) -> Chunk:
     X = None if chunk.X is None else chunk.X[first:]
     y = None if chunk.y is None else chunk.y[first:]
     return Chunk(chunk.names, columns, chunk.lines[first:], X, y)
-
-
-def check_labels(model: Model, chunk: Chunk, y: Array, keep: Array, name: str) -> None:
-    """A label never seen is an error that names its line; y: of the rows kept."""
-    strange = ~np.isin(y, model.estimator.classes_)
-    if strange.any():
-        at = np.flatnonzero(keep)[np.flatnonzero(strange)[0]]
-        label = y[strange].tolist()[0]
-        numbers = "" if isinstance(label, str) else ", or say --task regression"
-        raise BadInput(
-            f"{name}, line {chunk.lines[at]}: label {label!r} was never seen; the classes are "
-            f"{listed(model.labels or ())}. Name all of them with --classes when you start{numbers}"
-        )
-
-
-def check_nodes(model: Model, chunk: Chunk, keep: Array, name: str) -> list[str]:
-    """The node of each row kept; one that is not in the network is an error with its line."""
-    assert model.node is not None
-    nodes: list[str] = chunk.columns[model.node][keep].tolist()
-    known = set(model.estimator.nodes_) if hasattr(model.estimator, "nodes_") else None
-    known = set(model.estimator.graph.nodes) if known is None else known
-    for i, node in enumerate(nodes):
-        if node not in known:
-            at = np.flatnonzero(keep)[i]
-            raise BadInput(
-                f"{name}, line {chunk.lines[at]}, column {model.node!r}: node {node!r} is not in "
-                f"the network, whose nodes are {listed(sorted(known))}"
-            )
-    return nodes

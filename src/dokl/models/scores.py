@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.errors import BadInput
 
 RECENT = 10_000
 
@@ -164,4 +165,6 @@ def make_score(classifying: bool) -> RegressionScore | ClassScore:
 
 def restored(sums: Array, labels: Sequence[Any] | None) -> RegressionScore | ClassScore:
     """A score from its `sums`, to go on with; labels of the classes, None in a regression."""
+    if not np.isfinite(sums).all():
+        raise BadInput("the sums of the score are not finite")
     return RegressionScore.of(sums) if labels is None else ClassScore.of(sums, labels)

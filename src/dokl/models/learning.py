@@ -1,0 +1,78 @@
+"""A `TableModel` at work on a chunk: learning from it, and answering."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.models.columns import inputs_for, kept
+from dokl.models.scores import make_score
+from dokl.preprocess import Preprocessor
+from dokl.readers import Chunk
+
+if TYPE_CHECKING:
+    from dokl.models.table import TableModel
+
+
+def learn(
+    model: TableModel, chunk: Chunk, y: Array, keep: Array, nodes: Any = None, classes: Any = None
+) -> Array:
+    """Learn the rows to keep, and return what was predicted for each of them just before.
+
+    y, keep: as `targets_for` gives them; nodes: of the rows kept. The scaling goes along with the
+    other rows, too.
+    """
+    more = {"nodes": nodes, "classes": classes}
+    given = {name: value for name, value in more.items() if value is not None}
+    predicted = y[:0]
+    with _or_as_before(model.preprocessor), _as_named(model.estimator):
+        X = kept(inputs_for(model, chunk, learn=True), keep)
+        if len(y):
+            predicted = np.asarray(model.estimator.prequential(X, y, **given))
+    if len(y) and y.ndim == 1:
+        model.tally = make_score(model.classifying) if model.tally is None else model.tally
+        model.tally.add(y, predicted)
+    model.rows_read += chunk.n
+    model.rows_skipped += chunk.n - len(y)
+    return predicted
+
+
+def answers(
+    model: TableModel, chunk: Chunk, *methods: str, nodes: Any = None, keep: Array | None = None
+) -> list[Array]:
+    """What these methods of the estimator say; keep: (n,), of these rows only."""
+    X, owner = inputs_for(model, chunk), {} if nodes is None else {"nodes": nodes}
+    X = X if keep is None else kept(X, keep)
+    with _as_named(model.estimator):
+        return [np.asarray(getattr(model.estimator, name)(X, **owner)) for name in methods]
+
+
+@contextmanager
+def _or_as_before(prepared: Preprocessor | None) -> Iterator[None]:
+    """What fails inside leaves the scaling as it was; estimators see to that by themselves."""
+    if prepared is None:
+        yield
+        return
+    before = copy.copy(prepared.moments), dict(prepared.unseen)
+    try:
+        yield
+    except BaseException:
+        prepared.moments, prepared.unseen = before
+        raise
+
+
+@contextmanager
+def _as_named(estimator: Any) -> Iterator[None]:
+    """Columns are put in order by name, so scikit-learn need not warn that X has no names."""
+    if not hasattr(estimator, "feature_names_in_"):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield
