@@ -100,7 +100,7 @@ def test_an_exponent_without_end_is_declined():
 def test_hard_cases_in_a_file_are_those_of_python(tmp_path_factory, texts):
     path = tmp_path_factory.mktemp("hard") / "t.csv"
     path.write_text("a,b\n1,1\n" + "".join(f"{text},2\n" for text in texts))
-    found = [chunk.columns["a"].tolist() for chunk in open_table(path, chunk=1)]
+    found = [chunk.columns["a"].tolist() for chunk in open_table(path, Options(chunk=1))]
     assert found == [[1.0]] + [[float(text)] for text in texts]
 
 

@@ -14,7 +14,7 @@ from commands import INPUTS, dokl, json_of, readings, rows_of, write_csv
 from dokl import TableModel, files
 from dokl.errors import BadFile, BadInput, DoklError
 from dokl.preprocess import Preprocessor
-from dokl.readers import open_table
+from dokl.readers import Options, open_table
 
 GOLDEN = Path(__file__).parent / "golden"
 # Written by version 0.1: never write these files again.
@@ -139,7 +139,7 @@ def test_raw_rows_come_in_many_forms(model, form):
 
 def test_rows_of_readers_and_of_iterators(model, tmp_path):
     (tmp_path / "new.csv").write_text(NEW)
-    with open_table(tmp_path / "new.csv", text_columns=["zone"]) as reader:
+    with open_table(tmp_path / "new.csv", Options(text="zone")) as reader:
         np.testing.assert_allclose(model.predict(reader.first), OZONE, rtol=1e-5)
     np.testing.assert_allclose(model.predict(iter(RECORDS)), OZONE, rtol=1e-5)
 
