@@ -113,3 +113,34 @@ def learn(features, loss, schedule, lam, graphs, order, every, intercept, averag
                 ]
                 mean_bias[k][o] += gain * (bias[k][o] - mean_bias[k][o])
     return predictions, theta, bias, mean, mean_bias
+
+
+# --- second page: least squares -----------------------------------------------------------------
+
+
+def squares(Z, Y, weight, rho, lam, bound=math.inf):
+    """Recursive least squares as loops over numbers: f (n, m), theta (m, D), P, noise (m,)."""
+    D, m = len(Z[0]), len(Y[0])
+    P = [[1.0 / rho if i == j else 0.0 for j in range(D)] for i in range(D)]
+    theta = [[0.0] * D for _ in range(m)]
+    num, den, told = [0.1] * m, 10.0, []
+    for z, y, w in zip(Z, Y, weight, strict=True):
+        if w <= 0:
+            told.append([math.nan] * m)
+            continue
+        g = [sum(P[i][j] * z[j] for j in range(D)) for i in range(D)]
+        f = [sum(theta[o][i] * z[i] for i in range(D)) for o in range(m)]
+        told.append(f)
+        e, q = [y[o] - f[o] for o in range(m)], sum(z[i] * g[i] for i in range(D))
+        size = math.sqrt(sum(e[o] ** 2 / (num[o] / den) for o in range(m)) / m / (1 / w + q))
+        w = w * bound / size if size > bound else w
+        s = 1 / w + q
+        for o in range(m):
+            num[o] = lam * num[o] + e[o] ** 2 / s
+            for i in range(D):
+                theta[o][i] = math.sqrt(lam) * (theta[o][i] + e[o] * g[i] / s)
+        den = lam * den + w
+        for i in range(D):
+            for j in range(D):
+                P[i][j] = lam * (P[i][j] - g[i] * g[j] / s) + ((1 - lam) / rho if i == j else 0.0)
+    return told, theta, P, [v / den for v in num]

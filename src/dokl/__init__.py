@@ -20,6 +20,7 @@ _HOME = {
     "Mixing": "exchange",
     "State": "state",
     "gradient": "methods",
+    "squares": "methods",
     "Trace": "diffusion",
     "Features": "features",
     "FeatureMap": "features",

@@ -35,7 +35,7 @@ class Slot:
     """One array of a node: its shape, its type, and what it starts from.
 
     dtype: None is the precision of the run. start: a number, or an array of the shape.
-    triangle: a symmetric matrix of which the lower triangle counts; stored as that alone.
+    triangle: a symmetric matrix of which the upper triangle counts; stored as that alone.
     """
 
     shape: tuple[int, ...]
@@ -110,7 +110,8 @@ class State:
         """The vectors (K, m, D) and intercepts (K, m) to predict with."""
         if "mean_theta" in self.nodes:
             return self.nodes["mean_theta"], self.nodes["mean_bias"]
-        return self.nodes["theta"], self.nodes["bias"]
+        theta = self.nodes["theta"]
+        return theta, self.nodes.get("bias", np.zeros(theta.shape[:2], theta.dtype))
 
     def pooled(self) -> tuple[Array, Array]:
         """One vector (m, D) and intercept (m,) for the network: the mean of what is delivered.
@@ -187,13 +188,13 @@ def _number(array: Array, name: str) -> Any:
 
 
 def _folded(matrices: Array) -> Array:
-    """(..., D, D) -> (..., D (D + 1) / 2), the lower triangle row by row."""
-    rows, columns = np.tril_indices(matrices.shape[-1])
+    """(..., D, D) -> (..., D (D + 1) / 2), the upper triangle row by row."""
+    rows, columns = np.triu_indices(matrices.shape[-1])
     return np.ascontiguousarray(matrices[..., rows, columns])
 
 
 def _unfolded(triangles: Array, D: int) -> Array:
-    rows, columns = np.tril_indices(D)
+    rows, columns = np.triu_indices(D)
     if triangles.shape[-1] != len(rows):
         raise ValueError(f"a triangle of {triangles.shape[-1]} numbers, not {len(rows)}")
     full = np.zeros((*triangles.shape[:-1], D, D), triangles.dtype)

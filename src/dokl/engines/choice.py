@@ -21,7 +21,7 @@ ENGINES = {
     "mpi": "dokl.engines.ranks",
 }
 # Methods that an engine runs by a module of their own.
-OF_METHOD: dict[tuple[str, str], str] = {}
+OF_METHOD = {("numba", "squares"): "dokl.engines.blas"}
 DEFAULT_DTYPE = {
     "reference": np.float64,
     "numba": np.float32,

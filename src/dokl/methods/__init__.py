@@ -2,6 +2,7 @@
 
 method     what every method says of itself
 gradient   a rank-one step along the slope of a loss: KLMS, Pegasos, logistic, Huber...
+squares    exact recursive least squares, with or without forgetting
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from dokl.errors import UnknownName
 from dokl.methods.gradient import Gradient, gradient
 from dokl.methods.gradient import of_spec as _gradient_of
 from dokl.methods.method import Method
+from dokl.methods.squares import Squares, squares
+from dokl.methods.squares import of_spec as _squares_of
 
-__all__ = ["Gradient", "Method", "from_spec", "gradient"]
+__all__ = ["Gradient", "Method", "Squares", "from_spec", "gradient", "squares"]
 
-_BY_NAME = {"gradient": _gradient_of}
+_BY_NAME = {"gradient": _gradient_of, "squares": _squares_of}
 
 
 def from_spec(spec: Mapping[str, Any]) -> Any:

@@ -1,0 +1,102 @@
+"""Method `squares` at matrix speed: blocks of rows through BLAS, node by node, nothing compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array, Block
+from dokl.diffusion import (
+    Problem,
+    check_block,
+    check_index,
+    check_progress,
+    largest_prediction,
+)
+from dokl.engines import rounds
+from dokl.exchange import Exchange
+from dokl.methods.squares import blocks, memory_of, together
+from dokl.state import State
+
+# Features computed at once.
+ROWS = 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A problem and an exchange; least squares is computed in float64."""
+
+    problem: Problem
+    exchange: Exchange
+    dtype: Any = np.float64
+
+
+def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> Plan:
+    """Prepare a problem (its features drawn) for `advance`."""
+    return Plan(problem, exchange)
+
+
+def advance(
+    plan: Plan, state: State, block: Block, workers: int | None = None
+) -> tuple[State, Array]:
+    """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent."""
+    graphs = plan.exchange.graphs
+    check_block(plan.problem.features, graphs[0].shape[0] if graphs else None, state, block)
+    check_index(block)
+
+    def alone(state: State, block: Block) -> tuple[State, Array]:
+        return _alone(plan, state, block)
+
+    if not graphs:
+        return alone(state, block)
+    return rounds.advance(plan.problem, plan.exchange, alone, state, block)
+
+
+def _alone(plan: Plan, state: State, block: Block) -> tuple[State, Array]:
+    """Every node its own rows, in order."""
+    K, m, _ = state.theta.shape
+    numbers, features = plan.problem.method.numbers, plan.problem.features
+    out, known, count, peak = np.full((block.n, K, m), np.nan), [], state.count.copy(), state.peak
+    for k in range(K):
+        memory, index = memory_of(state, k), block.index[:, k]
+        at = np.flatnonzero(index >= 0)
+        weight = None if block.weight is None else block.weight[index[at]].astype(np.float64)
+        if weight is not None:
+            at, weight = at[weight > 0], weight[weight > 0]
+        peak = float(np.abs(block.Y[index[at]]).max(initial=peak))
+        if np.isfinite(peak):  # else nothing is learned, and `check_progress` says why
+            for some in _pieces(len(at)):
+                rows = index[at[some]]
+                Z, Y = features.transform(block.X[rows]), np.asarray(block.Y[rows], np.float64)
+                w = None if weight is None else weight[some]
+                memory, found = blocks.learn(numbers, memory, Z, Y, w)
+                out[at[some], k] = found.f
+        known.append(memory)
+        count[k] += len(at)
+    new = State(together(known, count), state.clock + block.n, peak, state.sent)
+    largest = largest_prediction(out, new.theta)
+    check_progress(plan.problem, plan.exchange, new, block, out, largest)
+    return new, out
+
+
+def _pieces(n: int) -> Iterator[slice]:
+    for start in range(0, n, ROWS):
+        yield slice(start, min(n, start + ROWS))
+
+
+def step(
+    plan: Plan, state: State, X: Array, Y: Array, w: Array | None = None
+) -> tuple[State, Array]:
+    """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
+    index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
+    state, f = advance(plan, state, Block(X, np.asarray(Y), w, index))
+    return state, f[0]
+
+
+def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+    """Scores (N, m) of rows X with theta: (m, D), bias: (m,)."""
+    parts = [plan.problem.features.transform(X[i]) @ theta.T for i in _pieces(X.shape[0])]
+    return np.concatenate(parts) + bias if parts else np.empty((0, len(theta)))

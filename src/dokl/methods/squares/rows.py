@@ -1,0 +1,37 @@
+"""Least squares, one row after another: the readable truth of `blocks`.
+
+    predict   f = theta z,   s = 1/w + z'Pz
+    learn     g = P z,   theta += (y - f) g'/s,   P -= g g'/s
+    forget    P <- lam P + (1 - lam)/rho I,   theta <- sqrt(lam) theta      back to the prior
+    noise     num <- lam num + (y - f)^2/s,   den <- lam den + w,   s2 = num/den
+
+Forgetting towards the prior never winds up, as forgetting by a factor alone does (Van Vaerenbergh,
+Lazaro-Gredilla and Santamaria 2012, kernel RLS tracker). One wild target must not stay for ever:
+its weight is bounded by its innovation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.methods.squares.blocks import bounded
+from dokl.methods.squares.memory import Memory, Numbers, folded
+
+
+def learn(numbers: Numbers, memory: Memory, z: Array, y: Array, w: float) -> tuple[Memory, Array]:
+    """One row z: (D,), y: (m,) of weight w > 0; the new memory, and f: (m,) before it."""
+    memory, lam = folded(memory), numbers.lam
+    P = memory.covariance()
+    g = P @ z
+    f, q = memory.theta @ z, z @ g
+    given = np.array([w]), np.array([q]), (y - f)[None], memory.noise[None]
+    w = float(bounded(numbers.bound, *given)[0])
+    s = 1.0 / w + q
+    theta = memory.theta + np.outer(y - f, g) / s
+    P = lam * (P - np.outer(g, g) / s) + (1.0 - lam) / numbers.rho * np.eye(len(z))
+    noise = {"num": lam * memory.num + (y - f) ** 2 / s, "den": lam * memory.den + w}
+    return replace(memory, theta=math.sqrt(lam) * theta, P=np.asfortranarray(P), **noise), f
