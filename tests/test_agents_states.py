@@ -65,7 +65,7 @@ def test_every_event_and_every_machine_is_in_use():
     assert {event for table in TABLES for row in table.values() for event in row} == set(Event)
     machines = {type(next(iter(table))) for table in TABLES}
     enums = {each for each in vars(states).values() if isinstance(each, type(Event))}
-    assert machines == enums - {Event, states.Enum}
+    assert machines == {each for each in enums if len(each)} - {Event}
 
 
 def test_what_cannot_be_is_refused_loudly_and_changes_nothing(learner):

@@ -23,6 +23,7 @@ from dokl.errors import Diverged
 RESEND = 0.25  # seconds
 # No honest neighbour is further ahead; following a liar there would use up the numbers.
 FARTHEST = 1 << 40
+_ADAPTED, _GATHERING = (Round.ADAPTED, Round.AHEAD), (Round.GATHERING, Round.AHEAD)
 
 
 class Lockstep:
@@ -120,7 +121,7 @@ class Lockstep:
     @property
     def _adapted(self) -> bool:
         """Whether the own row of this round is learned, and the round is to be combined."""
-        return self.phase in (Round.ADAPTED, Round.AHEAD)
+        return self.phase in _ADAPTED
 
     def _something_to_do(self) -> bool:
         return self._adapted or self.node.queue.rows > 0
@@ -128,7 +129,7 @@ class Lockstep:
     def _awaited(self) -> list[Peer]:
         """The neighbours without whom this round does not go on."""
         peers = list(self.node.peers.values())
-        gathering = self.phase in (Round.GATHERING, Round.AHEAD)
+        gathering = self.phase in _GATHERING
         absent = [p for p in peers if gathering and not (p.up or p.given_up or p.barred)]
         if absent or not (self._adapted or self.node.exchange.order == "cta"):
             return absent

@@ -11,6 +11,7 @@ from dokl.agents.protocol.states import Contact, Event, Interest, Patience, Trus
 from dokl.arrays import Array
 
 NOTHING = (-1, -1)
+_THERE, _AWAY = (Contact.UP, Contact.BACK), (Contact.LOST, Contact.BACK)
 
 
 @dataclass
@@ -51,12 +52,12 @@ class Peer:
     @property
     def up(self) -> bool:
         """Whether it can be reached."""
-        return self.contact in (Contact.UP, Contact.BACK)
+        return self.contact in _THERE
 
     @property
     def lost(self) -> bool:
         """Whether it went away, and whoever is there now may be another process."""
-        return self.contact in (Contact.LOST, Contact.BACK)
+        return self.contact in _AWAY
 
     @property
     def barred(self) -> bool:

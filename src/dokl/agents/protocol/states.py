@@ -17,7 +17,15 @@ from enum import Enum
 from typing import Any, TypeVar
 
 
-class Event(Enum):
+class _Named(Enum):
+    """A name with its meaning as the value. Enum hashes names in Python, and tables are looked up
+    with every message and row.
+    """
+
+    __hash__ = object.__hash__
+
+
+class Event(_Named):
     """What happens, as far as it matters to a state."""
 
     # to the node
@@ -53,7 +61,7 @@ class Event(Enum):
     JUMP_ATC = "adapt, then combine: the node went to its neighbours' round"
 
 
-class Life(Enum):
+class Life(_Named):
     """How far a node has come."""
 
     NEW = "it has learned nothing, and waits for nobody"
@@ -64,14 +72,14 @@ class Life(Enum):
     LEARNING = "it has a vector of its own"
 
 
-class Supply(Enum):
+class Supply(_Named):
     """The node's own samples."""
 
     OPEN = "more may come"
     ENDED = "no more will come; neighbours hear of it when the last is learned"
 
 
-class Contact(Enum):
+class Contact(_Named):
     """Whether a neighbour can be reached."""
 
     UNMET = "it was never there"
@@ -80,28 +88,28 @@ class Contact(Enum):
     BACK = "it is there again, perhaps with a lower incarnation: its clock may have been set back"
 
 
-class Trust(Enum):
+class Trust(_Named):
     """Whether a neighbour's vectors may be used."""
 
     ALIKE = "nothing speaks against it"
     BARRED = "its vectors are of another kind"
 
 
-class Patience(Enum):
+class Patience(_Named):
     """Whether a neighbour is waited for in lockstep."""
 
     AWAITED = "a round waits for its vector"
     GIVEN_UP = "it was silent for too long: rounds go on without it"
 
 
-class Interest(Enum):
+class Interest(_Named):
     """Whether a neighbour is asked for its theta, in pull."""
 
     CONTENT = "what it has is here, or nothing is known of it"
     CURIOUS = "it is asked at the next exchange"
 
 
-class Telling(Enum):
+class Telling(_Named):
     """What a node has to tell, in push and pull."""
 
     QUIET = "nothing new since the last exchange"
@@ -109,7 +117,7 @@ class Telling(Enum):
     CALLED = "somebody came who may know nothing: it is told in any case"
 
 
-class Round(Enum):
+class Round(_Named):
     """Where a node is in lockstep."""
 
     GATHERING = "before the first row: all described neighbours are waited for"
