@@ -160,10 +160,10 @@ def test_the_features_are_those_of_the_fingerprint_and_drawn_once():
 
 def test_problem_takes_the_numbers_of_its_schedule():
     problem = small(model=Model(D=20, schedule="pegasos", lam=0.1, n0=3.0)).problem()
-    assert problem.schedule(1, 1.0) == pytest.approx(1 / (0.1 * 4))
-    assert problem.lam == 0.1
-    assert small(model=Model(D=20, schedule="sqrt")).problem().schedule(4, 1.0) == 0.5
-    loss = small(model=Model(D=20, loss="huber", loss_parameter=2.0)).problem().loss
+    assert problem.method.schedule(1, 1.0) == pytest.approx(1 / (0.1 * 4))
+    assert problem.method.lam == 0.1
+    assert small(model=Model(D=20, schedule="sqrt")).problem().method.schedule(4, 1.0) == 0.5
+    loss = small(model=Model(D=20, loss="huber", loss_parameter=2.0)).problem().method.loss
     assert loss.spec() == {"name": "huber", "p": 2.0}
 
 
