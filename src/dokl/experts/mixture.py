@@ -1,0 +1,67 @@
+"""Experts instead of settings: predictions mixed by what each would have gained (ML-Poly).
+
+    f   = sum_i w_i f_i
+    r_i = 2 (f - y)(f - f_i), summed over outputs        what expert i would have gained
+    R_i += r_i,  V_i += r_i^2,  c = largest r^2 so far
+    w_i ~ max(R_i, 0)/(c + V_i)                          equal weights while nobody gains
+
+(Gaillard, Stoltz and van Erven 2014: no rate to choose, and never much worse than the best in
+hindsight.) Likelihood weights would be right for densities, and are wrong for squared error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dokl.arrays import Array
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """gain R: (E,), square V: (E,), largest c."""
+
+    gain: Array
+    square: Array
+    largest: float = 0.0
+
+    def weights(self, awake: Array) -> Array:
+        """(E,), summing to one over those who are awake: (E,)."""
+        return _weights(self.gain, self.square, self.largest, awake)
+
+
+def start(experts: int) -> Mixture:
+    """Everybody alike."""
+    return Mixture(np.zeros(experts), np.zeros(experts))
+
+
+def mixed(
+    mixture: Mixture, F: Array, Y: Array, awake: Array, weight: Array | None = None
+) -> tuple[Mixture, Array, Array]:
+    """Mix rows in turn. F: (n, E, m) a-priori predictions, Y: (n, m), awake: (E,) who takes part.
+
+    Returns the new mixture, predictions f: (n, m), and the weights (n, E) that made them.
+    """
+    n, E, m = F.shape
+    gain, square, largest = mixture.gain.copy(), mixture.square.copy(), mixture.largest
+    f, used = np.empty((n, m)), np.empty((n, E))
+    for t in range(n):
+        w = _weights(gain, square, largest, awake)
+        f[t] = w @ F[t]
+        used[t] = w
+        r = 2.0 * ((f[t] - F[t]) @ (f[t] - Y[t]))
+        r = np.where(awake, r if weight is None else weight[t] * r, 0.0)
+        gain += r
+        rr = r * r
+        square += rr
+        largest = max(largest, float(rr.max()))
+    return replace(mixture, gain=gain, square=square, largest=largest), f, used
+
+
+def _weights(gain: Array, square: Array, largest: float, awake: Array) -> Array:
+    positive = np.where(awake, np.maximum(gain, 0.0), 0.0)
+    if not positive.any():
+        return np.asarray(awake / awake.sum())
+    share = positive / (largest + square)
+    return np.asarray(share / share.sum())

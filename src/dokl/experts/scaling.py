@@ -1,0 +1,42 @@
+"""Inputs and targets brought to unit size, by the rows seen when a map was made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dokl.arrays import Array
+
+CLIP = 5.0  # standard deviations; beyond, an input says no more
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """centre and size: (d,) of inputs, or (m,) of targets."""
+
+    centre: Array
+    size: Array
+
+    def inward(self, values: Array) -> Array:
+        """Standardised."""
+        return np.asarray((values - self.centre) / self.size)
+
+    def clipped(self, X: Array) -> Array:
+        """Standardised, and cut off at CLIP: one wild input must not decide."""
+        return np.clip(self.inward(X), -CLIP, CLIP)
+
+    def outward(self, values: Array) -> Array:
+        """In the units they came in."""
+        return np.asarray(values * self.size + self.centre)
+
+
+def scaling_of(values: Array, weight: Array | None = None) -> Scaling:
+    """Mean and standard deviation of each column of values: (n, k); 1 where nothing varies.
+
+    What is left of a constant column by rounding is no variation.
+    """
+    centre = np.average(values, axis=0, weights=weight)
+    size = np.sqrt(np.average((values - centre) ** 2, axis=0, weights=weight))
+    constant = size <= 1e-12 * np.maximum(np.abs(centre), np.abs(values).max(axis=0, initial=0.0))
+    return Scaling(centre, np.where(constant | ~(size > 0), 1.0, size))
