@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,6 +139,14 @@ def test_first_rows_that_cannot_be_are_refused(change, tmp_path, monkeypatch):
     model = rows_then(KernelRegressor, 0, 1, 1)
     packed = model._first.packed() | change
     monkeypatch.setattr(type(model._first), "packed", lambda self: packed)
+    path = dokl.save(model, tmp_path / "m.dokl")
+    with pytest.raises(BadFile, match="damaged"):
+        dokl.load(path)
+
+
+def test_a_width_that_nobody_can_guess_is_refused(tmp_path):
+    model = rows_then(KernelRegressor, 0, 1, 1)
+    model._first = replace(model._first, sigma="wild")
     path = dokl.save(model, tmp_path / "m.dokl")
     with pytest.raises(BadFile, match="damaged"):
         dokl.load(path)

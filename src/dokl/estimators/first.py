@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array, is_sparse
-from dokl.estimators.choices import width
+from dokl.estimators.choices import SIGMAS, width
 
 # So many rows, each different from the one before, settle the width.
 ENOUGH = 64
@@ -90,6 +90,8 @@ def unpacked(sigma: str, arrays: Mapping[str, Array], K: int, m: int, d: int) ->
     numbers = X.data if is_sparse(X) else X
     if not all(np.isfinite(a).all() for a in (numbers, Y, weight)):
         raise ValueError("first rows have values that are not finite")
+    if sigma not in SIGMAS:
+        raise ValueError(f"first rows are for a sigma {sigma!r}")
     if not (weight > 0).all() or not ((owner >= 0) & (owner < K)).all():
         raise ValueError("first rows have weights or nodes that cannot be")
     return FirstRows(sigma, X, Y, weight, owner)
