@@ -133,10 +133,10 @@ def squares(Z, Y, weight, rho, lam, bound=math.inf):
         told.append(f)
         e, q = [y[o] - f[o] for o in range(m)], sum(z[i] * g[i] for i in range(D))
         size = math.sqrt(sum(e[o] ** 2 / (num[o] / den) for o in range(m)) / m / (1 / w + q))
-        w = w * bound / size if size > bound else w
-        s = 1 / w + q
+        short = bound / size if size > bound else 1.0
+        s, plain = 1 / (w * short) + q, 1 / w + q
         for o in range(m):
-            num[o] = lam * num[o] + e[o] ** 2 / s
+            num[o] = lam * num[o] + (short * e[o]) ** 2 / plain
             for i in range(D):
                 theta[o][i] = math.sqrt(lam) * (theta[o][i] + e[o] * g[i] / s)
         den = lam * den + w

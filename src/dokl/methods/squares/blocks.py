@@ -124,7 +124,7 @@ def _block(
         S = by.old * S + by.prior * (Z @ Z.T)
         start *= by.r[:, None]
         H = G * by.left + Z.T * by.fresh
-    C, u, q, noise, w = _innovations(numbers, memory, S, Y - start, weight)
+    C, u, q, noise, w, jolt = _innovations(numbers, memory, S, Y - start, weight)
     found = Found(Y - C.diagonal()[:, None] * u, q, noise, w)
     W = dtrsm(1.0, C, np.asfortranarray(H), side=1, lower=1, trans_a=1, overwrite_b=1).T
     gone, decay = lam**B, np.ones(B) if by is None else by.decay
@@ -132,7 +132,8 @@ def _block(
     rows, c, n = listed(memory, W)
     c[: memory.n] *= math.sqrt(gone)
     covariance = gone * memory.a, gone * memory.b + (1.0 - gone) / rho
-    num, den = gone * memory.num + decay @ (u * u), float(gone * memory.den + decay @ w)
+    given = np.ones(B) if weight is None else weight
+    num, den = gone * memory.num + decay @ jolt, float(gone * memory.den + decay @ given)
     return Memory(theta, memory.P, *covariance, rows, c, n, num, den), found
 
 
@@ -142,9 +143,10 @@ def _one(numbers: Numbers, memory: Memory, Z: Array, Y: Array, w: float) -> tupl
     g = memory.times(Z)[:, 0]
     q, f, noise = float(z @ g), memory.theta @ z, memory.noise
     error = Y[0] - f
-    size = math.sqrt(float(error @ (error / noise)) / (len(error) * (1.0 / w + q)))
-    w = w if size <= numbers.bound else w * numbers.bound / size
-    s = 1.0 / w + q
+    plain = 1.0 / w + q
+    size = math.sqrt(float(error @ (error / noise)) / (len(error) * plain))
+    short = 1.0 if size <= numbers.bound else numbers.bound / size
+    s = 1.0 / (w * short) + q
     theta = memory.theta + (error / s)[:, None] * g
     memory.W[n] = g
     c = memory.c.copy()
@@ -154,15 +156,17 @@ def _one(numbers: Numbers, memory: Memory, Z: Array, Y: Array, w: float) -> tupl
         theta *= math.sqrt(lam)
         c[: n + 1] *= math.sqrt(lam)
         covariance = lam * memory.a, lam * memory.b + (1.0 - lam) / numbers.rho
-    num, den = lam * memory.num + error * error / s, lam * memory.den + w
-    found = Found(f[None], np.array([q]), noise[None], np.array([w]))
+    num, den = lam * memory.num + (short * error) ** 2 / plain, lam * memory.den + w
+    found = Found(f[None], np.array([q]), noise[None], np.array([w * short]))
     return Memory(theta, memory.P, *covariance, memory.W, c, n + 1, num, den), found
 
 
 def _innovations(
     numbers: Numbers, memory: Memory, S: Array, apart: Array, weight: Array | None
-) -> tuple[Array, Array, Array, Array, Array]:
-    """C with S + diag(1/w) = C C', u = C^-1 apart: (B, m), q, noise, and w as it was bounded."""
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """C with S + diag(1/w) = C C', u = C^-1 apart: (B, m), q, noise, w as it was bounded, and what
+    each row adds to the noise: (B, m).
+    """
     from scipy.linalg import lapack
     from scipy.linalg.blas import dtrsm
 
@@ -176,19 +180,21 @@ def _innovations(
             raise NotDefinite
         u = dtrsm(1.0, C, apart, lower=1)
         q = C.diagonal() ** 2 - 1.0 / w
-        noise = _noise_before(numbers.lam, memory, u, w)
-        wanted = bounded(numbers.bound, given, q, C.diagonal()[:, None] * u, noise)
+        error = C.diagonal()[:, None] * u
+        jolt = ((w / given)[:, None] * error) ** 2 / (1.0 / given + q)[:, None]
+        noise = _noise_before(numbers.lam, memory, jolt, given)
+        wanted = bounded(numbers.bound, given, q, error, noise)
         off = np.flatnonzero(np.abs(wanted - w)[settled:] > 1e-13 * given[settled:])
         if not off.size:
-            return C, u, q, noise, w
+            return C, u, q, noise, w, jolt
         # Rows before it stay as they are; what follows depends on it.
         at = settled + int(off[0])
         w, settled = np.where(np.arange(len(w)) == at, wanted, w), at + 1
 
 
-def _noise_before(lam: float, memory: Memory, u: Array, w: Array) -> Array:
+def _noise_before(lam: float, memory: Memory, jolt: Array, w: Array) -> Array:
     """The noise variance (B, m) before each row."""
-    num, den = np.vstack([memory.num, u[:-1] ** 2]), np.concatenate([[memory.den], w[:-1]])
+    num, den = np.vstack([memory.num, jolt[:-1]]), np.concatenate([[memory.den], w[:-1]])
     if lam == 1.0:
         return np.asarray(np.cumsum(num, axis=0) / np.cumsum(den)[:, None])
     from scipy.signal import lfilter

@@ -7,7 +7,7 @@
 
 Forgetting towards the prior never winds up, as forgetting by a factor alone does (Van Vaerenbergh,
 Lazaro-Gredilla and Santamaria 2012, kernel RLS tracker). One wild target must not stay for ever:
-its weight is bounded by its innovation.
+its weight is bounded by its innovation, and in the noise it counts as one of that size.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def learn(numbers: Numbers, memory: Memory, z: Array, y: Array, w: float) -> tup
     g = P @ z
     f, q = memory.theta @ z, z @ g
     given = np.array([w]), np.array([q]), (y - f)[None], memory.noise[None]
-    w = float(bounded(numbers.bound, *given)[0])
-    s = 1.0 / w + q
+    short = float(bounded(numbers.bound, *given)[0]) / w
+    s, plain = 1.0 / (w * short) + q, 1.0 / w + q
     theta = memory.theta + np.outer(y - f, g) / s
     P = lam * (P - np.outer(g, g) / s) + (1.0 - lam) / numbers.rho * np.eye(len(z))
-    noise = {"num": lam * memory.num + (y - f) ** 2 / s, "den": lam * memory.den + w}
+    num = lam * memory.num + (short * (y - f)) ** 2 / plain
+    noise = {"num": num, "den": lam * memory.den + w}
     return replace(memory, theta=math.sqrt(lam) * theta, P=np.asfortranarray(P), **noise), f
