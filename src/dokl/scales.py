@@ -92,29 +92,35 @@ def negative_likelihood(p: Array, X: Array, Y: Array, kernel: str) -> tuple[floa
     p: logarithms of the d lengths, of a, of b, and of the noise's standard deviation.
     """
     from scipy.linalg import lapack
+    from scipy.linalg.blas import dsymm, dsymv
 
     n, d = X.shape
     m = Y.shape[1]
-    scaled = X / np.exp(p[:d])
+    scaled = np.asfortranarray(X / np.exp(p[:d]))
     a2, b2, noise = np.exp(2.0 * p[d:])
     smooth, slope = _covariance(scaled, a2, kernel)
-    line = (X @ X.T) * (b2 / d)
-    K = smooth + line
+    K = X @ X.T
+    K *= b2 / d
+    K += smooth
     K.flat[:: n + 1] += noise
-    C, info = lapack.dpotrf(K, lower=1, overwrite_a=1)
+    C, info = lapack.dpotrf(K.T, lower=1, overwrite_a=1)
     if info:
         return 1e25, np.zeros_like(p)
     half_determinant = float(np.log(C.diagonal()).sum())
-    inverse, _ = lapack.dpotri(C, lower=1)
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    alpha = inverse @ Y
+    inverse, _ = lapack.dpotri(C, lower=1, overwrite_c=1)  # its lower triangle, as all from here on
+    alpha = dsymm(1.0, inverse, Y, lower=1)
     value = 0.5 * float((Y * alpha).sum()) + m * half_determinant
-    pull = 0.5 * (m * inverse - alpha @ alpha.T)  # d value / d K
-    T = pull * slope
-    along = 2.0 * (T.sum(axis=1) @ scaled**2 - np.einsum("ij,ij->j", scaled, T @ scaled))
+    pull = inverse  # d value / d K
+    pull *= 0.5 * m
+    pull -= 0.5 * (alpha @ alpha.T)
+    bend, ones = pull * slope.T, np.ones(n)
+    rows = dsymv(1.0, bend, ones, lower=1)
+    along = 2.0 * (rows @ scaled**2 - (scaled * dsymm(1.0, bend, scaled, lower=1)).sum(axis=0))
     off = p[:d] - 0.5 * math.log(d)
     along += 2.0 * PENALTY * off
-    rest = (pull * smooth).sum(), (pull * line).sum(), noise * np.trace(pull)
+    amplitude = rows.sum() if slope is smooth else dsymv(1.0, pull * smooth.T, ones, lower=1).sum()
+    line = (b2 / d) * (X * dsymm(1.0, pull, X, lower=1)).sum()
+    rest = amplitude, line, noise * np.trace(pull)
     return value + PENALTY * float(off @ off), np.concatenate([along, 2.0 * np.array(rest)])
 
 

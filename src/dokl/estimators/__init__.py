@@ -12,14 +12,20 @@
 True
 """
 
+from dokl.estimators.auto import merge
+from dokl.estimators.auto_classifier import AutoClassifier
+from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
 from dokl.estimators.transformer import RandomFeatures
 
 __all__ = [
+    "AutoClassifier",
+    "AutoRegressor",
     "KernelClassifier",
     "KernelRegressor",
     "NetworkClassifier",
     "NetworkRegressor",
     "RandomFeatures",
+    "merge",
 ]

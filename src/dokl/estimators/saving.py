@@ -28,6 +28,8 @@ from dokl import state as states
 from dokl.arrays import Array
 from dokl.diffusion import Problem, slots_of
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.estimators.auto_classifier import AutoClassifier
+from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.first import FirstRows, unpacked
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.learner import float_type
@@ -35,13 +37,16 @@ from dokl.estimators.network import NetworkClassifier, NetworkRegressor
 from dokl.estimators.plain import pack, pack_made, unpack, unpack_made
 from dokl.estimators.transformer import RandomFeatures
 from dokl.exchange import Exchange
+from dokl.experts import saving as banks
 from dokl.features import FeatureMap, agreed_fingerprint, sample
 from dokl.methods import gradient
 from dokl.state import State
 
 KIND, UPGRADE = "model", "pip install -U dokl"
 LEARNERS = (KernelRegressor, KernelClassifier, NetworkRegressor, NetworkClassifier)
-ESTIMATORS: dict[str, Any] = {made.__name__: made for made in (*LEARNERS, RandomFeatures)}
+AUTO = (AutoRegressor, AutoClassifier)
+EVERY = (*LEARNERS, *AUTO, RandomFeatures)
+ESTIMATORS: dict[str, Any] = {made.__name__: made for made in EVERY}
 EXCHANGE = ("order", "every", "intercept", "average")
 # What a file that passes its checksum and makes no sense all the same leads to.
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, MemoryError)
@@ -62,7 +67,13 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
     more, more_arrays = extra or ({}, {})
     meta, arrays = _parameters(estimator)
     meta |= {"class": type(estimator).__name__, "extra": dict(more)}
-    meta |= {"features": _features(estimator.feature_map_), "fingerprint": estimator.fingerprint_}
+    meta["fingerprint"] = estimator.fingerprint_
+    if isinstance(estimator, AUTO):
+        meta |= {"bank": banks.to_meta(estimator.bank_), **_about_targets(estimator)}
+        arrays |= {f"bank.{k}": a for k, a in banks.to_arrays(estimator.bank_).items()}
+        arrays |= _labels(estimator)
+    else:
+        meta["features"] = _features(estimator.feature_map_)
     if hasattr(estimator, "feature_names_in_"):
         arrays["feature_names"] = np.asarray(estimator.feature_names_in_, str)
     if isinstance(estimator, LEARNERS):
@@ -100,16 +111,22 @@ def _check_savable(estimator: Any) -> None:
     if ESTIMATORS.get(type(estimator).__name__) is not type(estimator):
         known = ", ".join(ESTIMATORS)
         raise BadInput(f"a {type(estimator).__name__} cannot be saved here, only {known}")
-    if not hasattr(estimator, "feature_map_"):
+    if not (hasattr(estimator, "feature_map_") or hasattr(estimator, "bank_")):
         raise BadInput(f"a {type(estimator).__name__} that has learned nothing cannot be saved")
 
 
 def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:
     """Constructor parameters as JSON, and the links of a graph."""
     params, arrays = estimator.get_params(deep=False), {}
-    params["dtype"] = np.dtype(params["dtype"]).name
+    if "dtype" in params:
+        params["dtype"] = np.dtype(params["dtype"]).name
     if not isinstance(params["random_state"], int | np.integer | None):
-        params["random_state"] = estimator.feature_map_.seed
+        auto = isinstance(estimator, AUTO)
+        drawn = estimator.bank_.settings if auto else estimator.feature_map_
+        params["random_state"] = drawn.seed
+    if isinstance(params.get("class_weight"), dict):
+        given = params["class_weight"].items()
+        params["class_weight"] = tuple((pack(k), pack(v)) for k, v in given)
     if callable(params.get("step")):
         params["step"] = schedules.resolve(params["step"])
     graph = params.pop("graph", None)
@@ -147,13 +164,29 @@ def _learner(model: Any) -> dict[str, Any]:
     }
     if hasattr(model, "nodes_"):
         meta["nodes"] = [pack(name) for name in model.nodes_.tolist()]
-    if hasattr(model, "_flat"):
-        meta["flat"] = model._flat
     if model._first is not None:
         meta["first"] = model._first.sigma
+    return meta | _about_targets(model)
+
+
+def _about_targets(model: Any) -> dict[str, Any]:
+    """What y is, as far as JSON holds it."""
+    meta = {}
+    if hasattr(model, "_flat"):
+        meta["flat"] = model._flat
     if hasattr(model, "classes_") and not _plain(model.classes_):
         meta["classes"] = [pack(label) for label in model.classes_.tolist()]
     return meta
+
+
+def _labels(model: Any) -> Arrays:
+    """Classes that an array can hold, and how often each was seen where that counts."""
+    found = {}
+    if hasattr(model, "classes_") and _plain(model.classes_):
+        found["classes"] = model.classes_
+    if hasattr(model, "class_count_"):
+        found["class_count"] = model.class_count_
+    return found
 
 
 def _arrays(model: Any) -> Arrays:
@@ -164,9 +197,7 @@ def _arrays(model: Any) -> Arrays:
             arrays[f"weights.{part}"] = np.asarray(getattr(weights, part))
     if model._first is not None:
         arrays |= {f"first.{name}": array for name, array in model._first.packed().items()}
-    if hasattr(model, "classes_") and _plain(model.classes_):
-        arrays["classes"] = model.classes_
-    return arrays
+    return arrays | _labels(model)
 
 
 def _plain(labels: Array) -> bool:
@@ -180,6 +211,8 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
     if made is None:
         raise BadInput(f"a {meta['class']} is unknown to this dokl: upgrade with {UPGRADE}")
     model = made(**_unpacked(made, meta["params"], arrays, objects))
+    if made in AUTO:
+        return _auto(model, meta, arrays)
     drawn = model.feature_map_ = _drawn(meta["features"], objects)
     model.sigma_ = float(getattr(drawn.kernel, "sigma", np.nan))
     model.n_features_in_ = drawn.d
@@ -189,6 +222,24 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
         model.fingerprint_, model._n_features_out = drawn.fingerprint, drawn.D
     else:
         _resume(model, meta, arrays, objects)
+    if model.fingerprint_ != meta["fingerprint"]:
+        raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
+    return model
+
+
+def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """An estimator without settings; its bank is all it knows."""
+    own = {k.removeprefix("bank."): a for k, a in arrays.items() if k.startswith("bank.")}
+    model.bank_ = banks.from_arrays(meta["bank"], own)
+    model.n_features_in_ = model.bank_.d
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    if "flat" in meta:
+        model._flat = bool(meta["flat"])
+    if isinstance(model, AutoClassifier):
+        model.classes_ = _classes(meta, arrays)
+    if "class_count" in arrays:
+        model.class_count_ = arrays["class_count"]
     if model.fingerprint_ != meta["fingerprint"]:
         raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
     return model
@@ -204,6 +255,8 @@ def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[
     packed = dict(packed)
     graph = packed.pop("graph", None)
     params: dict[str, Any] = {name: unpack(value, objects) for name, value in packed.items()}
+    if isinstance(params.get("class_weight"), tuple):
+        params["class_weight"] = dict(params["class_weight"])
     if graph is not None:
         params["graph"] = graph if isinstance(graph, str) else _graph(graph, arrays)
     return params

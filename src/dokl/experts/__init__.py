@@ -1,9 +1,12 @@
 """The best prediction without settings: experts on learned maps, mixed by what each would gain.
 
-kinds     which experts there are
-scaling   inputs and targets brought to unit size
-maps      nested features of a learned kernel
-mixture   weights without a rate to choose
-kept      rows for the pilots to come
-bank      all of it: learn, predict
+kinds       which experts there are
+scaling     inputs and targets brought to unit size
+maps        nested features of a learned kernel
+mixture     weights without a rate to choose
+kept        rows for the pilots to come
+bank        what there is: scalings, maps, experts, weights
+pilots      scales and maps from the rows so far
+learning    rows are predicted, learned, and mixed
+predicting  means, variances
 """

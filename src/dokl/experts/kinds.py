@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from dokl.intervals import LEVELS
+
 # Rows at which scales are learned anew and all experts start again with all rows that are kept.
 # Rows that chose the scales are never scored with them.
 PILOTS = (30, 60, 125, 250, 500, 1000, 2500, 5000, 10_000, 100_000)
@@ -50,10 +52,19 @@ def usual() -> tuple[Kind, ...]:
     )
 
 
+def one() -> tuple[Kind, ...]:
+    """A single expert that remembers everything: what it knows are sums, which can be added."""
+    return (Kind("learned", "gaussian"),)
+
+
+SETS = {"all": usual, "one": one}
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a bank of experts is told. most: centres of the widest; bound: on innovations, in
-    standard deviations; seed: of the reservoir and of the pilots' choice of rows.
+    standard deviations; seed: of the reservoir and of the pilots' choice of rows; levels: of
+    intervals; sums: whether an infinite memory keeps its sums, for adding and taking away.
     """
 
     kinds: tuple[Kind, ...] = field(default_factory=usual)
@@ -62,3 +73,5 @@ class Settings:
     seed: int = 0
     pilots: tuple[int, ...] = PILOTS
     kept: int = KEPT
+    levels: tuple[float, ...] = LEVELS
+    sums: bool = False

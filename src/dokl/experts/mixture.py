@@ -11,6 +11,7 @@ hindsight.) Likelihood weights would be right for densities, and are wrong for s
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,26 +38,36 @@ def start(experts: int) -> Mixture:
 
 
 def mixed(
-    mixture: Mixture, F: Array, Y: Array, awake: Array, weight: Array | None = None
+    mixture: Mixture,
+    F: Array,
+    V: Array,
+    Y: Array,
+    awake: Array,
+    weight: Array | None = None,
+    bound: float = math.inf,
 ) -> tuple[Mixture, Array, Array]:
-    """Mix rows in turn. F: (n, E, m) a-priori predictions, Y: (n, m), awake: (E,) who takes part.
+    """Mix rows in turn. F, V: (n, E, m) a-priori means and variances, Y: (n, m), awake: (E,).
 
-    Returns the new mixture, predictions f: (n, m), and the weights (n, E) that made them.
+    Returns the new mixture, and means and variances (n, m): the experts' own and their spread. An
+    error of more than `bound` standard deviations counts as one of that size, or a single wild
+    target would decide for ever who is believed.
     """
-    n, E, m = F.shape
+    n, _, m = F.shape
     gain, square, largest = mixture.gain.copy(), mixture.square.copy(), mixture.largest
-    f, used = np.empty((n, m)), np.empty((n, E))
+    f, variance = np.empty((n, m)), np.empty((n, m))
     for t in range(n):
         w = _weights(gain, square, largest, awake)
-        f[t] = w @ F[t]
-        used[t] = w
-        r = 2.0 * ((f[t] - F[t]) @ (f[t] - Y[t]))
+        mean = w @ F[t]
+        apart = mean - F[t]
+        f[t], variance[t] = mean, w @ (V[t] + apart * apart)
+        reach = bound * np.sqrt(variance[t])
+        r = 2.0 * (apart @ np.clip(mean - Y[t], -reach, reach))
         r = np.where(awake, r if weight is None else weight[t] * r, 0.0)
         gain += r
         rr = r * r
         square += rr
         largest = max(largest, float(rr.max()))
-    return replace(mixture, gain=gain, square=square, largest=largest), f, used
+    return replace(mixture, gain=gain, square=square, largest=largest), f, variance
 
 
 def _weights(gain: Array, square: Array, largest: float, awake: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from dokl.arrays import Array
 
 CLIP = 5.0  # standard deviations; beyond, an input says no more
+WILD = 50.0  # honest targets have been seen at up to 20
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,16 @@ class Scaling:
     def outward(self, values: Array) -> Array:
         """In the units they came in."""
         return np.asarray(values * self.size + self.centre)
+
+
+def tamed(Y: Array) -> Array:
+    """Targets (n, m) with wild ones cut off at WILD times the spread of the middle half.
+
+    One of 10^5 among hundreds of size 1 would otherwise set the scale that all are measured by.
+    """
+    low, middle, high = np.percentile(Y, (25.0, 50.0, 75.0), axis=0)
+    reach = np.where(high > low, WILD * (high - low), np.inf)
+    return np.clip(Y, middle - reach, middle + reach)
 
 
 def scaling_of(values: Array, weight: Array | None = None) -> Scaling:

@@ -1,0 +1,205 @@
+"""What the estimators without settings share: a bank of experts behind scikit-learn's habits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dokl.arrays import Array
+from dokl.errors import BadInput, MissingExtra, UnknownName
+from dokl.estimators.choices import seed_of
+from dokl.estimators.learner import checked_weight, whole
+from dokl.experts import learning
+from dokl.experts.bank import Bank, Told, fingerprint, remembers, start
+from dokl.experts.kinds import SETS, Settings
+
+
+class Auto(BaseEstimator):  # type: ignore[misc]
+    """What regressor and classifier share: a bank, checks, and what it can tell."""
+
+    n_components: int
+    experts: str
+    bound: float
+    random_state: Any
+    verbose: bool
+
+    # -- what subclasses provide -------------------------------------------------------------
+    def _targets(self, y: Array) -> Array:
+        raise NotImplementedError
+
+    # -- learning ----------------------------------------------------------------------------
+    def _settings(self) -> Settings:
+        if self.experts not in SETS:
+            raise UnknownName("experts", self.experts, SETS)
+        most = whole("n_components", self.n_components)
+        if not self.bound > 0:
+            raise BadInput(f"bound must be above 0 standard deviations, got {self.bound!r}")
+        kinds, lasting = SETS[self.experts](), self.experts == "one"
+        check_memory(kinds, most)
+        seed = seed_of(self.random_state)
+        return Settings(kinds, most, float(self.bound), seed, sums=lasting)
+
+    def _fit(self, X: Array, y: Array, sample_weight: Any) -> None:
+        X, Y, weight, _ = self._rows(X, y, sample_weight)
+        if not len(X):
+            raise BadInput("all sample weights are zero: there is nothing to start from")
+        self.bank_: Bank = learning.fitted(self._settings(), X, Y, weight)
+
+    def _partial_fit(self, X: Array, y: Array, sample_weight: Any) -> Told:
+        """Learn once; what was said of each row before, NaN for rows of weight 0."""
+        X, Y, weight, kept = self._rows(X, y, sample_weight)
+        if not hasattr(self, "bank_"):
+            self.bank_ = start(X.shape[1], Y.shape[1], self._settings())
+        self.bank_, told = learning.learn(self.bank_, X, Y, weight)
+        if kept is None:
+            return told
+        out = [np.full((len(y), *part.shape[1:]), np.nan) for part in vars(told).values()]
+        for everywhere, part in zip(out, vars(told).values(), strict=True):
+            everywhere[kept] = part
+        return Told(*out)
+
+    def _rows(
+        self, X: Array, y: Array, sample_weight: Any
+    ) -> tuple[Array, Array, Array | None, Array | None]:
+        """Rows, targets (n, m) and weights of those that have any, and which ones these are."""
+        Y = self._targets(y)
+        if sample_weight is None:
+            return X, Y, None, None
+        weight = checked_weight(sample_weight, len(X))
+        kept = np.flatnonzero(weight)
+        if len(kept) == len(X):
+            return X, Y, np.array(weight), None
+        return X[kept], Y[kept], weight[kept], kept
+
+    def _inputs(self, X: Any) -> Array:
+        check_is_fitted(self, "bank_")
+        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+
+    # -- what it can tell --------------------------------------------------------------------
+    @property
+    def relevance_(self) -> Array:
+        """How much the learned function bends along each input, summing to 1: (d,).
+
+        Before the first pilot (30 rows) every input counts alike.
+        """
+        check_is_fitted(self, "bank_")
+        now = self.bank_.now
+        return np.full(self.bank_.d, 1 / self.bank_.d) if now is None else now.scales.relevance
+
+    @property
+    def experts_(self) -> list[dict[str, Any]]:
+        """The experts, the heaviest first: what each is, its weight, memory in rows, and error."""
+        check_is_fitted(self, "bank_")
+        bank = self.bank_
+        noise = [float(np.mean(memory.noise)) for memory in bank.memories] or [math.nan] * 99
+        rows = [
+            {"expert": kind.text, "weight": float(w), "memory": kind.memory, "error": error}
+            for kind, w, error in zip(bank.kinds, bank.weights, noise, strict=False)
+        ]
+        return sorted(rows, key=lambda row: -row["weight"])
+
+    @property
+    def remembers_(self) -> str:
+        """In words, how far back predictions reach."""
+        check_is_fitted(self, "bank_")
+        n = remembers(self.bank_)
+        everything = n > 0.9 * self.bank_.seen
+        return f"remembers {'all ' if everything else 'about '}{n:,.0f} rows"
+
+    @property
+    def fingerprint_(self) -> str:
+        """Of the map and the scalings; models with the same one can be merged."""
+        check_is_fitted(self, "bank_")
+        return fingerprint(self.bank_)
+
+    def plot_relevance(self, ax: Any = None) -> Any:
+        """A bar for each input: how much the learned function bends along it. Returns the axes."""
+        if ax is None:
+            try:
+                import matplotlib.pyplot as plt
+            except ImportError:
+                raise MissingExtra("a picture", "plot") from None
+            ax = plt.subplots()[1]
+        names = getattr(self, "feature_names_in_", [f"x{i + 1}" for i in range(self.bank_.d)])
+        order = np.argsort(self.relevance_)
+        ax.barh(np.asarray(names, str)[order], self.relevance_[order])
+        ax.set_xlabel("relevance")
+        return ax
+
+    # -- adding and taking away --------------------------------------------------------------
+    def freeze(self) -> Any:
+        """Learn no more scales: map and scalings stay as they are, and this model itself."""
+        check_is_fitted(self, "bank_")
+        if self.bank_.now is None:
+            raise BadInput(
+                f"there is no map yet after {self.bank_.seen} rows: it comes with row 30"
+            )
+        settings = replace(self.bank_.settings, pilots=())
+        self.bank_ = replace(self.bank_, settings=settings)
+        return self
+
+    def fresh(self) -> Any:
+        """An empty model with the same map and scalings, which stay as they are."""
+        from sklearn.base import clone
+
+        other = clone(self)
+        learned = {k: v for k, v in vars(self).items() if k not in self.get_params()}
+        vars(other).update(learned)
+        other.bank_ = learning.emptied(self.freeze().bank_)
+        return other
+
+    def without(self, other: Any) -> Any:
+        """The model that never had the rows of `other`, which has the same map."""
+        return combined(self, other, -1)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the fitted estimator to a data file; `dokl.load` reads it back."""
+        from dokl.estimators.saving import save  # which knows all the estimators, this one too
+
+        return save(self, path)
+
+
+def check_memory(kinds: Any, most: int) -> None:
+    """Refuse matrices that this machine cannot hold."""
+    import os
+
+    widths = [most if kind.width is None else min(most, kind.width) for kind in kinds]
+    need = 8.0 * sum(2 * width * width for width in widths)
+    have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if need > 0.7 * have:
+        raise BadInput(
+            f"n_components={most} takes {need / 1e9:,.0f} GB for the experts' matrices, and this "
+            f"machine has {have / 1e9:,.0f} GB: take fewer, or experts='one'"
+        )
+
+
+def merge(a: Any, b: Any) -> Any:
+    """The model that has learned the rows of both; they must have the same map.
+
+    `b = a.fresh()` makes one with the map of a. Exact for experts='one', whose knowledge is sums.
+    """
+    return combined(a, b, 1)
+
+
+def combined(a: Any, b: Any, sign: int) -> Any:
+    """A new model with the sums of a, and those of b added or taken away."""
+    from sklearn.base import clone
+
+    for model in (a, b):
+        if not hasattr(model, "bank_"):
+            raise BadInput(
+                f"{model!r} cannot be merged: it has learned nothing, or is no AutoRegressor"
+            )
+    if type(a) is not type(b):
+        raise BadInput(f"a {type(a).__name__} and a {type(b).__name__} cannot be merged")
+    other = clone(a)
+    vars(other).update({k: v for k, v in vars(a).items() if k not in a.get_params()})
+    other.bank_ = learning.combined(a.bank_, b.bank_, sign)
+    return other

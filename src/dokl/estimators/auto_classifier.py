@@ -1,0 +1,154 @@
+"""Classification without settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from dokl import answers
+from dokl.arrays import Array
+from dokl.errors import BadInput, UnknownName
+from dokl.estimators.auto import Auto
+from dokl.estimators.choices import set_parameters
+from dokl.estimators.learner import all_or_nothing, checked_weight
+from dokl.experts import predicting
+
+
+class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
+    """Online classification without settings: one matrix for all classes in every expert.
+
+    Parameters are those of `AutoRegressor`, and:
+
+    class_weight : {label: weight}, or "balanced" by how often each class was seen so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(600, 2))
+    >>> y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    >>> model = AutoClassifier(random_state=0)
+    >>> said = model.prequential(X, y, classes=["other", "same"])
+    >>> bool(np.mean(said[300:] == y[300:]) > 0.9)
+    True
+    """
+
+    class_weight: Any
+
+    def __init__(
+        self,
+        n_components: int = 1000,
+        *,
+        experts: str = "all",
+        bound: float = 10.0,
+        class_weight: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        set_parameters(self, locals())
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
+        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64)
+        check_classification_targets(y)
+        return X, column_or_1d(y)
+
+    def _meet(self, classes: Array) -> None:
+        self.classes_ = np.unique(classes)
+        if len(self.classes_) < 2:
+            raise BadInput(
+                "a classifier needs at least two classes, and there is one class only: "
+                f"{self.classes_.tolist()}"
+            )
+
+    def _numbers(self, y: Array) -> Array:
+        at = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
+        strange = np.flatnonzero(self.classes_[at] != y)
+        if strange.size:
+            label = y[strange[:1]].tolist()[0]
+            raise BadInput(
+                f"label {label!r} is none of the classes, {self.classes_.tolist()}: the first "
+                "partial_fit(classes=...) must name all"
+            )
+        return at
+
+    def _targets(self, y: Array) -> Array:
+        return answers.targets(self._numbers(y), len(self.classes_))
+
+    def _weights(self, y: Array, sample_weight: Any) -> Any:
+        """Sample weights times class weights."""
+        if self.class_weight is None:
+            return sample_weight
+        at = self._numbers(y)
+        if isinstance(self.class_weight, str):
+            if self.class_weight != "balanced":
+                raise UnknownName("class_weight", self.class_weight, ("balanced",))
+            seen = getattr(self, "class_count_", np.zeros(len(self.classes_)))
+            self.class_count_ = seen + np.bincount(at, minlength=len(self.classes_))
+            each = self.class_count_.sum() / np.maximum(self.class_count_, 1) / len(self.classes_)
+        else:
+            each = np.array([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
+        given = 1.0 if sample_weight is None else checked_weight(sample_weight, len(y))
+        return each[at] * given
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoClassifier:
+        """Learn from scratch, in the order given; scales are learned from all rows."""
+        with all_or_nothing(self):
+            X, y = self._checked(X, y, reset=True)
+            if hasattr(self, "class_count_"):
+                del self.class_count_
+            weight = checked_weight(1.0 if sample_weight is None else sample_weight, len(y))
+            if not weight.any():
+                raise BadInput("all sample weights are zero: there is nothing to start from")
+            X, y, weight = (a[weight > 0] for a in (X, y, weight))
+            self._meet(y)
+            self._fit(X, y, self._weights(y, None if sample_weight is None else weight))
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> AutoClassifier:
+        """Learn from these rows, in this order, once; the first call names all classes."""
+        self.prequential(X, y, classes, sample_weight)
+        return self
+
+    def prequential(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Array:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        A row of weight 0 is not looked at: NaN (float labels) or None stands in its place.
+        """
+        with all_or_nothing(self):
+            fresh = not hasattr(self, "bank_")
+            X, y = self._checked(X, y, reset=fresh)
+            if fresh and classes is None:
+                raise BadInput(
+                    "the first call of partial_fit must name all classes: partial_fit(X, y, "
+                    "classes=[...])"
+                )
+            if fresh:
+                self._meet(np.asarray(classes))
+            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise BadInput(
+                    f"classes {np.unique(classes).tolist()} differ from those of the first call, "
+                    f"{self.classes_.tolist()}"
+                )
+            told = self._partial_fit(X, y, self._weights(y, sample_weight))
+        labels, absent = self.classes_[answers.decided(told.mean)], np.isnan(told.mean[:, 0])
+        if absent.any():
+            floats = labels.dtype.kind == "f"
+            labels = labels if floats else labels.astype(object)
+            labels[absent] = np.nan if floats else None
+        return np.asarray(labels)
+
+    def predict(self, X: Any) -> Array:
+        """Labels (n,)."""
+        X = self._inputs(X)
+        return np.asarray(self.classes_[answers.decided(predicting.predict(self.bank_, X))])
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
+        X = self._inputs(X)
+        scores = predicting.predict(self.bank_, X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores

@@ -1,0 +1,131 @@
+"""Regression without settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from dokl import intervals
+from dokl.arrays import Array
+from dokl.errors import BadInput
+from dokl.estimators.auto import Auto
+from dokl.estimators.choices import set_parameters
+from dokl.estimators.learner import all_or_nothing
+from dokl.experts import predicting
+
+
+class AutoRegressor(RegressorMixin, Auto):  # type: ignore[misc]
+    """Online regression without settings: sixteen experts of exact least squares, mixed.
+
+    Length scales are learned from the first rows (and again at 60, 125, ... 100,000), inputs and
+    targets are brought to unit size, memories from ten rows to all of them compete, and each
+    row is predicted before it is learned. Memory never grows with the stream.
+
+    Parameters
+    ----------
+    n_components : centres of the widest experts' maps. More follow finer detail; time per row
+        grows with the square.
+    experts : "all" mixes sixteen; "one" is a single expert that remembers everything, whose models
+        can be merged and subtracted (`fresh`, `merge`, `without`).
+    bound : a target that is off by more standard deviations pulls like one of this size.
+    random_state : seed of the rows that are kept for learning scales anew; an integer gives the
+        same model for the same rows.
+    verbose : unused so far; kept for symmetry with other estimators.
+
+    Attributes
+    ----------
+    relevance_ : (d,) how much the function bends along each input, summing to 1.
+    experts_ : a list of the experts with weights, memories and errors.
+    remembers_ : in words, how far back predictions reach.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
+    >>> y = 1e4 + np.sin(3 * X[:, 0])  # any offset, any scale; the second input is useless
+    >>> model = AutoRegressor(random_state=0)
+    >>> f = model.prequential(X, y)  # predicts each row, then learns it
+    >>> bool(np.var((y - f)[200:]) < 0.02 * np.var(y)), bool(model.relevance_[0] > 0.8)
+    (True, True)
+    >>> lower, upper = model.predict_interval(X[:3], coverage=0.9)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 1000,
+        *,
+        experts: str = "all",
+        bound: float = 10.0,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        set_parameters(self, locals())
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
+        X, y = validate_data(
+            self, X, y, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64
+        )
+        y = np.asarray(y, np.float64)
+        if reset:
+            self._flat = y.ndim == 1
+        elif y.reshape(len(y), -1).shape[1] != self.bank_.m:
+            outputs = y.reshape(len(y), -1).shape[1]
+            raise BadInput(f"y has {outputs} outputs, the model was started with {self.bank_.m}")
+        return X, y
+
+    def _targets(self, y: Array) -> Array:
+        return y.reshape(len(y), -1)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoRegressor:
+        """Learn from scratch, in the order given; scales are learned from all rows."""
+        with all_or_nothing(self):
+            X, y = self._checked(X, y, reset=True)
+            self._fit(X, y, sample_weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoRegressor:
+        """Learn from these rows, in this order, once."""
+        self.prequential(X, y, sample_weight)
+        return self
+
+    def prequential(
+        self, X: Any, y: Any, sample_weight: Any = None, return_std: bool = False
+    ) -> Any:
+        """`partial_fit` that returns what it predicted for each row just before learning it, and
+        with return_std how sure it was. Rows of weight 0 are not looked at: NaN stands there.
+        """
+        with all_or_nothing(self):
+            X, y = self._checked(X, y, reset=not hasattr(self, "bank_"))
+            told = self._partial_fit(X, y, sample_weight)
+        mean = self._shaped(told.mean)
+        return (mean, self._shaped(np.sqrt(told.variance))) if return_std else mean
+
+    def _shaped(self, values: Array) -> Array:
+        return values[:, 0] if self._flat else values
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predictions (n,), or (n, m) for several outputs; with return_std also their standard
+        deviations, noise included.
+        """
+        X = self._inputs(X)
+        if not return_std:
+            return self._shaped(predicting.predict(self.bank_, X))
+        told = predicting.predict_with_variance(self.bank_, X)
+        return self._shaped(told.mean), self._shaped(np.sqrt(told.variance))
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Lower and upper ends that hold the target in this share of rows, as tracked online."""
+        X = self._inputs(X)
+        width = intervals.width_at(self.bank_.tracker, coverage)
+        told = predicting.predict_with_variance(self.bank_, X)
+        reach = width * np.sqrt(told.variance)
+        return self._shaped(told.mean - reach), self._shaped(told.mean + reach)
+
+    def __sklearn_tags__(self) -> Any:
+        """Several outputs are welcome, too."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

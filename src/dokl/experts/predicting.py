@@ -1,0 +1,71 @@
+"""What a bank predicts: means, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.experts.bank import AT_ONCE, Bank, Generation, Told, features
+
+
+def predict(bank: Bank, X: Array) -> Array:
+    """Means (n, m) of rows X: (n, d)."""
+    if bank.now is None:
+        weight, first, _ = bank.total
+        return np.tile(first / weight if weight else first, (len(X), 1))
+    return _in_pieces(lambda rows: _mean(bank, bank.now, rows), X, bank.m)  # type: ignore[arg-type]
+
+
+def _mean(bank: Bank, now: Generation, X: Array) -> Array:
+    """Experts that share a map are one vector."""
+    rows, total = now.inputs.clipped(X), np.zeros((len(X), bank.m))
+    for key, theta in folded(bank, now).items():
+        total += now.maps[key].transform(rows)[:, : theta.shape[1]] @ theta.T
+    return now.targets.outward(total)
+
+
+def folded(bank: Bank, now: Generation) -> dict[tuple[Any, str], Array]:
+    """For each map the experts' vectors, weighed and added: (m, D)."""
+    out: dict[tuple[Any, str], Array] = {}
+    weights = bank.weights
+    for kind, memory, w in zip(bank.kinds, bank.memories, weights, strict=True):
+        if w > 0:
+            D = now.maps[kind.features].D
+            theta = out.setdefault(kind.features, np.zeros((bank.m, D)))
+            theta[:, : memory.theta.shape[1]] += w * memory.theta
+    return out
+
+
+def predict_with_variance(bank: Bank, X: Array) -> Told:
+    """Means and variances (n, m) of rows X: (n, d)."""
+    if bank.now is None:
+        weight, first, second = bank.total
+        mean = first / weight if weight else first
+        variance = np.maximum(second / weight - mean**2, 0.0) if weight else np.ones(bank.m)
+        both = np.tile(np.concatenate([mean, variance]), (len(X), 1))
+    else:
+        now = bank.now
+        both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)
+    widths = np.tile(bank.tracker.width, (len(X), 1, 1))
+    return Told(both[:, : bank.m], both[:, bank.m :], widths)
+
+
+def _both(bank: Bank, now: Generation, X: Array) -> Array:
+    weights = bank.weights
+    Z, F, V = features(bank, now, X), [], []
+    used = np.flatnonzero(weights > 0).tolist()
+    for i in used:
+        memory = bank.memories[i]
+        F.append(now.targets.outward(Z[i] @ memory.theta.T))
+        V.append((1.0 + memory.variance(Z[i]))[:, None] * memory.noise * now.targets.size**2)
+    w, each = weights[used][:, None, None], np.array(F)
+    mean = (w * each).sum(axis=0)
+    return np.hstack([mean, (w * (np.array(V) + (each - mean) ** 2)).sum(axis=0)])
+
+
+def _in_pieces(function: Callable[[Array], Array], X: Array, width: int) -> Array:
+    parts = [function(X[i : i + AT_ONCE]) for i in range(0, len(X), AT_ONCE)]
+    return np.concatenate(parts) if parts else np.empty((0, width))
