@@ -412,7 +412,7 @@ def test_an_engine_that_cannot_compile(parameters):
 
 
 def test_auto_falls_back_with_a_notice_once():
-    from dokl.engines.driver import EngineNotice
+    from dokl.engines.choice import EngineNotice
 
     model = Regressor(step=odd_rate)
     with pytest.warns(EngineNotice, match="does not compile .*: using the slower reference"):

@@ -10,8 +10,8 @@ from scipy.sparse import random_array
 
 from dokl import losses, schedules
 from dokl.diffusion import Problem, Trace, init
-from dokl.engines import ENGINES, check_engine, choose, compiled, driver, reference, run
-from dokl.engines.driver import EngineNotice
+from dokl.engines import ENGINES, check_engine, choice, choose, compiled, reference, run
+from dokl.engines.choice import EngineNotice
 from dokl.errors import BadInput, Diverged, UnknownName
 from dokl.exchange import Exchange
 from dokl.features import Features
@@ -20,6 +20,8 @@ from dokl.kernels import Gaussian
 from dokl.losses import Loss
 from dokl.methods import gradient
 from dokl.metrics import decibels
+from dokl.progress import Bar
+from dokl.simulation import driver, recording
 from dokl.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
 
 FEATURES = Features(Gaussian(3.0), d=5, D=16)
@@ -135,7 +137,7 @@ def test_check_engine_finds_an_engine_that_is_off(monkeypatch):
     crooked.advance = advance
     monkeypatch.setitem(sys.modules, "crooked", crooked)
     monkeypatch.setitem(ENGINES, "crooked", "crooked")
-    monkeypatch.setitem(driver.DEFAULT_DTYPE, "crooked", np.float64)
+    monkeypatch.setitem(choice.DEFAULT_DTYPE, "crooked", np.float64)
     with pytest.raises(BadInput, match="engine 'crooked': theta differ from the reference by"):
         check_engine("crooked")
 
@@ -144,7 +146,7 @@ def test_check_engine_finds_an_engine_that_is_off(monkeypatch):
 
 
 def test_shapes_of_everything_recordable():
-    names = [name for name in driver.RECORDABLE if name != "state"]
+    names = [name for name in recording.RECORDABLE if name != "state"]
     stream = Stream(np.ones((60, 4, 5)), np.ones((60, 4, 3)))
     trace = learn(stream=stream, runs=2, record=(*names, "state"), snapshot=25)
     shapes = {name: curve.shape for name, curve in trace.curves.items()}
@@ -246,6 +248,42 @@ def test_bytes_of_a_changing_network_and_of_nobody():
     np.testing.assert_array_equal(trace["bytes"] / (16 * 8), [8, 8 + 6, 16 + 6, 16 + 12])
     alone = run(KLMS, Exchange(np.eye(4)), stream, record=("bytes",))
     np.testing.assert_array_equal(alone["bytes"], 0)
+
+
+class Counting(driver.Executor):
+    """Runs nothing, and says what it was asked to run."""
+
+    engine, dtype, marks, nodes = "none", float, (4, None), 2
+
+    def __init__(self, blocks, done=0):
+        self.blocks, self.done, self.state, self.calls = blocks, done, None, []
+        self.recorder = recording.Recorder((), {}, {})
+
+    def take(self, block):
+        return block, 6
+
+    def advance(self, start, stop):
+        self.calls.append((start, stop))
+
+    def after(self, step):
+        self.calls.append(step)
+
+
+@pytest.mark.parametrize(
+    ("done", "calls"),
+    [
+        (0, [(0, 4), 4, (4, 5), 5, (5, 6), 6, (6, 7), 7, (7, 8), 8, (8, 10), 10, (10, 11), 11]),
+        (6, [(6, 7), 7, (7, 8), 8, (8, 10), 10, (10, 11), 11]),
+        (9, [(9, 10), 10, (10, 11), 11]),
+        (11, []),
+    ],
+)
+def test_pieces_end_where_something_is_due_and_what_was_done_is_skipped(done, calls):
+    executor, bar = Counting([7, 4], done), Bar()
+    (result,) = driver.drive(executor, recording.asked((), 5, 1, 0), bar)
+    assert executor.calls == calls
+    assert result.points == [step for step in (5, 10) if step > done]
+    assert (result.steps, bar.done) == (11, 22)
 
 
 def test_disagreement_falls_with_the_step_on_a_connected_graph_only():

@@ -14,7 +14,7 @@ from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Problem, init
 from dokl.engines import accelerated, choose, compiled, loops, reference, sweeps
-from dokl.engines.driver import EngineNotice
+from dokl.engines.choice import EngineNotice
 from dokl.errors import BadInput, Diverged
 from dokl.exchange import Exchange
 from dokl.features import VARIANTS, sample

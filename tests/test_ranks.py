@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dokl import losses, schedules
+from dokl import files, losses, schedules
 from dokl.diffusion import Problem
 from dokl.engines import check_engine, run
 from dokl.engines.spread import checkpoints, crew
@@ -140,6 +141,57 @@ def test_after_a_crash_the_run_goes_on_to_the_same_bits(tmp_path):
     ]  # fmt: skip
     task(1, "resume_on_fewer", folder)
     task(2, "resume", folder)
+
+
+class Parts:
+    """Streams in turn; it may be that something breaks the second time, after three of four."""
+
+    K, n, times = 4, 80, 0
+
+    def __init__(self, breaks):
+        self.breaks = breaks
+
+    def __iter__(self):
+        whole, self.times = Example2(K=4, n=80).draw(1), self.times + 1
+        for i in range(4):
+            if self.breaks and (self.times, i) == (2, 3):
+                raise OSError("a sensor broke")
+            yield whole.rows(20 * i, 20 * i + 20)
+
+
+def as_version_0_1(path):
+    """It kept the counters of a state beside its arrays."""
+    meta, arrays = files.read(path, checkpoints.KIND)
+    about = [("", meta)] if "digest" in meta else [
+        (f"{i}.state.", each) for i, each in enumerate(meta["done"])
+    ]  # fmt: skip
+    for prefix, each in about:
+        each |= {"clock": int(arrays.pop(prefix + "clock"))}
+        each |= {"peak": float(arrays.pop(prefix + "peak"))}
+    files.write(path, checkpoints.KIND, meta, arrays)
+
+
+def test_a_checkpoint_of_version_0_1_is_resumed(tmp_path):
+    problem = Problem(
+        Features(Gaussian(3.0), 5, 16), gradient(losses.squared(), schedules.constant(1))
+    )
+    exchange, kept = Exchange(metropolis(ring(4))), checkpoints.Checkpoint(tmp_path, every_steps=25)
+    settings = {"runs": 3, "record": ("mse", "theta", "bytes", "state"), "snapshot": 10}
+    settings |= {"engine": "mpi"}
+    with pytest.raises(OSError, match="a sensor broke"):
+        run(problem, exchange, Parts(True), checkpoint=kept, **settings)
+    found = sorted(tmp_path.glob("*/*.safetensors"))
+    assert [path.name for path in found] == ["rank00000.safetensors", "record.safetensors"]
+    for path in found:
+        as_version_0_1(path)
+    kept = replace(kept, resume=True)
+    trace = run(problem, exchange, Parts(False), checkpoint=kept, **settings)
+    whole = run(problem, exchange, Parts(False), **settings)
+    for name, curves in whole.curves.items():
+        np.testing.assert_array_equal(trace.curves[name], curves, err_msg=name)
+    for ours, theirs in zip(trace.states, whole.states, strict=True):
+        assert (ours.clock, ours.peak) == (theirs.clock, theirs.peak)
+        np.testing.assert_array_equal(ours.theta, theirs.theta)
 
 
 # --- the command ------------------------------------------------------------------------

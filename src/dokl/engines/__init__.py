@@ -6,6 +6,6 @@ draw no randomness: features, graph and data are drawn outside, so two engines a
 """
 
 from dokl.engines.choice import ENGINES, choose
-from dokl.engines.driver import check_engine, run
+from dokl.engines.runs import check_engine, run
 
 __all__ = ["ENGINES", "check_engine", "choose", "run"]

@@ -14,6 +14,7 @@ import hashlib
 import json
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from dokl import state as states
 from dokl.arrays import Array, Block, is_sparse
 from dokl.engines.spread import crew
 from dokl.errors import BadFile, BadInput
+from dokl.simulation.driver import Realization
 from dokl.state import State
 
 MANIFEST, KIND = "checkpoint.json", "checkpoint"
@@ -56,26 +58,21 @@ class Checkpoint:
         return Checkpoint(folder, self.every_seconds, self.every_steps, self.resume)
 
 
-@dataclass
-class Result:
-    """One realization: curves by name, the steps of snapshots, and the final state if asked for."""
-
-    curves: dict[str, Array]
-    points: list[int]
-    state: State | None
-
-
 class Keeper:
-    """Keeps one run's checkpoints; all ranks have one and call it together."""
+    """Keeps one run's checkpoints; all ranks have one and call it together.
+
+    run, clock: the realization that is under way, and how many of its steps are done. On rank 0,
+    done: what those before it gave; now: what was recorded of it, to be resumed.
+    """
 
     def __init__(self, comm: crew.Comm, plan: Checkpoint | None, settings: dict[str, Any]) -> None:
         """Settings: what must be the same when the run is resumed."""
         self._comm, self._plan, self._settings = comm, plan, settings
         self._written = time.monotonic()
-        self._manifest: dict[str, Any] | None = None
-        if plan is not None:
-            found = crew.attempt(comm, self._find)
-            self._manifest = comm.bcast(found)
+        self.steps = None if plan is None else plan.every_steps
+        found = comm.bcast(crew.attempt(comm, self._find)) or {}
+        self._set, self.run, self.clock = (int(found.get(k, 0)) for k in ("set", "run", "clock"))
+        self.done, self.now = crew.attempt(comm, self._record)
 
     def _find(self) -> dict[str, Any] | None:
         """The manifest of the run to go on with, read by rank 0."""
@@ -93,30 +90,13 @@ class Keeper:
             )
         return _understood(path, self._settings)
 
-    @property
-    def run(self) -> int:
-        """The realization to begin with."""
-        return 0 if self._manifest is None else int(self._manifest["run"])
-
-    @property
-    def clock(self) -> int:
-        """Steps of it that are done."""
-        return 0 if self._manifest is None else int(self._manifest["clock"])
-
-    @property
-    def steps(self) -> int | None:
-        """A checkpoint at every so many steps; None: by the clock."""
-        return None if self._plan is None else self._plan.every_steps
-
     def _place(self, name: str) -> Path:
         assert self._plan is not None
-        assert self._manifest is not None
-        return Path(self._plan.folder) / str(self._manifest["set"]) / name
+        return Path(self._plan.folder) / f"{self._set:08d}" / name
 
     # -- reading -------------------------------------------------------------------------------
-    def record(self) -> tuple[list[Result], dict[str, Array]]:
-        """On rank 0: what finished realizations gave, and what the present one recorded."""
-        if self._manifest is None or self._comm.rank > 0:
+    def _record(self) -> tuple[list[Realization], dict[str, Array]]:
+        if self._set == 0 or self._comm.rank > 0:
             return [], {}
         meta, arrays = files.read(self._place("record.safetensors"), KIND)
         done = [_result(arrays, f"{i}.", about) for i, about in enumerate(meta["done"])]
@@ -145,50 +125,52 @@ class Keeper:
         wait = DEFAULT_SECONDS if plan.every_seconds is None else plan.every_seconds
         return bool(self._comm.bcast(time.monotonic() - self._written >= wait))
 
-    def keep(
-        self, run: int, clock: int, state: State | None, digest: str, done: list[Result], now: Any
-    ) -> None:
-        """Write a set; done and now (arrays by name) are rank 0's. No state: the run is finished,
-        or the realization not begun.
+    def keep(self, clock: int, state: State, digest: str, now: dict[str, Array]) -> None:
+        """Write down a realization after so many steps; now: what rank 0 has recorded of it."""
+        self._keep(clock, lambda: self._write(state, digest, now))
+
+    def finish(self, results: list[Realization], last: bool) -> None:
+        """A realization is done. The last set has no vectors, only results: resuming a finished
+        run returns them.
         """
-        if self._plan is None:
-            return
-        comm, before = self._comm, self._manifest
-        number = 1 if before is None else int(before["set"]) + 1
-        manifest = {"set": f"{number:08d}", "run": run, "clock": clock, "ranks": comm.size}
-        self._manifest = manifest | {"settings": self._settings}
-        crew.attempt(comm, self._make_room)
-        crew.attempt(comm, lambda: self._write(state, digest, done, now))
-        crew.attempt(comm, lambda: self._declare(before))
-        self._written = time.monotonic()
+        self.done, self.now, self.run = [*self.done, *results], {}, self.run + 1
+        self._keep(results[0].steps if last else 0, lambda: self._write(None, "", {}))
+
+    def _keep(self, clock: int, write: Callable[[], None]) -> None:
+        self.clock = clock
+        if self._plan is not None:
+            before, self._set = self._set, self._set + 1
+            crew.attempt(self._comm, self._make_room)
+            crew.attempt(self._comm, write)
+            crew.attempt(self._comm, lambda: self._declare(before))
+            self._written = time.monotonic()
 
     def _make_room(self) -> None:
         if self._comm.rank == 0:
             _make(self._place(""))
 
-    def _write(self, state: State | None, digest: str, done: list[Result], now: Any) -> None:
+    def _write(self, state: State | None, digest: str, now: dict[str, Array]) -> None:
         if state is not None:
             path = self._place(_rank_file(self._comm.rank))
             files.write(path, KIND, {"digest": digest}, states.to_arrays(state))
         if self._comm.rank == 0:
-            about: list[dict[str, Any]] = []
+            about = [{"points": result.points} for result in self.done]
             arrays = {f"now.{name}": value for name, value in now.items()}
-            for i, result in enumerate(done):
+            for i, result in enumerate(self.done):
                 arrays |= {f"{i}.curve.{name}": value for name, value in result.curves.items()}
-                final = result.state
-                if final is not None:
-                    arrays |= states.to_arrays(final, prefix=f"{i}.state.")
-                about.append({"points": result.points})
+                if result.kept is not None:
+                    arrays |= states.to_arrays(result.kept, prefix=f"{i}.state.")
             files.write(self._place("record.safetensors"), KIND, {"done": about}, arrays)
 
-    def _declare(self, before: dict[str, Any] | None) -> None:
+    def _declare(self, before: int) -> None:
         """The new set is whole: say so, then drop the old one."""
-        if self._comm.rank == 0 and self._plan is not None:
-            folder = Path(self._plan.folder)
-            files.atomic_text(folder / MANIFEST, json.dumps(self._manifest, indent=1))
-            if before is not None:
-                with suppress(OSError):
-                    shutil.rmtree(folder / str(before["set"]))
+        if self._comm.rank == 0:
+            about = {"set": f"{self._set:08d}", "run": self.run, "clock": self.clock}
+            about |= {"ranks": self._comm.size, "settings": self._settings}
+            folder = self._place("").parent
+            files.atomic_text(folder / MANIFEST, json.dumps(about, indent=1))
+            with suppress(OSError):
+                shutil.rmtree(folder / f"{before:08d}")
 
 
 def _make(folder: Path) -> None:
@@ -227,12 +209,12 @@ def _state(arrays: dict[str, Array], prefix: str, meta: dict[str, Any]) -> State
         raise BadFile(f"a checkpoint's file lacks or spoils {error}") from None
 
 
-def _result(arrays: dict[str, Array], prefix: str, about: dict[str, Any]) -> Result:
+def _result(arrays: dict[str, Array], prefix: str, about: dict[str, Any]) -> Realization:
     start = prefix + "curve."
     curves = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
     kept = "clock" in about or prefix + "state.clock" in arrays
     state = _state(arrays, prefix + "state.", about) if kept else None
-    return Result(curves, [int(p) for p in about["points"]], state)
+    return Realization(curves, [int(p) for p in about["points"]], state)
 
 
 def digest_of(block: Block, *more: Any) -> str:
