@@ -7,8 +7,8 @@ from scipy.sparse import csr_array
 
 from dokl import baselines, graphs, losses, schedules
 from dokl.baselines import KLMS, QKLMS, DiffusionKLMS, KernelPegasos, KernelSum, LinearLMS
-from dokl.baselines.driver import Learner, samples_of
 from dokl.baselines.growing import BLOCK, POWERS, evaluate_rows, inner, power, shape_of
+from dokl.baselines.runs import Learner, samples_of
 from dokl.diffusion import Problem
 from dokl.draws import spawn
 from dokl.engines import run as run_engine

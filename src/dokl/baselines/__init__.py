@@ -12,12 +12,12 @@ np.float64(200.0)
 """
 
 from dokl.baselines.diffusion_klms import DiffusionKLMS
-from dokl.baselines.driver import RECORDABLE, Method, Result, run
 from dokl.baselines.growing import KernelSum
 from dokl.baselines.klms import KLMS
 from dokl.baselines.linear_lms import LinearLMS, LinearModel
 from dokl.baselines.pegasos import KernelPegasos
 from dokl.baselines.qklms import QKLMS
+from dokl.baselines.runs import RECORDABLE, Method, Result, run
 
 __all__ = [
     "DiffusionKLMS",

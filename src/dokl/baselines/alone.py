@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dokl.baselines.driver import Learner, Samples
 from dokl.baselines.growing import KernelSum, Sums, scaled_rows
+from dokl.baselines.runs import Learner, Samples
 from dokl.kernels import Gaussian
 
 

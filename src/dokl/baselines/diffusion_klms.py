@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.baselines.driver import Learner, Samples, positive
 from dokl.baselines.growing import (
     KernelSum,
     Powers,
@@ -39,6 +38,7 @@ from dokl.baselines.growing import (
     scaled_rows,
 )
 from dokl.baselines.networks import edges, hops, one_graph, out_links
+from dokl.baselines.runs import Learner, Samples, positive
 from dokl.draws import drawn
 from dokl.kernels import Gaussian
 

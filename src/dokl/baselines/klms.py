@@ -15,8 +15,8 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.baselines.alone import Alone
-from dokl.baselines.driver import Samples, positive
 from dokl.baselines.growing import Powers, Shape, append, checked_gaussian, compiled, evaluate
+from dokl.baselines.runs import Samples, positive
 from dokl.kernels import Gaussian
 
 

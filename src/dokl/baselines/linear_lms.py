@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array, check_rows, is_sparse
-from dokl.baselines.driver import Learner, Samples, positive
 from dokl.baselines.growing import compiled
 from dokl.baselines.networks import edges, one_graph, out_links
+from dokl.baselines.runs import Learner, Samples, positive
 from dokl.draws import drawn
 
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.baselines.alone import Alone
-from dokl.baselines.driver import Samples, positive
 from dokl.baselines.growing import (
     BLOCK,
     Powers,
@@ -36,6 +35,7 @@ from dokl.baselines.growing import (
     power,
     scale_of,
 )
+from dokl.baselines.runs import Samples, positive
 from dokl.errors import BadInput
 from dokl.kernels import Gaussian
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dokl import baselines
 from dokl.arrays import Array
-from dokl.baselines.driver import samples_of
+from dokl.baselines.runs import samples_of
 from dokl.diffusion import Problem, init
 from dokl.draws import spawn
 from dokl.engines import compiled
