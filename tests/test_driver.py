@@ -9,11 +9,11 @@ import pytest
 from scipy.sparse import random_array
 
 from dokl import losses, schedules
-from dokl.diffusion import Problem, Trace, init
+from dokl.diffusion import Problem, Trace, combines_now, init
 from dokl.engines import ENGINES, check_engine, choice, choose, compiled, reference, run
 from dokl.engines.choice import EngineNotice
 from dokl.errors import BadInput, Diverged, UnknownName
-from dokl.exchange import Exchange
+from dokl.exchange import Exchange, Sending
 from dokl.features import Features
 from dokl.graphs import GraphRecipe, metropolis, ring, star
 from dokl.kernels import Gaussian
@@ -248,6 +248,41 @@ def test_bytes_of_a_changing_network_and_of_nobody():
     np.testing.assert_array_equal(trace["bytes"] / (16 * 8), [8, 8 + 6, 16 + 6, 16 + 12])
     alone = run(KLMS, Exchange(np.eye(4)), stream, record=("bytes",))
     np.testing.assert_array_equal(alone["bytes"], 0)
+
+
+@pytest.mark.parametrize("order", ["cta", "atc"])
+def test_bytes_are_those_that_the_rules_let_through(order):
+    """Halves of a vector in float16, in turn, and only from nodes that have changed."""
+    stream, weights = DATA.draw(0).rows(0, 20), metropolis(ring(4))
+    for rule, each in ((Sending("float16", parts=2), [8 * 8 * 2] * 7), (Sending(least=0.3), None)):
+        exchange = Exchange(weights, order, every=3, sending=rule)
+        trace = run(KLMS, exchange, stream, record=("mse", "bytes"), engine="reference")
+        sent, state = np.diff(trace["bytes"], prepend=0), trace.states[0]
+        now = [combines_now(exchange, exchange.graphs, t) for t in range(20)]
+        assert not sent[np.logical_not(now)].any()
+        if each is not None:
+            np.testing.assert_array_equal(sent[now], each[: sum(now)])
+        else:  # in whole messages, and not always all of them
+            assert not (sent % (16 * 8 * 2)).any()
+            assert len(set(sent[now])) > 1
+        assert trace["bytes"][-1] == state.sent > 0
+        plain = run(KLMS, exchange, stream, record="mse", engine="reference")
+        np.testing.assert_array_equal(trace["mse"], plain["mse"])
+
+
+class Lossless:
+    name = "odd"
+
+    def __getattr__(self, name):
+        if name == "loss":
+            raise AttributeError(name)
+        return getattr(KLMS.method, name)
+
+
+def test_a_method_without_a_loss_says_so():
+    problem, stream = replace(KLMS, method=Lossless()), DATA.draw(0).rows(0, 3)
+    with pytest.raises(BadInput, match="method 'odd' has no loss to record: record 'mse'"):
+        run(problem, Exchange(), stream, record="loss", engine="reference")
 
 
 class Counting(driver.Executor):

@@ -29,9 +29,11 @@ class ByEngine(driver.Executor):
         self.problem, self.exchange, data_seed = job.draw(seed)
         chosen = choose(job.engine, self.problem, self.exchange, job.dtype, job.work)
         self.engine, self.module, self.plan = chosen
-        self.job = job
-        self.blocks = driver.blocks_of(job.stream, data_seed)
+        self.job, self.blocks = job, driver.blocks_of(job.stream, data_seed)
         self.recorder = Recorder(job.asked.record)
+        rules = self.exchange.graphs and not self.exchange.plain
+        if rules and "bytes" in job.asked.record:
+            self.marks = (self.exchange.every,)  # what was sent is known after each exchange
 
     def take(self, block: Block, cast: Block | None = None) -> tuple[int, int]:
         """With the first block comes the state; cast: the block as the engine takes it."""
@@ -50,7 +52,7 @@ class ByEngine(driver.Executor):
 
     def learned(self, start: int, stop: int, state: State, f: Array) -> None:
         """Take over what the engine found in a piece, and record it."""
-        self.state = state
+        self.sent, self.state = state.sent - self.state.sent, state
         y = driver.targets(self.block, start - self.fed, stop - self.fed)
         self.recorder.take(f, y, self, slice(start, stop))
 

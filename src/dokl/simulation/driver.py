@@ -75,6 +75,7 @@ class Executor:
     nodes = 0  # of all realizations that are run in step
     fed = 0  # steps of the blocks before the present one
     done = 0  # steps that an earlier run has done: they are only counted
+    sent = 0  # bytes, in the last piece, where rules decide on them
     marks: Sequence[int | None] = ()  # at whose multiples to cut, besides snapshots
 
     def take(self, block: Any) -> tuple[int, int]:

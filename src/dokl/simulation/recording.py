@@ -19,15 +19,21 @@ Quantities = Mapping[str, Callable[..., Any]]
 
 def mean_loss(f: Array, y: Array, of: Any, steps: slice) -> Array:
     """The method's own loss: (n,)."""
-    return metrics.mean_loss(of.problem.method.loss.value, f, y)
+    method = of.problem.method
+    if not hasattr(method, "loss"):
+        raise BadInput(f"method {method.name!r} has no loss to record: record 'mse'")
+    return metrics.mean_loss(method.loss.value, f, y)
 
 
 def bytes_sent(f: Array, y: Array, of: Any, steps: slice) -> Array:
-    """Bytes that the whole network sent at each step: (n,)."""
+    """Bytes that the whole network sent at each step: (n,).
+
+    Where rules decide what is sent, it is counted, and these steps have one exchange at most.
+    """
     exchange, clocks = of.exchange, np.arange(steps.start, steps.stop)
     mixing = np.array([combines_now(exchange, exchange.graphs, int(clock)) for clock in clocks])
-    sent = np.zeros(len(clocks))
-    if mixing.any():
+    sent = np.where(mixing, float(of.sent), 0.0)
+    if exchange.plain and mixing.any():
         size = of.problem.method.outgoing(of.state.part(slice(0, 1))).nbytes
         sent[mixing] = metrics.bytes_sent(exchange.graphs, clocks[mixing], size)
     return sent
