@@ -8,5 +8,6 @@ kept        rows for the pilots to come
 bank        what there is: scalings, maps, experts, weights
 pilots      scales and maps from the rows so far
 learning    rows are predicted, learned, and mixed
+rest        experts that sleep and wake
 predicting  means, variances
 """

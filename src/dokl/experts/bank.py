@@ -57,6 +57,8 @@ class Bank:
     tracker: Tracker = field(default_factory=intervals.start)
     sums: tuple[Sums | None, ...] = ()
     mended: int = 0  # how often a matrix had to be made anew
+    idle: Array = field(default_factory=lambda: np.zeros(0, int))  # checks without weight, each
+    surprise: tuple[float, int] = (0.0, 0)  # sum of squared scores since the last check, and count
 
     @property
     def seen(self) -> int:

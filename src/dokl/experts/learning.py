@@ -34,6 +34,7 @@ from dokl.experts.bank import (
 )
 from dokl.experts.kinds import Settings
 from dokl.experts.pilots import at_the_prior, generation, pilot, relearned
+from dokl.experts.rest import checked, surprised
 from dokl.methods.squares import blocks, sums
 from dokl.methods.squares.blocks import NotDefinite
 from dokl.methods.squares.memory import Memory
@@ -100,7 +101,9 @@ def _learn_some(
     settings = bank.settings
     kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
     bank = replace(bank, kept=kept)
-    return (pilot(bank, each) if bank.seen in settings.pilots else bank), told
+    if bank.seen in settings.pilots:
+        return pilot(bank, each), told
+    return (bank if bank.now is None else checked(bank, bank.now, bank.seen)), told
 
 
 def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Told, tuple[float, Array, Array]]:
@@ -148,7 +151,7 @@ def _learn_by_experts(
     tracker, widths = intervals.followed(bank.tracker, scores)
     about: dict[str, Any] = {"sums": tuple(totals), "mended": mended, "tracker": tracker}
     bank = replace(bank, memories=tuple(known), mixture=mixture, **about)
-    return bank, Told(f, variance, widths)
+    return surprised(bank, scores), Told(f, variance, widths)
 
 
 def _mended(bank: Bank, now: Generation, i: int) -> Memory:

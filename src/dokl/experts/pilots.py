@@ -45,7 +45,8 @@ def at_the_prior(bank: Bank, now: Generation) -> Bank:
         lasting = bank.settings.sums and kind.memory == math.inf
         totals.append(sums.nothing(D, bank.m) if lasting else None)
     awake = np.ones(len(bank.kinds), bool)
-    return replace(bank, memories=tuple(known), sums=tuple(totals), awake=awake)
+    rested = {"awake": awake, "idle": np.zeros(len(awake), int), "surprise": (0.0, 0)}
+    return replace(bank, memories=tuple(known), sums=tuple(totals), **rested)  # type: ignore[arg-type]
 
 
 def relearned(

@@ -48,7 +48,8 @@ def to_arrays(bank: Bank) -> Arrays:
     if now is None or bank.awake is None:
         return out
     out |= _record("inputs", now.inputs) | _record("targets", now.targets)
-    out |= _record("scales", now.scales) | {"awake": bank.awake}
+    out |= _record("scales", now.scales) | {"awake": bank.awake, "idle": bank.idle}
+    out["surprise"] = np.array(bank.surprise)
     for i, made in enumerate(now.maps.values()):
         out |= _record(f"map.{i}.scales", made.scales)
         out |= {f"map.{i}.centres": made.centres, f"map.{i}.lower": _triangle(made.lower)}
@@ -93,7 +94,9 @@ def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
         known.append(_recorded(Memory, f"expert.{i}", arrays, D))
         kept = f"sums.{i}.zz" in arrays
         totals.append(_recorded(Sums, f"sums.{i}", arrays, D) if kept else None)
+    total, count = arrays["surprise"].tolist()
     about: dict[str, Any] = {"memories": tuple(known), "sums": tuple(totals)}
+    about |= {"idle": arrays["idle"], "surprise": (float(total), int(count))}
     return replace(bank, now=now, awake=arrays["awake"].astype(bool), **about)
 
 

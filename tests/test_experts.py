@@ -1,0 +1,176 @@
+"""Parts of the bank of experts: maps, mixture, rows that are kept, who sleeps, what is mended."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dokl.experts import bank, kept, learning, mixture, predicting, rest
+from dokl.experts.kinds import Kind, Settings, usual
+from dokl.experts.maps import median_distance, nested_map
+from dokl.experts.scaling import scaling_of, tamed
+from dokl.methods.squares import blocks
+from dokl.scales import Scales, correlation, isotropic, squared_distances
+
+RNG = np.random.default_rng(1)
+
+
+# --- maps -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "matern32"])
+def test_a_nested_map_is_the_kernel_on_its_centres(kernel):
+    X = RNG.normal(size=(60, 3))
+    own = Scales(np.array([1.0, 2.0, 5.0]), 1.5, 0.5)
+    made = nested_map(kernel, own, X, 60)
+    Z = made.transform(X)
+    K = 1.5**2 * correlation(kernel, squared_distances(X / own.lengths, X / own.lengths))
+    K += 0.5**2 * X @ X.T / 3 + 1.0
+    np.testing.assert_allclose(Z @ Z.T, K, atol=1e-3)
+    narrow = nested_map(kernel, own, X, 20)
+    np.testing.assert_allclose(narrow.transform(X), Z[:, : narrow.D], atol=1e-9)
+    assert made.width(10) == 14
+    assert made.width(None) == made.D == Z.shape[1]
+
+
+def test_a_map_of_equal_rows_has_one_centre():
+    assert len(nested_map("gaussian", isotropic(1.0, 2), np.ones((50, 2)), 30).centres) == 1
+    assert median_distance(np.ones((5, 2))) == 1.0
+
+
+# --- mixture --------------------------------------------------------------------------------------
+
+
+def naive_mixture(F, Y):
+    """Gaillard, Stoltz and van Erven's algorithm as loops over experts."""
+    n, E = F.shape
+    R, V, c, out = [0.0] * E, [0.0] * E, 0.0, []
+    for t in range(n):
+        positive = [max(r, 0.0) for r in R]
+        raw = [p / (c + v) if p else 0.0 for p, v in zip(positive, V, strict=True)]
+        w = [r / sum(raw) for r in raw] if any(raw) else [1 / E] * E
+        f = sum(w[i] * F[t, i] for i in range(E))
+        out.append(f)
+        for i in range(E):
+            r = 2 * (f - Y[t]) * (f - F[t, i])
+            R[i], V[i], c = R[i] + r, V[i] + r * r, max(c, r * r)
+    return out
+
+
+def test_the_mixture_is_what_loops_by_hand_compute():
+    Y = RNG.normal(size=200)
+    F = Y[:, None] * [1.0, 0.5, -1.0] + RNG.normal(size=(200, 3))
+    awake = np.ones(3, bool)
+    _, f, variance = mixture.mixed(
+        mixture.start(3), F[:, :, None], np.ones((200, 3, 1)), Y[:, None], awake
+    )
+    np.testing.assert_allclose(f[:, 0], naive_mixture(F, Y), atol=1e-12)
+    assert (variance >= 1).all()
+
+
+def test_the_best_expert_is_found_and_sleepers_do_not_count():
+    Y = RNG.normal(size=(500, 1))
+    F = np.stack([Y + 0.1 * RNG.normal(size=Y.shape), np.zeros_like(Y), -Y], axis=1)
+    V = np.ones_like(F)
+    found, f, _ = mixture.mixed(mixture.start(3), F, V, Y, np.ones(3, bool))
+    assert np.mean((f - Y)[250:] ** 2) < 0.03
+    assert found.weights(np.array([False, True, True]))[0] == 0
+
+
+# --- rows that are kept ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [1, 13, 500])
+def test_a_fair_sample_in_any_cut(cut):
+    rows = np.arange(500.0)[:, None]
+    found = kept.nothing(1, 1)
+    for i in range(0, 500, cut):
+        some = rows[i : i + cut]
+        found = kept.and_then(found, some, 2 * some, np.ones(len(some)), 100, seed=3)
+    whole = kept.and_then(kept.nothing(1, 1), rows, 2 * rows, np.ones(500), 100, seed=3)
+    X, Y, w = found.all()
+    np.testing.assert_array_equal(X, whole.all()[0])
+    np.testing.assert_array_equal(Y, 2 * X)
+    assert len(w) == 100
+    assert (np.diff(X[:, 0]) > 0).all()
+    assert found.seen == 500
+    np.testing.assert_array_equal(found.newest()[0][-1], [499.0])
+
+
+def test_every_row_is_as_likely_to_be_kept():
+    counts = np.zeros(300)
+    for seed in range(300):
+        rows = np.arange(300.0)[:, None]
+        found = kept.and_then(kept.nothing(1, 1), rows, rows, np.ones(300), 60, seed)
+        counts[found.all()[0][:, 0].astype(int)] += 1
+    assert abs(counts.mean() - 60) < 1e-9
+    thirds = counts.reshape(3, 100).mean(axis=1)
+    assert thirds.max() - thirds.min() < 4  # of 60, with a standard error of 0.7
+
+
+# --- scaling --------------------------------------------------------------------------------------
+
+
+def test_scalings():
+    values = np.column_stack([RNG.normal(5, 2, 1000), np.full(1000, 1e9), np.zeros(1000)])
+    found = scaling_of(values)
+    np.testing.assert_allclose(found.outward(found.inward(values)), values)
+    assert found.size[1] == found.size[2] == 1.0
+    wild = np.append(RNG.normal(size=99), 1e6)[:, None]
+    assert tamed(wild).max() < 200
+    flat = np.append(np.zeros(99), 7.0)[:, None]
+    np.testing.assert_array_equal(tamed(flat), flat)
+
+
+# --- the bank -------------------------------------------------------------------------------------
+
+FEW = tuple(Kind("learned", "gaussian", memory, 20) for memory in (np.inf, 300.0, 30.0))
+X = RNG.normal(size=(9000, 2))
+SETTINGS = Settings(FEW, 20, pilots=(50, 400))
+
+
+def test_useless_experts_sleep_and_wake_when_surprised(monkeypatch):
+    y = np.sin(X[:, :1])
+    settled, _ = learning.learn(bank.start(2, 1, SETTINGS), X[:7500], y[:7500])
+    assert settled.awake.sum() < 3
+    before = settled.memories[2]
+    changed, _ = learning.learn(settled, X[7500:8600], -3 * y[7500:8600])
+    assert changed.awake.all()
+    assert changed.memories[2] is not before
+    told = learning.learn(changed, X[8600:], -3 * y[8600:])[1].mean
+    assert np.mean((told + 3 * y[8600:]) ** 2) < 0.1
+
+
+def test_a_spoiled_matrix_is_mended_and_said():
+    y = np.sin(X[:, :1])
+    first, _ = learning.learn(bank.start(2, 1, SETTINGS), X[:600], y[:600])
+    spoiled = first.memories[0].P.copy(order="F")
+    spoiled.T.flat[:: len(spoiled) + 1] = -1.0
+    broken = (replace(first.memories[0], P=spoiled), *first.memories[1:])
+    with pytest.warns(learning.MendedNotice, match="expert 0 .* lost the definiteness"):
+        after, told = learning.learn(replace(first, memories=broken), X[600:700], y[600:700])
+    assert after.mended == 1
+    assert np.mean((told.mean - y[600:700]) ** 2) < 0.01
+
+
+def test_folded_predictions_are_those_of_the_experts():
+    y = np.sin(X[:, :1])
+    found, _ = learning.learn(bank.start(2, 1, Settings(most=40)), X[:700], y[:700])
+    told = predicting.predict_with_variance(found, X[:50])
+    np.testing.assert_allclose(predicting.predict(found, X[:50]), told.mean, atol=1e-10)
+    assert len(usual()) == 16
+
+
+def test_what_is_predicted_next_is_what_is_told():
+    y = np.sin(X[:, :1])
+    found, _ = learning.learn(bank.start(2, 1, SETTINGS), X[:600], y[:600])
+    expected = predicting.predict_with_variance(found, X[600:601])
+    _, told = learning.learn(found, X[600:601], y[600:601])
+    np.testing.assert_allclose(told.mean, expected.mean, atol=1e-10)
+    np.testing.assert_allclose(told.variance, expected.variance, rtol=1e-8)
+
+
+def test_a_check_needs_its_time():
+    found, _ = learning.learn(bank.start(2, 1, SETTINGS), X[:500], X[:500, :1])
+    assert rest.checked(found, found.now, 500) is found
+    assert blocks.LIST == 64
