@@ -134,7 +134,8 @@ def squares(Z, Y, weight, rho, lam, bound=math.inf):
         e, q = [y[o] - f[o] for o in range(m)], sum(z[i] * g[i] for i in range(D))
         size = math.sqrt(sum(e[o] ** 2 / (num[o] / den) for o in range(m)) / m / (1 / w + q))
         short = bound / size if size > bound else 1.0
-        s, plain = 1 / (w * short) + q, 1 / w + q
+        plain = 1 / w + q
+        s = plain / short
         for o in range(m):
             num[o] = lam * num[o] + (short * e[o]) ** 2 / plain
             for i in range(D):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dokl import unlocked
 from dokl.arrays import Array
 from dokl.scales import Scales, correlation, squared_distances
 
@@ -43,15 +44,14 @@ class NestedMap:
 
     def transform(self, X: Array) -> Array:
         """Standardised rows X: (n, d) -> z: (n, D)."""
-        from scipy.linalg.blas import dtrsm
-
         d, s = X.shape[1], self.scales
         Z = np.empty((len(X), self.D))
         Z[:, 0] = 1.0
         Z[:, 1 : d + 1] = X * (s.linear / math.sqrt(d))
         if len(self.centres):
             K = correlation(self.kernel, squared_distances(X / s.lengths, self.centres))
-            Z[:, d + 1 :] = dtrsm(s.amplitude, self.lower, K.T, lower=1).T
+            unlocked.trsm_left(s.amplitude, self.lower, K.T)
+            Z[:, d + 1 :] = K
         return Z
 
 

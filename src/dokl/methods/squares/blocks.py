@@ -20,6 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dokl import unlocked
 from dokl.arrays import Array
 from dokl.methods.squares.memory import LIST, Memory, Numbers, folded, listed
 
@@ -114,8 +115,6 @@ def _block(
     """Rows that fit on the list."""
     if len(Z) == 1:
         return _one(numbers, memory, Z, Y, 1.0 if weight is None else float(weight[0]))
-    from scipy.linalg.blas import dtrsm
-
     B, lam, rho = len(Z), numbers.lam, numbers.rho
     G = memory.times(Z)
     S, start, H = Z @ G, Z @ memory.theta.T, G
@@ -126,7 +125,9 @@ def _block(
         H = G * by.left + Z.T * by.fresh
     C, u, q, noise, w, jolt = _innovations(numbers, memory, S, Y - start, weight)
     found = Found(Y - C.diagonal()[:, None] * u, q, noise, w)
-    W = dtrsm(1.0, C, np.asfortranarray(H), side=1, lower=1, trans_a=1, overwrite_b=1).T
+    H = np.asfortranarray(H)
+    unlocked.trsm_right(C, H)
+    W = H.T
     gone, decay = lam**B, np.ones(B) if by is None else by.decay
     theta = math.sqrt(gone) * memory.theta + u.T @ W
     rows, c, n = listed(memory, W)
@@ -146,7 +147,7 @@ def _one(numbers: Numbers, memory: Memory, Z: Array, Y: Array, w: float) -> tupl
     plain = 1.0 / w + q
     size = math.sqrt(float(error @ (error / noise)) / (len(error) * plain))
     short = 1.0 if size <= numbers.bound else numbers.bound / size
-    s = 1.0 / (w * short) + q
+    s = plain / short
     theta = memory.theta + (error / s)[:, None] * g
     memory.W[n] = g
     c = memory.c.copy()
@@ -157,7 +158,7 @@ def _one(numbers: Numbers, memory: Memory, Z: Array, Y: Array, w: float) -> tupl
         c[: n + 1] *= math.sqrt(lam)
         covariance = lam * memory.a, lam * memory.b + (1.0 - lam) / numbers.rho
     num, den = lam * memory.num + (short * error) ** 2 / plain, lam * memory.den + w
-    found = Found(f[None], np.array([q]), noise[None], np.array([w * short]))
+    found = Found(f[None], np.array([q]), noise[None], np.array([1.0 / (s - q)]))
     return Memory(theta, memory.P, *covariance, memory.W, c, n + 1, num, den), found
 
 
@@ -181,7 +182,9 @@ def _innovations(
         u = dtrsm(1.0, C, apart, lower=1)
         q = C.diagonal() ** 2 - 1.0 / w
         error = C.diagonal()[:, None] * u
-        jolt = ((w / given)[:, None] * error) ** 2 / (1.0 / given + q)[:, None]
+        plain = 1.0 / given + q
+        short = plain / (1.0 / w + q)
+        jolt = (short[:, None] * error) ** 2 / plain[:, None]
         noise = _noise_before(numbers.lam, memory, jolt, given)
         wanted = bounded(numbers.bound, given, q, error, noise)
         off = np.flatnonzero(np.abs(wanted - w)[settled:] > 1e-13 * given[settled:])
@@ -205,9 +208,11 @@ def _noise_before(lam: float, memory: Memory, jolt: Array, w: Array) -> Array:
 
 def bounded(bound: float, given: Array, q: Array, error: Array, noise: Array) -> Array:
     """Weights (B,) once the innovations (B, m) are seen: one of more than `bound` standard
-    deviations pulls like one of that size (Huber).
+    deviations pulls exactly like one of that size. A weight in that proportion would not do: where
+    z'Pz is large, as in short memories, it would still pull z'Pz times as much.
     """
     if bound == math.inf:
         return given
-    size = np.sqrt(np.mean(error * error / noise, axis=1) / (1.0 / given + q))
-    return np.asarray(given * np.minimum(1.0, bound / np.maximum(size, 1e-300)))
+    s = 1.0 / given + q
+    size = np.sqrt(np.mean(error * error / noise, axis=1) / s)
+    return np.where(size > bound, 1.0 / (s * np.maximum(size, bound) / bound - q), given)

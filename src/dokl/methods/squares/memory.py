@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl import unlocked
 from dokl.arrays import Array
 
 LIST = 64
@@ -60,12 +61,12 @@ class Memory:
 
     def times(self, Z: Array) -> Array:
         """P_now Z': (D, B) for rows Z: (B, D)."""
-        from scipy.linalg.blas import dsymm, dsymv
-
         if len(Z) == 1:
+            from scipy.linalg.blas import dsymv
+
             G = dsymv(self.a, self.P, Z[0], lower=1)[:, None]
         else:
-            G = dsymm(self.a, self.P, Z.T, lower=1)
+            G = unlocked.symm(self.a, self.P, Z)
         if self.b:
             G += self.b * Z.T
         if self.n:
@@ -94,17 +95,12 @@ def start(D: int, m: int, rho: float) -> Memory:
 
 def folded(memory: Memory) -> Memory:
     """The same knowledge with an empty list, in arrays of its own."""
-    from scipy.linalg.blas import dsyrk
-
     n = memory.n
     if not n and memory.a == 1.0 and not memory.b:
         return memory
     W = memory.W[:n] * memory.c[:n, None]
     P = np.array(memory.P, order="F")
-    if n:
-        P = dsyrk(-1.0, W.T, beta=memory.a, c=P, lower=1, overwrite_c=1)
-    else:
-        P *= memory.a
+    unlocked.syrk(-1.0, W, memory.a, P)
     P.T.flat[:: len(P) + 1] += memory.b
     empty: dict[str, Any] = {"W": np.zeros_like(memory.W), "c": np.zeros(LIST), "n": 0}
     return replace(memory, P=P, a=1.0, b=0.0, **empty)

@@ -29,10 +29,10 @@ def learn(numbers: Numbers, memory: Memory, z: Array, y: Array, w: float) -> tup
     g = P @ z
     f, q = memory.theta @ z, z @ g
     given = np.array([w]), np.array([q]), (y - f)[None], memory.noise[None]
-    short = float(bounded(numbers.bound, *given)[0]) / w
-    s, plain = 1.0 / (w * short) + q, 1.0 / w + q
+    plain = 1.0 / w + q
+    s = 1.0 / float(bounded(numbers.bound, *given)[0]) + q
     theta = memory.theta + np.outer(y - f, g) / s
     P = lam * (P - np.outer(g, g) / s) + (1.0 - lam) / numbers.rho * np.eye(len(z))
-    num = lam * memory.num + (short * (y - f)) ** 2 / plain
+    num = lam * memory.num + (plain / s * (y - f)) ** 2 / plain
     noise = {"num": num, "den": lam * memory.den + w}
     return replace(memory, theta=math.sqrt(lam) * theta, P=np.asfortranarray(P), **noise), f

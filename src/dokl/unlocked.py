@@ -1,0 +1,87 @@
+"""Three functions of BLAS that let other threads run meanwhile.
+
+`scipy.linalg.blas` holds the interpreter's lock while it computes, so experts in several threads
+would wait for each other. The same functions of the same library are called here through ctypes,
+which lets go of it. Matrices are float64 in Fortran's order, of which the lower triangle counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array
+
+_ONE, _ZERO = ctypes.c_double(1.0), ctypes.c_double(0.0)
+_LEFT, _RIGHT, _LOWER = ctypes.c_char(b"L"), ctypes.c_char(b"R"), ctypes.c_char(b"L")
+_PLAIN, _TRANSPOSED = ctypes.c_char(b"N"), ctypes.c_char(b"T")
+
+
+@lru_cache(maxsize=8)
+def _function(name: str, arguments: int) -> Any:
+    """A function of BLAS from the table that SciPy offers to compiled code."""
+    from scipy.linalg import cython_blas
+
+    capsule, api = cython_blas.__pyx_capi__[name], ctypes.pythonapi
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
+
+
+def _at(a: Array) -> int:
+    return int(a.ctypes.data)
+
+
+def _ref(value: Any) -> Any:
+    return ctypes.byref(value)
+
+
+def symm(factor: float, P: Array, Z: Array) -> Array:
+    """factor P Z': (D, B) for P: (D, D) symmetric and Z: (B, D) in C's order."""
+    Z = np.ascontiguousarray(Z, np.float64)
+    B, D = Z.shape
+    out = np.empty((D, B), order="F")
+    n, k, a = ctypes.c_int(D), ctypes.c_int(B), ctypes.c_double(factor)
+    _function("dsymm", 12)(
+        _ref(_LEFT), _ref(_LOWER), _ref(n), _ref(k), _ref(a), _at(P), _ref(n), _at(Z), _ref(n),
+        _ref(_ZERO), _at(out), _ref(n),
+    )  # fmt: skip
+    return out
+
+
+def syrk(factor: float, W: Array, keep: float, P: Array) -> None:
+    """P <- keep P + factor W'W in place, its lower triangle; W: (n, D) in C's order."""
+    W = np.ascontiguousarray(W, np.float64)
+    k, D = W.shape
+    n, inner = ctypes.c_int(D), ctypes.c_int(k)
+    a, b = ctypes.c_double(factor), ctypes.c_double(keep)
+    _function("dsyrk", 10)(
+        _ref(_LOWER), _ref(_PLAIN), _ref(n), _ref(inner), _ref(a), _at(W), _ref(n), _ref(b), _at(P),
+        _ref(n),
+    )  # fmt: skip
+
+
+def trsm_right(C: Array, H: Array) -> None:
+    """H <- H C^-T in place; C: (B, B) lower, H: (D, B) in Fortran's order."""
+    D, B = H.shape
+    n, k = ctypes.c_int(D), ctypes.c_int(B)
+    _function("dtrsm", 11)(
+        _ref(_RIGHT), _ref(_LOWER), _ref(_TRANSPOSED), _ref(_PLAIN), _ref(n), _ref(k), _ref(_ONE),
+        _at(C), _ref(k), _at(H), _ref(n),
+    )  # fmt: skip
+
+
+def trsm_left(factor: float, L: Array, K: Array) -> None:
+    """K <- factor L^-1 K in place; L: (M, M) lower, K: (M, n) in Fortran's order."""
+    M, n = K.shape
+    rows, columns, a = ctypes.c_int(M), ctypes.c_int(n), ctypes.c_double(factor)
+    _function("dtrsm", 11)(
+        _ref(_LEFT), _ref(_LOWER), _ref(_PLAIN), _ref(_PLAIN), _ref(rows), _ref(columns), _ref(a),
+        _at(L), _ref(rows), _at(K), _ref(rows),
+    )  # fmt: skip
