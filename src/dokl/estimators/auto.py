@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -18,7 +19,7 @@ from dokl.estimators.choices import seed_of
 from dokl.estimators.learner import checked_weight, whole
 from dokl.experts import learning
 from dokl.experts.bank import Bank, Told, fingerprint, remembers, start
-from dokl.experts.kinds import SETS, Settings
+from dokl.experts.kinds import FOR_NUMBERS, Kind, Settings
 
 
 class Auto(BaseEstimator):  # type: ignore[misc]
@@ -30,18 +31,21 @@ class Auto(BaseEstimator):  # type: ignore[misc]
     random_state: Any
     verbose: bool
 
+    _sets: dict[str, Callable[[], tuple[Kind, ...]]] = FOR_NUMBERS
+
     # -- what subclasses provide -------------------------------------------------------------
     def _targets(self, y: Array) -> Array:
         raise NotImplementedError
 
     # -- learning ----------------------------------------------------------------------------
     def _settings(self) -> Settings:
-        if self.experts not in SETS:
-            raise UnknownName("experts", self.experts, SETS)
+        sets = self._sets
+        if self.experts not in sets:
+            raise UnknownName("experts", self.experts, sets)
         most = whole("n_components", self.n_components)
         if not self.bound > 0:
             raise BadInput(f"bound must be above 0 standard deviations, got {self.bound!r}")
-        kinds, lasting = SETS[self.experts](), self.experts == "one"
+        kinds, lasting = sets[self.experts](), self.experts == "one"
         check_memory(kinds, most)
         seed = seed_of(self.random_state)
         return Settings(kinds, most, float(self.bound), seed, sums=lasting)

@@ -16,10 +16,11 @@ from dokl.estimators.auto import Auto
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.learner import all_or_nothing, checked_weight
 from dokl.experts import predicting
+from dokl.experts.kinds import FOR_CLASSES
 
 
 class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
-    """Online classification without settings: one matrix for all classes in every expert.
+    """Online classification without settings: nine experts, one matrix for all classes in each.
 
     Parameters are those of `AutoRegressor`, and:
 
@@ -37,6 +38,7 @@ class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
     """
 
     class_weight: Any
+    _sets = FOR_CLASSES
 
     def __init__(
         self,

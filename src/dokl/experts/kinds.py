@@ -37,14 +37,11 @@ class Kind:
         return f"{scales}, {self.kernel}, {memory}"
 
 
-def usual() -> tuple[Kind, ...]:
-    """Sixteen experts: three of everything seen so far, and thirteen that forget."""
-    wide = Kind("learned", "gaussian"), Kind("learned", "matern32"), Kind(1.0, "matern32")
-    forgetting: dict[tuple[str | float, str], tuple[tuple[int, int], ...]] = {
-        ("learned", "gaussian"): ((10_000, 400), (3000, 300), (1000, 200), (100, 100), (10, 50)),
-        (2.0, "gaussian"): ((10_000, 300), (3000, 200), (1000, 200), (100, 100), (10, 50)),
-        (1.0, "gaussian"): ((3000, 200), (1000, 200), (100, 100)),
-    }
+Forgetting = dict[tuple[str | float, str], tuple[tuple[int, int], ...]]
+
+
+def _with_memories(wide: tuple[Kind, ...], forgetting: Forgetting) -> tuple[Kind, ...]:
+    """Wide experts that remember everything, and for each map narrow ones: (memory, width)."""
     return wide + tuple(
         Kind(*features, memory, width)
         for features, each in forgetting.items()
@@ -52,12 +49,35 @@ def usual() -> tuple[Kind, ...]:
     )
 
 
+def for_numbers() -> tuple[Kind, ...]:
+    """Sixteen experts: three of everything seen so far, and thirteen that forget."""
+    wide = Kind("learned", "gaussian"), Kind("learned", "matern32"), Kind(1.0, "matern32")
+    forgetting: Forgetting = {
+        ("learned", "gaussian"): ((10_000, 400), (3000, 300), (1000, 200), (100, 100), (10, 50)),
+        (2.0, "gaussian"): ((10_000, 300), (3000, 200), (1000, 200), (100, 100), (10, 50)),
+        (1.0, "gaussian"): ((3000, 200), (1000, 200), (100, 100)),
+    }
+    return _with_memories(wide, forgetting)
+
+
+def for_classes() -> tuple[Kind, ...]:
+    """Nine experts: classes have sharp borders, so rough and narrow kernels matter more."""
+    rough = Kind(1.0, "matern32"), Kind(0.5, "matern32")
+    wide = Kind("learned", "gaussian"), Kind("learned", "matern32"), *rough
+    forgetting: Forgetting = {
+        ("learned", "gaussian"): ((10_000, 400), (1000, 200), (100, 100)),
+        (0.5, "matern32"): ((10_000, 400), (1000, 200)),
+    }
+    return _with_memories(wide, forgetting)
+
+
 def one() -> tuple[Kind, ...]:
     """A single expert that remembers everything: what it knows are sums, which can be added."""
     return (Kind("learned", "gaussian"),)
 
 
-SETS = {"all": usual, "one": one}
+FOR_NUMBERS = {"all": for_numbers, "one": one}
+FOR_CLASSES = {"all": for_classes, "one": one}
 
 
 @dataclass(frozen=True)
@@ -67,7 +87,7 @@ class Settings:
     intervals; sums: whether an infinite memory keeps its sums, for adding and taking away.
     """
 
-    kinds: tuple[Kind, ...] = field(default_factory=usual)
+    kinds: tuple[Kind, ...] = field(default_factory=for_numbers)
     most: int = 1000
     bound: float = 10.0
     seed: int = 0
