@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,9 @@ from dokl.methods.squares import blocks, sums
 from dokl.methods.squares.blocks import NotDefinite
 from dokl.methods.squares.memory import Memory
 
+# Fewer rows than this are learned before threads have started.
+FEW = 8
+
 
 class MendedNotice(UserWarning):
     """A matrix lost its definiteness to rounding, and was made anew."""
@@ -48,10 +53,10 @@ def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[
     """Rows X: (n, d), Y: (n, m), finite, of positive weight: (n,), in order."""
     w = np.ones(len(X)) if weight is None else weight
     told, at = [], 0
-    with one_blas_thread(), ThreadPoolExecutor(cores()) as pool:
+    with on_all_cores(len(X) >= FEW or len(X) >= _until_pilot(bank)) as each:
         while at < len(X):
             stop = min(len(X), at + _until_pilot(bank), at + AT_ONCE - bank.seen % AT_ONCE)
-            bank, said = _learn_some(bank, X[at:stop], Y[at:stop], w[at:stop], pool.map)
+            bank, said = _learn_some(bank, X[at:stop], Y[at:stop], w[at:stop], each)
             told.append(said)
             at = stop
     return bank, _joined(bank, told)
@@ -66,12 +71,12 @@ def fitted(settings: Settings, X: Array, Y: Array, weight: Array | None = None) 
     bank = start(X.shape[1], Y.shape[1], settings)
     kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
     total = _running_mean(bank, Y, w)[1]
-    with one_blas_thread(), ThreadPoolExecutor(cores()) as pool:
+    with on_all_cores() as each:
         now = generation(bank, *kept.all())
         bank = at_the_prior(replace(bank, kept=kept, total=total, now=now), now)
         for at in range(0, len(X), AT_ONCE):
             some = slice(at, at + AT_ONCE)
-            bank, _ = _learn_by_experts(bank, now, X[some], Y[some], w[some], pool.map)
+            bank, _ = _learn_by_experts(bank, now, X[some], Y[some], w[some], each)
     return bank
 
 
@@ -199,8 +204,23 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def one_blas_thread() -> Any:
-    """Experts share the cores; threads inside a product would only wait for each other."""
-    from threadpoolctl import threadpool_limits
+@contextmanager
+def on_all_cores(many: bool = True) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map` over experts, by threads where there is much to do. Experts share the cores; threads
+    inside a product would only wait for each other.
+    """
+    with _blas().limit(limits=1, user_api="blas"):
+        if not many:
+            yield map
+            return
+        with ThreadPoolExecutor(cores()) as pool:
+            yield pool.map
 
-    return threadpool_limits(1, "blas")
+
+@cache
+def _blas() -> Any:
+    """The linear algebra libraries; to look for them takes longer than to learn a row."""
+    import scipy.linalg.blas  # noqa: F401  which brings its own
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
