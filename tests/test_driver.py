@@ -120,7 +120,7 @@ def test_an_own_loss_that_does_not_compile_is_run_by_the_reference():
     assert trace.engine == "reference"
     plain = learn(problem=replace(KLMS, method=replace(KLMS.method, loss=losses.absolute())))
     np.testing.assert_allclose(trace["mse"], plain["mse"], atol=1e-9)
-    with pytest.raises(BadInput, match="cannot compile"):
+    with pytest.raises(BadInput, match="cannot run this problem"):
         learn(problem=problem, engine="numba")
 
 
