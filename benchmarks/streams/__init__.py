@@ -1,0 +1,1 @@
+"""Real streams without settings: `python -m benchmarks.streams [section ...] [--quick]`."""

@@ -1,0 +1,47 @@
+"""Run them: `python -m benchmarks.streams [section ...] [--quick] [--json FILE]`.
+
+Streams are read from DOKL_DATA/streams, by default ../shared/data/streams beside the checkout. With
+--quick one seed, the short streams, and no learner that takes milliseconds a row. Other learners
+take part where they are installed: pip install 'dokl[bench]'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from benchmarks.common import machine
+from benchmarks.streams import accuracy, speed
+
+SECTIONS = {
+    "regression": accuracy.regression,
+    "classification": accuracy.classification,
+    "examples": accuracy.examples,
+    "drift": accuracy.drift,
+    "intervals": accuracy.coverage,
+    "speed": speed.measure,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__)
+    parser.add_argument("section", nargs="*", help=f"any of {', '.join(SECTIONS)}; default all")
+    parser.add_argument("--quick", action="store_true", help="minutes instead of hours")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
+    options = parser.parse_args()
+    for name in options.section:
+        if name not in SECTIONS:
+            parser.error(f"unknown section {name!r}: choose from {', '.join(SECTIONS)}")
+    where, done = machine(), {}
+    print(", ".join(f"{key} {value}" for key, value in where.items()), "\n")
+    for name in options.section or SECTIONS:
+        section = SECTIONS[name](options.quick)
+        done[name] = section.record()
+        print(section.text(), flush=True)
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump({"machine": where, "sections": done}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
