@@ -76,14 +76,15 @@ def learn(
 
     Raises NotDefinite. The memory that was given stays as it was.
     """
-    found, start = [], 0
+    found, start, own = [], 0, False
     while start < len(Z):
         room = LIST - memory.n
         rows = slice(start, min(len(Z), start + room))
         memory, told = _block(
             numbers, memory, Z[rows], Y[rows], None if weight is None else weight[rows]
         )
-        memory = folded(memory) if memory.n == LIST else memory
+        if memory.n == LIST:  # what the first one wrote is nobody else's yet
+            memory, own = folded(memory, own), True
         found.append(told)
         start = rows.stop
     if len(found) == 1:

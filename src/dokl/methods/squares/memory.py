@@ -93,13 +93,13 @@ def start(D: int, m: int, rho: float) -> Memory:
     return Memory(np.zeros((m, D)), P, 1.0, 0.0, *empty, *noise)
 
 
-def folded(memory: Memory) -> Memory:
-    """The same knowledge with an empty list, in arrays of its own."""
+def folded(memory: Memory, over: bool = False) -> Memory:
+    """The same knowledge with an empty list, in arrays of its own, or written over P."""
     n = memory.n
     if not n and memory.a == 1.0 and not memory.b:
         return memory
     W = memory.W[:n] * memory.c[:n, None]
-    P = np.array(memory.P, order="F")
+    P = memory.P if over else np.array(memory.P, order="F")
     unlocked.syrk(-1.0, W, memory.a, P)
     P.T.flat[:: len(P) + 1] += memory.b
     empty: dict[str, Any] = {"W": np.zeros_like(memory.W), "c": np.zeros(LIST), "n": 0}
