@@ -50,11 +50,13 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         seed = seed_of(self.random_state)
         return Settings(kinds, most, float(self.bound), seed, sums=lasting)
 
-    def _fit(self, X: Array, y: Array, sample_weight: Any) -> None:
+    def _fit(self, X: Array, y: Array, sample_weight: Any) -> Told:
         X, Y, weight, _ = self._rows(X, y, sample_weight)
         if not len(X):
             raise BadInput("all sample weights are zero: there is nothing to start from")
-        self.bank_: Bank = learning.fitted(self._settings(), X, Y, weight)
+        bank, told = learning.fitted(self._settings(), X, Y, weight)
+        self.bank_: Bank = bank
+        return told
 
     def _partial_fit(self, X: Array, y: Array, sample_weight: Any) -> Told:
         """Learn once; what was said of each row before, NaN for rows of weight 0."""

@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dokl import answers
+from dokl import answers, calibration
 from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators.auto import Auto
@@ -79,10 +79,10 @@ class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
     def _targets(self, y: Array) -> Array:
         return answers.targets(self._numbers(y), len(self.classes_))
 
-    def _weights(self, y: Array, sample_weight: Any) -> Any:
-        """Sample weights times class weights."""
+    def _weights(self, y: Array, weight: Array) -> Array:
+        """Sample weights (n,) times class weights."""
         if self.class_weight is None:
-            return sample_weight
+            return weight
         at = self._numbers(y)
         if isinstance(self.class_weight, str):
             if self.class_weight != "balanced":
@@ -92,8 +92,7 @@ class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
             each = self.class_count_.sum() / np.maximum(self.class_count_, 1) / len(self.classes_)
         else:
             each = np.array([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
-        given = 1.0 if sample_weight is None else checked_weight(sample_weight, len(y))
-        return each[at] * given
+        return np.asarray(each[at] * weight)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoClassifier:
         """Learn from scratch, in the order given; scales are learned from all rows."""
@@ -106,7 +105,10 @@ class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
                 raise BadInput("all sample weights are zero: there is nothing to start from")
             X, y, weight = (a[weight > 0] for a in (X, y, weight))
             self._meet(y)
-            self._fit(X, y, self._weights(y, None if sample_weight is None else weight))
+            weight = self._weights(y, weight)
+            told = self._fit(X, y, None if (weight == 1.0).all() else weight)
+            self.calibration_ = calibration.start(len(self.classes_))
+            self._follow(told.mean, y, weight)
         return self
 
     def partial_fit(
@@ -136,21 +138,47 @@ class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
                     f"classes {np.unique(classes).tolist()} differ from those of the first call, "
                     f"{self.classes_.tolist()}"
                 )
-            told = self._partial_fit(X, y, self._weights(y, sample_weight))
-        labels, absent = self.classes_[answers.decided(told.mean)], np.isnan(told.mean[:, 0])
+            weight = checked_weight(1.0 if sample_weight is None else sample_weight, len(y))
+            weight = self._weights(y, weight)
+            told = self._partial_fit(X, y, None if (weight == 1.0).all() else weight)
+            if fresh:
+                self.calibration_ = calibration.start(len(self.classes_))
+            level = self._follow(told.mean, y, weight)
+        labels, absent = self.classes_[level.argmax(axis=1)], weight == 0
         if absent.any():
             floats = labels.dtype.kind == "f"
             labels = labels if floats else labels.astype(object)
             labels[absent] = np.nan if floats else None
         return np.asarray(labels)
 
-    def predict(self, X: Any) -> Array:
-        """Labels (n,)."""
+    def _follow(self, scores: Array, y: Array, weight: Array) -> Array:
+        """Calibrate by rows that were just predicted: the levels (n, classes) before each."""
+        seen, level = weight > 0, np.zeros((len(y), len(self.classes_)))
+        given = calibration.both(scores[seen]), self._numbers(y[seen]), weight[seen]
+        self.calibration_, level[seen] = calibration.followed(self.calibration_, *given)
+        return level
+
+    def _levels(self, X: Any) -> Array:
         X = self._inputs(X)
-        return np.asarray(self.classes_[answers.decided(predicting.predict(self.bank_, X))])
+        scores = calibration.both(predicting.predict(self.bank_, X))
+        return calibration.levels(self.calibration_, scores)
+
+    def predict(self, X: Any) -> Array:
+        """Labels (n,): the most probable."""
+        level = self._levels(X)
+        return np.asarray(self.classes_[level.argmax(axis=1)])
 
     def decision_function(self, X: Any) -> Array:
-        """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
-        X = self._inputs(X)
-        scores = predicting.predict(self.bank_, X)
-        return scores[:, 0] if len(self.classes_) == 2 else scores
+        """Log odds (n,) for two classes (positive: the second), else log probabilities but for a
+        constant (n, classes).
+        """
+        level = self._levels(X)
+        return level[:, 1] - level[:, 0] if len(self.classes_) == 2 else level
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n, classes), calibrated by every row so far before it was learned."""
+        return calibration.softmax(self._levels(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of `predict_proba`."""
+        return np.asarray(np.log(np.maximum(self.predict_proba(X), 1e-300)))

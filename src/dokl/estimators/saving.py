@@ -26,6 +26,7 @@ import numpy as np
 from dokl import files, schedules
 from dokl import state as states
 from dokl.arrays import Array
+from dokl.calibration import Calibration
 from dokl.diffusion import Problem, slots_of
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators.auto_classifier import AutoClassifier
@@ -186,6 +187,8 @@ def _labels(model: Any) -> Arrays:
         found["classes"] = model.classes_
     if hasattr(model, "class_count_"):
         found["class_count"] = model.class_count_
+    if hasattr(model, "calibration_"):
+        found |= {f"calibration.{name}": a for name, a in vars(model.calibration_).items()}
     return found
 
 
@@ -238,6 +241,10 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
         model._flat = bool(meta["flat"])
     if isinstance(model, AutoClassifier):
         model.classes_ = _classes(meta, arrays)
+        names = ("slopes", "bias", "bend", "bias_bend")
+        model.calibration_ = Calibration(*(arrays[f"calibration.{name}"] for name in names))
+        if len(model.calibration_.bias) != len(model.classes_):
+            raise ValueError("the calibration is of other classes")
     if "class_count" in arrays:
         model.class_count_ = arrays["class_count"]
     if model.fingerprint_ != meta["fingerprint"]:

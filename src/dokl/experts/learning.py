@@ -62,7 +62,9 @@ def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[
     return bank, _joined(bank, told)
 
 
-def fitted(settings: Settings, X: Array, Y: Array, weight: Array | None = None) -> Bank:
+def fitted(
+    settings: Settings, X: Array, Y: Array, weight: Array | None = None
+) -> tuple[Bank, Told]:
     """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them.
 
     Nothing has to be predicted before the last row is there, so there is one pilot instead of many.
@@ -70,14 +72,15 @@ def fitted(settings: Settings, X: Array, Y: Array, weight: Array | None = None) 
     w = np.ones(len(X)) if weight is None else weight
     bank = start(X.shape[1], Y.shape[1], settings)
     kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
-    total = _running_mean(bank, Y, w)[1]
+    total, told = _running_mean(bank, Y, w)[1], list[Told]()
     with on_all_cores() as each:
         now = generation(bank, *kept.all())
         bank = at_the_prior(replace(bank, kept=kept, total=total, now=now), now)
         for at in range(0, len(X), AT_ONCE):
             some = slice(at, at + AT_ONCE)
-            bank, _ = _learn_by_experts(bank, now, X[some], Y[some], w[some], each)
-    return bank
+            bank, said = _learn_by_experts(bank, now, X[some], Y[some], w[some], each)
+            told.append(said)
+    return bank, _joined(bank, told)
 
 
 def _joined(bank: Bank, told: list[Told]) -> Told:
