@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,9 @@ from dokl.scales import Scales
 # Rows whose features are in memory at once, and after which experts meet.
 AT_ONCE = 512
 LEAST_RIDGE = 1e-4
+
+# As `map`, perhaps on several cores.
+Each = Callable[..., Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -102,19 +106,23 @@ def numbers_of(bank: Bank, now: Generation, i: int) -> Numbers:
     return Numbers(ridge, 1.0 - 1.0 / kind.memory, bank.settings.bound)
 
 
-def features(bank: Bank, now: Generation, X: Array) -> list[Array]:
-    """z of rows X: (n, d) for each expert, (n, D) each, shared where they are the same."""
+def features(
+    bank: Bank, now: Generation, X: Array, which: Sequence[int], each: Each = map
+) -> dict[int, Array]:
+    """z of rows X: (n, d) for each of these experts, (n, D), shared where they are the same."""
     rows = now.inputs.clipped(X)
-    whole = {key: made.transform(rows) for key, made in now.maps.items()}
+    widths = {i: now.maps[bank.kinds[i].features].width(bank.kinds[i].width) for i in which}
+    most: dict[Any, int] = {}
+    for i, D in widths.items():
+        most[bank.kinds[i].features] = max(D, most.get(bank.kinds[i].features, 0))
+    made = each(lambda key: now.maps[key].transform(rows, most[key]), most)
+    whole = dict(zip(most, made, strict=True))
     cut: dict[Any, Array] = {}
-    out = []
-    for kind in bank.kinds:
-        width = now.maps[kind.features].width(kind.width)
-        key = kind.features, width
-        if key not in cut:
-            cut[key] = np.ascontiguousarray(whole[kind.features][:, :width])
-        out.append(cut[key])
-    return out
+    for i, D in widths.items():
+        key = bank.kinds[i].features
+        if (key, D) not in cut:
+            cut[key, D] = np.ascontiguousarray(whole[key][:, :D])
+    return {i: cut[bank.kinds[i].features, D] for i, D in widths.items()}
 
 
 def fingerprint(bank: Bank) -> str:

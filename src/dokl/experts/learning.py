@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +27,7 @@ from dokl.experts import mixture as mixing
 from dokl.experts.bank import (
     AT_ONCE,
     Bank,
+    Each,
     Generation,
     Told,
     features,
@@ -97,9 +98,7 @@ def _until_pilot(bank: Bank) -> int:
     return min((p - bank.seen for p in bank.settings.pilots if p > bank.seen), default=1 << 62)
 
 
-def _learn_some(
-    bank: Bank, X: Array, Y: Array, w: Array, each: Callable[..., Iterable[Any]]
-) -> tuple[Bank, Told]:
+def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[Bank, Told]:
     """Rows without a pilot among them; a pilot after the last, if it is time."""
     if bank.now is None:
         told, total = _running_mean(bank, Y, w)
@@ -129,11 +128,11 @@ def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Told, tuple[float, Ar
 
 
 def _learn_by_experts(
-    bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Callable[..., Iterable[Any]]
+    bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
 ) -> tuple[Bank, Told]:
     assert bank.awake is not None
-    y, Z = now.targets.inward(Y), features(bank, now, X)
     up = np.flatnonzero(bank.awake).tolist()
+    y, Z = now.targets.inward(Y), features(bank, now, X, up, each)
     weight = None if (w == 1.0).all() else w
 
     def one(i: int) -> tuple[Memory, blocks.Found, int]:
@@ -173,7 +172,7 @@ def _mended(bank: Bank, now: Generation, i: int) -> Memory:
     kept = bank.sums[i]
     if kept is not None:
         return sums.solved(kept, numbers_of(bank, now, i).rho)
-    return relearned(bank, now, [i])[0]
+    return relearned(bank, now, [i])[0][i]
 
 
 def emptied(bank: Bank) -> Bank:
@@ -208,7 +207,7 @@ def cores() -> int:
 
 
 @contextmanager
-def on_all_cores(many: bool = True) -> Iterator[Callable[..., Iterable[Any]]]:
+def on_all_cores(many: bool = True) -> Iterator[Each]:
     """A `map` over experts, by threads where there is much to do. Experts share the cores; threads
     inside a product would only wait for each other.
     """

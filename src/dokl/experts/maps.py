@@ -42,15 +42,16 @@ class NestedMap:
         M = len(self.centres)
         return 1 + int(self.centres.shape[1]) + (M if most is None else min(M, most))
 
-    def transform(self, X: Array) -> Array:
-        """Standardised rows X: (n, d) -> z: (n, D)."""
+    def transform(self, X: Array, D: int | None = None) -> Array:
+        """Standardised rows X: (n, d) -> z: (n, D), or the first D numbers of it."""
         d, s = X.shape[1], self.scales
-        Z = np.empty((len(X), self.D))
+        Z = np.empty((len(X), self.D if D is None else D))
         Z[:, 0] = 1.0
         Z[:, 1 : d + 1] = X * (s.linear / math.sqrt(d))
-        if len(self.centres):
-            K = correlation(self.kernel, squared_distances(X / s.lengths, self.centres))
-            unlocked.trsm_left(s.amplitude, self.lower, K.T)
+        M = Z.shape[1] - d - 1
+        if M:
+            K = correlation(self.kernel, squared_distances(X / s.lengths, self.centres[:M]))
+            unlocked.trsm_left(s.amplitude, np.asfortranarray(self.lower[:M, :M]), K.T)
             Z[:, d + 1 :] = K
         return Z
 

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from dokl import draws, scales
 from dokl.arrays import Array
-from dokl.experts.bank import Bank, Generation, features, numbers_of
+from dokl.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
 from dokl.experts.maps import median_distance, nested_map
 from dokl.experts.scaling import scaling_of, tamed
 from dokl.methods.squares import blocks, sums
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares.memory import Memory
+from dokl.methods.squares.sums import Sums
 
 # Centres are chosen among so many times as many rows.
 CANDIDATES = 4
 
 
-def pilot(bank: Bank, each: Callable[..., Iterable[Any]] = map) -> Bank:
+def pilot(bank: Bank, each: Each = map) -> Bank:
     """Learn scales from the rows that are kept, make maps, and let all experts learn those rows."""
-    X, Y, w = bank.kept.all()
-    now, Y = generation(bank, X, Y, w), tamed(Y)
+    now = generation(bank, *bank.kept.all())
     bank = at_the_prior(replace(bank, now=now), now)
-    y, Z = now.targets.inward(Y), features(bank, now, X)
-    totals = tuple(
-        None if kept is None else sums.added(kept, z, y, w * (bank.seen / max(1, len(X))))
-        for kept, z in zip(bank.sums, Z, strict=True)
-    )
-    memories = relearned(bank, now, range(len(bank.kinds)), each)
-    return replace(bank, memories=tuple(memories), sums=totals)
+    everybody = range(len(bank.kinds))
+    known, totals = relearned(bank, now, everybody, each)
+    kept = tuple(totals.get(i) for i in everybody)
+    return replace(bank, memories=tuple(known[i] for i in everybody), sums=kept)
 
 
 def at_the_prior(bank: Bank, now: Generation) -> Bank:
@@ -50,24 +46,46 @@ def at_the_prior(bank: Bank, now: Generation) -> Bank:
 
 
 def relearned(
-    bank: Bank, now: Generation, which: Sequence[int], each: Callable[..., Iterable[Any]] = map
-) -> list[Memory]:
-    """Experts that have learned the rows that are kept. A sample stands for all rows seen; experts
-    that forget want the newest rows in their order.
+    bank: Bank, now: Generation, which: Sequence[int], each: Each = map
+) -> tuple[dict[int, Memory], dict[int, Sums]]:
+    """Experts that have learned the rows that are kept, and sums of those that keep them. A sample
+    stands for all rows seen; experts that forget want the newest rows in their order.
     """
-    (X, Y, w), recent = bank.kept.all(), bank.kept.newest()
-    sampled, share = bank.seen > len(X), bank.seen / max(1, len(X))
-    Z, Z_recent = features(bank, now, X), features(bank, now, recent[0]) if sampled else []
-    y, y_recent = (now.targets.inward(tamed(each)) for each in (Y, recent[1]))
+    everything = bank.kept.all()
+    share = bank.seen / max(1, len(everything[0]))
+    forgetting = [i for i in which if share > 1.0 and bank.kinds[i].memory < math.inf]
+    lasting = [i for i in which if i not in forgetting]
+    one = _learned(bank, now, lasting, *everything, share, each)
+    other = _learned(bank, now, forgetting, *bank.kept.newest(), 1.0, each)
+    return one[0] | other[0], one[1]
 
-    def one(i: int) -> Memory:
-        numbers = numbers_of(bank, now, i)
-        memory = memories.start(Z[i].shape[1], bank.m, numbers.rho)
-        if sampled and numbers.lam < 1.0:
-            return blocks.learn(numbers, memory, Z_recent[i], y_recent, recent[2])[0]
-        return blocks.learn(numbers, memory, Z[i], y, w * share)[0]
 
-    return list(each(one, which))
+def _learned(
+    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, share: float,
+    each: Each,
+) -> tuple[dict[int, Memory], dict[int, Sums]]:  # fmt: skip
+    """These experts after these rows, each counting `share` times, and their sums."""
+    known, totals = dict[int, Memory](), dict[int, Sums]()
+    for i in which:
+        D = now.maps[bank.kinds[i].features].width(bank.kinds[i].width)
+        known[i] = memories.start(D, bank.m, numbers_of(bank, now, i).rho)
+        if bank.sums[i] is not None:
+            totals[i] = sums.nothing(D, bank.m)
+    y, weight = now.targets.inward(tamed(Y)), w * share
+
+    def one(of: tuple[int, Array, slice]) -> tuple[Memory, blocks.Found]:
+        i, z, rows = of
+        return blocks.learn(numbers_of(bank, now, i), known[i], z, y[rows], weight[rows])
+
+    for at in range(0, len(X) if which else 0, AT_ONCE):  # all features at once may not fit
+        rows = slice(at, at + AT_ONCE)
+        Z = features(bank, now, X[rows], which, each)
+        found = list(each(one, [(i, Z[i], rows) for i in which]))
+        for i, (memory, told) in zip(which, found, strict=True):
+            known[i] = memory
+            if i in totals:
+                totals[i] = sums.added(totals[i], Z[i], y[rows], told.weight)
+    return known, totals
 
 
 def generation(bank: Bank, X: Array, Y: Array, w: Array) -> Generation:
@@ -84,7 +102,9 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array) -> Generation:
     maps = {}
     for base, kernel in dict.fromkeys(kind.features for kind in bank.kinds):
         own = found if base == "learned" else scales.isotropic(float(base) * middle, bank.d)
-        maps[base, kernel] = nested_map(kernel, own, among, centres)
+        widths = [kind.width for kind in bank.kinds if kind.features == (base, kernel)]
+        used = max(centres if width is None else width for width in widths)
+        maps[base, kernel] = nested_map(kernel, own, among, min(centres, used))
     return Generation(inputs, targets, found, maps)
 
 

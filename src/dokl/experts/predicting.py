@@ -55,8 +55,8 @@ def predict_with_variance(bank: Bank, X: Array) -> Told:
 
 def _both(bank: Bank, now: Generation, X: Array) -> Array:
     weights = bank.weights
-    Z, F, V = features(bank, now, X), [], []
     used = np.flatnonzero(weights > 0).tolist()
+    Z, F, V = features(bank, now, X, used), list[Array](), list[Array]()
     for i in used:
         memory = bank.memories[i]
         F.append(now.targets.outward(Z[i] @ memory.theta.T))

@@ -48,7 +48,7 @@ def woken(bank: Bank, now: Generation) -> Bank:
     assert bank.awake is not None
     asleep = np.flatnonzero(~bank.awake).tolist()
     known = list(bank.memories)
-    for i, memory in zip(asleep, relearned(bank, now, asleep), strict=True):
+    for i, memory in relearned(bank, now, asleep)[0].items():
         known[i] = memory
     everybody = np.ones(len(known), bool)
     return replace(bank, memories=tuple(known), awake=everybody, idle=np.zeros(len(known), int))
