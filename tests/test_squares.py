@@ -119,6 +119,23 @@ def test_sums_add_up_and_subtract():
     np.testing.assert_allclose(told.yy, both.yy, rtol=1e-9)
 
 
+@pytest.mark.parametrize("cut", [1, LIST])
+def test_a_wild_target_pulls_like_one_at_the_bound_where_little_is_known(cut):
+    Z, Y, _ = stream(LIST)
+    numbers, ends = Numbers(0.001, 0.8, 5.0), []
+    for much in (1e3, 1e9):
+        Y[-1] = much
+        memory = start(D, 1, 0.001)
+        for i in range(0, LIST, cut):
+            memory, found = blocks.learn(numbers, memory, Z[i : i + cut], Y[i : i + cut])
+        pulled = memory.theta @ Z[-1] / math.sqrt(0.8) - found.f[-1]
+        ends.append((memory.theta, pulled / np.sqrt(found.noise[-1] * (1.0 + found.q[-1]))))
+    assert found.q[-1] > 10.0
+    np.testing.assert_allclose(*(theta for theta, _ in ends), rtol=1e-6)
+    for _, pulled in ends:
+        assert 0.9 * 5.0 < pulled < 5.0
+
+
 def test_one_wild_target_does_not_stay():
     Z, Y, _ = stream(2000)
     truth, _ = blocks.learn(Numbers(0.1), start(D, 1, 0.1), Z, Y)
