@@ -306,7 +306,7 @@ def test_own_schedule_sees_counts_and_norms():
 def test_what_cannot_be_traced_is_named():
     case = Case("untraceable", loss=Loss("odd", lambda y, f: float(f), untraceable))
     with pytest.raises(
-        BadInput, match=r"engine 'jax' cannot run this problem .*use engine='reference'"
+        BadInput, match=r"engine 'jax' cannot run this .*use engine='reference'"
     ):
         choose("jax", case.problem, case.exchange, None)
     vector = Loss("odd", lambda y, f: float(f), lambda y, f: np.ones(2) * f)

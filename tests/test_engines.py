@@ -441,7 +441,7 @@ def test_own_loss_that_does_not_compile(slope):
     assert name == "reference"
     assert plan.dtype == np.float64
     with pytest.raises(
-        BadInput, match=r"engine 'numba' cannot run this problem .*use engine='reference'"
+        BadInput, match=r"engine 'numba' cannot run this .*use engine='reference'"
     ):
         choose("numba", case.problem, case.exchange, None)
 
