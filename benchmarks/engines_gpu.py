@@ -24,8 +24,8 @@ from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.datasets import load
 from dokl.diffusion import Problem, init
-from dokl.engines import accelerated
-from dokl.engines.device import chunks, fused, traced
+from dokl.engines import jax_engine
+from dokl.engines.jax_parts import chunks, fused, traced
 from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
@@ -78,12 +78,12 @@ def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> chunks.Wor
     for seed in range(runs):
         problem = Problem(recipe.draw(seed), gradient(loss, schedule))
         exchange = Exchange(graph.draw(seed) if K > 1 else None, order)
-        plans.append(accelerated.plan(problem, exchange, np.float32))
+        plans.append(jax_engine.plan(problem, exchange, np.float32))
         X = rng.standard_normal((n * K, 5), np.float32)
         Y = np.tanh(X[:, :1]) + 0.1 * rng.standard_normal((n * K, 1), np.float32)
         blocks.append(Block(X, Y, None, np.arange(n * K).reshape(n, K)))
         states.append(init(problem, exchange, K, 1, np.float32))
-    return chunks.Work(accelerated.together(plans), states, blocks)
+    return chunks.Work(jax_engine.together(plans), states, blocks)
 
 
 def per_step(work: chunks.Work, steps: int) -> tuple[float, Any, Any]:
@@ -195,14 +195,14 @@ def mnist(folder: Path) -> list[dict[str, Any]]:
     floors, X = {5: 0.19, 20: 0.10}, None
     for name, network in drawn.networks.items():
         K, exchange = network.nodes, network.exchange
-        plan = accelerated.plan(drawn.problem, exchange, np.float32)
-        X = accelerated.on_device(plan, drawn.rows.X_train) if X is None else X
+        plan = jax_engine.plan(drawn.problem, exchange, np.float32)
+        X = jax_engine.on_device(plan, drawn.rows.X_train) if X is None else X
         state = init(drawn.problem, exchange, K, 1, np.float32)
         y = drawn.rows.y_train[:, None]
         block = Block(X, y, None, np.arange(len(y)).reshape(-1, K))
-        accelerated.advance(plan, state, block)
+        jax_engine.advance(plan, state, block)
         began = time.perf_counter()
-        accelerated.advance(plan, state, block)
+        jax_engine.advance(plan, state, block)
         taken = time.perf_counter() - began
         row = {"what": name, "s an epoch": taken, "floor": floors[K]}
         row["of it features"] = _features_alone(plan, state, block)
@@ -214,7 +214,7 @@ def mnist(folder: Path) -> list[dict[str, Any]]:
 
 def _features_alone(plan: Any, state: Any, block: Block) -> float:
     """Seconds an epoch takes to compute features, and nothing else."""
-    work = chunks.Work(accelerated.alone(plan), [state], [block])
+    work = chunks.Work(jax_engine.alone(plan), [state], [block])
     steps = work.longest()
     _, arrays = work.chunk(work.memory(), 0, steps, steps)
     map = {name[4:]: a for name, a in arrays.items() if name.startswith("map.")}

@@ -22,8 +22,8 @@ from scipy.optimize import nnls
 from benchmarks.common import Section
 from dokl import Exchange, Features, Gaussian, Problem, gradient, graphs, losses, schedules
 from dokl.diffusion import init
-from dokl.engines.spread.halo import needs
-from dokl.engines.spread.partition import partition
+from dokl.engines.mpi_parts.halo import needs
+from dokl.engines.mpi_parts.partition import partition
 from dokl.streams import Example2
 
 LEAST, MOST, SECONDS = 10, 300, 2.0  # rounds of a figure, and how long to try for it
@@ -61,19 +61,19 @@ SMALL = [Size("ring", 4, 16, 200), Size("ring", 4, 2500, 100), Size("ring", 4, 2
 # -- on the ranks ------------------------------------------------------------------------------
 def seconds_per_step(size: Size, comm: Any, overlap: int | None = None) -> dict[str, Any]:
     """Fastest round of a worker on all ranks, and of the exchange alone, per step."""
-    from dokl.engines import ranks
+    from dokl.engines import mpi_engine
 
     A = graphs.metropolis(size.graph)
     K = A.shape[0]
     features = Features(Gaussian(5.0), INPUTS, size.D).draw(0)
     problem = Problem(features, gradient(losses.squared(), schedules.constant(0.5)))
-    ranks.OVERLAP = 10**12 if overlap is None else overlap
-    plan = ranks.plan(problem, Exchange(A, "cta"), np.float32, comm)
+    mpi_engine.OVERLAP = 10**12 if overlap is None else overlap
+    plan = mpi_engine.plan(problem, Exchange(A, "cta"), np.float32, comm)
     share = plan.share
     assert share is not None
     own = share.own
     block = Example2(K, size.n, INPUTS).draw(0).nodes(own).block().cast(np.float32)
-    worker = ranks.Worker(plan, share, init(problem, plan.exchange, len(own), 1, np.float32))
+    worker = mpi_engine.Worker(plan, share, init(problem, plan.exchange, len(own), 1, np.float32))
     step = best(comm, lambda: worker.advance(block), size.n)
     wire, exchange, calls = worker._wire, 0.0, 0.0
     if wire is not None:
@@ -104,7 +104,7 @@ def best(comm: Any, job: Any, n: int) -> float:
 
     Rounds are short, a few milliseconds: on a busy machine some still find all cores free.
     """
-    from dokl.engines.spread.crew import mpi
+    from dokl.engines.mpi_parts.crew import mpi
 
     taken, end = [], time.monotonic() + SECONDS
     job()
@@ -170,7 +170,7 @@ def overlap_gain(comm: Any, D: int = 20_000, n: int = 20) -> dict[str, float]:
 
 
 def worker() -> None:
-    from dokl.engines.spread.crew import world
+    from dokl.engines.mpi_parts.crew import world
 
     comm = world()
     sizes = [*STRONG, *(WEAK[P] for P in (comm.size,) if P in WEAK), *SMALL]

@@ -11,7 +11,7 @@ from benchmarks import limit
 from benchmarks.common import Section, in_turns, last_tenth, micro, ratio
 from dokl import Exchange, KernelRegressor, Problem, gradient
 from dokl.diffusion import init
-from dokl.engines import compiled
+from dokl.engines import numba_engine
 from dokl.streams import Example2
 
 N, d, D, SIGMA, STEP = 20_000, 5, 2500, 5.0, 1.0
@@ -175,7 +175,7 @@ def _one_row(section: Section, X, y) -> None:
 def _one_step(section: Section, X, y) -> None:
     fitted = model().partial_fit(X[:1], y[:1])
     problem = Problem(fitted.feature_map_, gradient(fitted.loss_, fitted.schedule_))
-    plan = compiled.plan(problem, Exchange(), np.float32)
+    plan = numba_engine.plan(problem, Exchange(), np.float32)
     X, Y, steps = X.astype(np.float32), y.astype(np.float32)[:, None], 500
     rows = [(X[i : i + 1], Y[i : i + 1]) for i in range(N)]
     state, f = init(problem, Exchange(), 1, 1, np.float32), np.empty(N)
@@ -183,10 +183,10 @@ def _one_step(section: Section, X, y) -> None:
     def job(number: int) -> int:
         nonlocal state
         for i in range(number * steps, (number + 1) * steps):
-            state, prediction = compiled.step(plan, state, *rows[i])
+            state, prediction = numba_engine.step(plan, state, *rows[i])
             f[i] = prediction[0, 0]
         return steps
 
     times = in_turns({"step": job}, N // steps)["step"] * 1e6
     taken, error = float(np.median(times)), f"MSE {last_tenth(y - f):.6f}"
-    section.add("compiled.step alone", f"{taken:.3g} us", None, "<= 15 us", taken <= 15, error)
+    section.add("numba_engine.step alone", f"{taken:.3g} us", None, "<= 15 us", taken <= 15, error)

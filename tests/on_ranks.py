@@ -1,4 +1,4 @@
-"""What test_ranks.py runs on every rank: `python on_ranks.py TASK,TASK... [argument]`."""
+"""What test_mpi_engine.py runs on every rank: `python on_ranks.py TASK,TASK... [argument]`."""
 
 import os
 import re
@@ -13,8 +13,8 @@ import pytest
 import test_engines as engines
 from dokl import losses, schedules
 from dokl.diffusion import Problem
-from dokl.engines import compiled, ranks, reference, run
-from dokl.engines.spread import checkpoints, cluster, crew, halo
+from dokl.engines import mpi_engine, numba_engine, reference, run
+from dokl.engines.mpi_parts import checkpoints, cluster, crew, halo
 from dokl.errors import BadInput, Diverged
 from dokl.exchange import Exchange
 from dokl.features import Features
@@ -23,7 +23,7 @@ from dokl.kernels import Gaussian
 from dokl.methods import gradient
 from dokl.streams import Example2, Missing
 
-OVERLAP = ranks.OVERLAP
+OVERLAP = mpi_engine.OVERLAP
 NAMES = (
     "plain", "alone", "complete graph, outputs", "odd D", "hinge", "logistic", "huber",
     "normalised", "structured", "csr", "csr pairs", "sequence", "sequence, atc", "every third",
@@ -45,8 +45,8 @@ def cases_on(P):
 
 
 def advanced(case):
-    plan = ranks.plan(case.problem, case.exchange, np.float64)
-    found = ranks.advance(plan, engines.fresh(case), case.block)
+    plan = mpi_engine.plan(case.problem, case.exchange, np.float64)
+    found = mpi_engine.advance(plan, engines.fresh(case), case.block)
     plan.close()
     return found
 
@@ -56,9 +56,9 @@ def same_as_the_other_engines():
     comm = crew.world()
     for case in cases_on(comm.size):
         for least in (OVERLAP, 0):
-            ranks.OVERLAP = least
+            mpi_engine.OVERLAP = least
             state, f = advanced(case)
-            ours, predictions = engines.run(compiled, case)
+            ours, predictions = engines.run(numba_engine, case)
             np.testing.assert_array_equal(f, predictions, err_msg=case.name)
             engines.assert_same(state, ours)
         if comm.rank == 0:
@@ -83,11 +83,11 @@ def one_node_per_rank():
     comm = crew.world()
     for case in cases_on(comm.size)[:4]:
         case = replace(case, K=comm.size)
-        plan = ranks.plan(case.problem, case.exchange, np.float64)
+        plan = mpi_engine.plan(case.problem, case.exchange, np.float64)
         assert plan.share is None or plan.share.halo.single == (len(case.exchange.graphs) == 1)
         for _ in range(2):
-            state, f = ranks.advance(plan, engines.fresh(case), case.block)
-            ours, predictions = engines.run(compiled, case)
+            state, f = mpi_engine.advance(plan, engines.fresh(case), case.block)
+            ours, predictions = engines.run(numba_engine, case)
             np.testing.assert_array_equal(f, predictions)
             engines.assert_same(state, ours)
             halo.Wire._request = lambda self, buffer, which: None  # as MPI 3 libraries

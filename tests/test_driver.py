@@ -10,7 +10,7 @@ from scipy.sparse import random_array
 
 from dokl import losses, schedules
 from dokl.diffusion import Problem, Trace, combines_now, init
-from dokl.engines import ENGINES, check_engine, choice, choose, compiled, reference, run
+from dokl.engines import ENGINES, check_engine, choice, choose, numba_engine, reference, run
 from dokl.engines.choice import EngineNotice
 from dokl.errors import BadInput, Diverged, UnknownName
 from dokl.exchange import Exchange, Sending
@@ -79,7 +79,7 @@ def test_the_number_of_workers_does_not_matter():
 
 def test_a_single_run_of_a_large_network_is_shared_among_threads(monkeypatch):
     alone = learn(workers=1)
-    monkeypatch.setattr(compiled, "LARGE", 0)
+    monkeypatch.setattr(numba_engine, "LARGE", 0)
     np.testing.assert_array_equal(learn(workers=2)["mse"], alone["mse"])
 
 
@@ -427,7 +427,7 @@ def test_divergence_names_the_step_of_the_run_not_of_the_block(monkeypatch):
 def test_choose_gives_a_plan():
     problem = replace(KLMS, features=FIXED["features"])
     name, module, plan = choose("auto", problem, Exchange(), None)
-    assert (name, module, plan.dtype) == ("numba", compiled, np.float32)
+    assert (name, module, plan.dtype) == ("numba", numba_engine, np.float32)
     state = init(problem, Exchange(), 2, 1, plan.dtype)
     state, f = module.step(plan, state, np.ones((2, 5)), np.ones((2, 1)))
     assert f.shape == (2, 1)

@@ -13,7 +13,7 @@ import naive
 from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Problem, init
-from dokl.engines import accelerated, choose, compiled, loops, reference, sweeps
+from dokl.engines import choose, jax_engine, loops, numba_engine, reference, sweeps
 from dokl.engines.choice import EngineNotice
 from dokl.errors import BadInput, Diverged
 from dokl.exchange import Exchange
@@ -23,7 +23,7 @@ from dokl.kernels import Gaussian
 from dokl.losses import Loss
 from dokl.methods import gradient
 
-ENGINES = {"reference": reference, "numba": compiled, "jax": accelerated}
+ENGINES = {"reference": reference, "numba": numba_engine, "jax": jax_engine}
 SQUARED, HUBER = losses.squared(), losses.huber(0.5)
 EPSILON, QUANTILE = losses.epsilon_insensitive(0.2), losses.quantile(0.8)
 HALF, SQRT = schedules.constant(0.5), schedules.sqrt(0.7)
@@ -236,7 +236,7 @@ SMOOTH = [case for case in CASES if math.isfinite(case.loss.curvature)]
 @pytest.mark.parametrize("case", SMOOTH, ids=lambda case: case.name)
 def test_float32_follows_for_a_while(case):
     short = replace(case, n=min(case.n, 50))
-    state, f = run(compiled, short, np.float32)
+    state, f = run(numba_engine, short, np.float32)
     predictions, theta, bias, mean, _ = short.truth
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
     assert state.theta.dtype == state.bias.dtype == f.dtype == np.float32
@@ -255,7 +255,7 @@ def test_float32_learns_as_well_as_float64_in_the_long_run(name):
     y = case.block.Y[case.block.index]
     mean = {}
     for dtype in (np.float32, np.float64):
-        _, f = run(compiled, case, dtype)
+        _, f = run(numba_engine, case, dtype)
         value = loss.value(y, np.nan_to_num(f))[~np.isnan(f)]
         mean[dtype] = value.mean()
     assert mean[np.float32] == pytest.approx(mean[np.float64], rel=2e-3)
@@ -349,10 +349,10 @@ def test_predict_is_features_times_theta(engine, variant, inputs):
 
 def test_predict_shares_rows_among_threads():
     case = Case("many rows", d=5, D=512, K=1, graph="alone", n=9001)
-    plan = compiled.plan(case.problem, case.exchange, np.float64)
+    plan = numba_engine.plan(case.problem, case.exchange, np.float64)
     theta = np.random.default_rng(1).standard_normal((1, 512))
     one, three = (
-        compiled.predict(plan, theta, np.zeros(1), case.block.X, workers=w) for w in (1, 3)
+        numba_engine.predict(plan, theta, np.zeros(1), case.block.X, workers=w) for w in (1, 3)
     )
     np.testing.assert_array_equal(one, three)
     np.testing.assert_allclose(one, case.problem.features.transform(case.block.X) @ theta.T)
@@ -370,15 +370,15 @@ def test_threads_change_no_bit(monkeypatch, order, every, graph, average):
         "large", K=7, n=31, m=3, order=order, every=every, graph=graph, average=average,
         missing=True, intercept=0.5,
     )  # fmt: skip
-    plan = compiled.plan(case.problem, case.exchange, np.float64)
-    serial, f = compiled.advance(plan, fresh(case), case.block, workers=1)
-    monkeypatch.setattr(compiled, "LARGE", 0)
+    plan = numba_engine.plan(case.problem, case.exchange, np.float64)
+    serial, f = numba_engine.advance(plan, fresh(case), case.block, workers=1)
+    monkeypatch.setattr(numba_engine, "LARGE", 0)
     shared = []
-    sweep_threads = compiled._sweep_threads
+    sweep_threads = numba_engine._sweep_threads
     monkeypatch.setattr(
-        compiled, "_sweep_threads", lambda *args: shared.append(1) or sweep_threads(*args)
+        numba_engine, "_sweep_threads", lambda *args: shared.append(1) or sweep_threads(*args)
     )
-    state, g = compiled.advance(plan, fresh(case), case.block, workers=3)
+    state, g = numba_engine.advance(plan, fresh(case), case.block, workers=3)
     assert shared
     np.testing.assert_array_equal(f, g)
     assert_same(state, serial)
@@ -386,12 +386,14 @@ def test_threads_change_no_bit(monkeypatch, order, every, graph, average):
 
 
 def test_threads_refuse_an_index_beyond_the_last_row(monkeypatch):
-    monkeypatch.setattr(compiled, "LARGE", 0)
+    monkeypatch.setattr(numba_engine, "LARGE", 0)
     case = Case("large", K=7, n=31)
-    plan, index = compiled.plan(case.problem, case.exchange), case.block.index.copy()
+    plan, index = numba_engine.plan(case.problem, case.exchange), case.block.index.copy()
     index[20, 3] = case.block.X.shape[0]
     with pytest.raises(BadInput, match="the index asks for row 217, and there are 217 rows"):
-        compiled.advance(plan, fresh(case, np.float32), replace(case.block, index=index), workers=3)
+        numba_engine.advance(
+            plan, fresh(case, np.float32), replace(case.block, index=index), workers=3
+        )
 
 
 # --- a user's own loss and schedule -----------------------------------------------------
@@ -414,7 +416,7 @@ def test_own_functions_compile_and_equal_the_built_in_ones():
     name, engine, plan = choose("numba", mine.problem, mine.exchange, np.float64)
     assert name == "numba"
     state, f = engine.advance(plan, fresh(mine), mine.block)
-    expected, g = run(compiled, case)
+    expected, g = run(numba_engine, case)
     np.testing.assert_allclose(f, g, atol=1e-12)
     assert_same(state, expected, atol=1e-12)
     again, h = run(reference, mine)
@@ -587,12 +589,12 @@ def test_the_stages_are_a_hadamard_transform(p):
 
 def test_any_kind_of_array_works_and_none_is_compiled_anew():
     case = Case("kinds", n=20)
-    plan = compiled.plan(case.problem, case.exchange, np.float32)
+    plan = numba_engine.plan(case.problem, case.exchange, np.float32)
     X, Y = np.round(3 * case.block.X), np.round(case.block.Y)
     weight, index = np.ones(len(Y)), case.block.index
     plain = Block(X.astype(np.float32), Y.astype(np.float32), weight.astype(np.float32), index)
-    expected, f = compiled.advance(plan, fresh(case, np.float32), plain)
-    scores = compiled.predict(plan, expected.theta[0], expected.bias[0], plain.X)
+    expected, f = numba_engine.advance(plan, fresh(case, np.float32), plain)
+    scores = numba_engine.predict(plan, expected.theta[0], expected.bias[0], plain.X)
     before = len(sweeps.sweep.signatures), len(sweeps.scores.signatures)
 
     def read_only(a):
@@ -606,15 +608,17 @@ def test_any_kind_of_array_works_and_none_is_compiled_anew():
     kinds = [np.asfortranarray, read_only, strided, np.int64, np.int8, np.float64, np.float16]
     for kind in kinds:
         block = Block(kind(X), kind(Y), kind(weight), index.astype(np.int32))
-        state, g = compiled.advance(plan, fresh(case, np.float32), block)
+        state, g = numba_engine.advance(plan, fresh(case, np.float32), block)
         np.testing.assert_array_equal(g, f)
         assert_same(state, expected)
         theta = (
             kind(expected.theta[0]) if kind in (np.asfortranarray, read_only) else state.theta[0]
         )
-        np.testing.assert_array_equal(compiled.predict(plan, theta, state.bias[0], block.X), scores)
+        np.testing.assert_array_equal(
+            numba_engine.predict(plan, theta, state.bias[0], block.X), scores
+        )
     for sparse in (csr_array(X), csr_array(X.astype(np.int16)), read_only_csr(X)):
-        state, g = compiled.advance(
+        state, g = numba_engine.advance(
             plan, fresh(case, np.float32), Block(sparse, Y, weight, read_only(index))
         )
         np.testing.assert_allclose(g, f, atol=1e-5)
@@ -631,8 +635,8 @@ def read_only_csr(X):
 
 def test_a_float64_state_can_go_on_in_float32():
     case = Case("mixed", n=20)
-    state, _ = run(compiled, case)
-    plan = compiled.plan(case.problem, case.exchange, np.float32)
-    later, _ = compiled.advance(plan, state, case.block)
+    state, _ = run(numba_engine, case)
+    plan = numba_engine.plan(case.problem, case.exchange, np.float32)
+    later, _ = numba_engine.advance(plan, state, case.block)
     assert later.theta.dtype == np.float32
     assert state.theta.dtype == np.float64

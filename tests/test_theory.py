@@ -527,7 +527,7 @@ def test_projected_features_on_both_engines(variant, schedule):
 
 
 def test_projected_features_many_blocks_sparse_rows_and_prediction(monkeypatch):
-    from dokl.engines import compiled, reference
+    from dokl.engines import numba_engine, reference
 
     monkeypatch.setattr("dokl.engines.projection.SCRATCH", 500)
     z = draw("cos", D=64, d=2, sigma=2.0)
@@ -546,7 +546,7 @@ def test_projected_features_many_blocks_sparse_rows_and_prediction(monkeypatch):
         assert gap < 1e-10
     X, theta = dense.X.reshape(-1, 2), runs[0].states[0].theta[0]
     f = [e.predict(e.plan(problem, Exchange(), np.float64), theta, np.zeros(1), X)
-         for e in (compiled, reference)]  # fmt: skip
+         for e in (numba_engine, reference)]  # fmt: skip
     assert np.abs(f[0] - f[1]).max() < 1e-10
 
 

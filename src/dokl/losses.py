@@ -2,7 +2,7 @@
 
 Each loss is two small functions of the target `y`, the prediction `f` and one parameter `p`,
 written so that the same source works on NumPy arrays (the reference engine) and, compiled, on
-numbers (the compiled engine). Margin losses want targets -1 and +1.
+numbers (the Numba engine). Margin losses want targets -1 and +1.
 
 ==================== ============================== ==============================
 name                 value                          slope

@@ -56,7 +56,7 @@ def run(
         raise click.UsageError("name a CONFIG file; 'dokl run --example > my.toml' prints one")
     if checkpoint is None and (resume or every_seconds or every_steps):
         raise click.UsageError("--resume, --every-seconds and --every-steps need --checkpoint")
-    from dokl.engines.spread.checkpoints import Checkpoint
+    from dokl.engines.mpi_parts.checkpoints import Checkpoint
     from dokl.jobs import simulate as job
 
     with job.one_voice(config, engine, quiet) as speaks:

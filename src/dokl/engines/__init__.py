@@ -3,6 +3,8 @@
 `run` simulates a network over a stream, many realizations in one call; `engine=` chooses how.
 An engine is a module with `plan`, `advance`, `step` and `predict` (see `reference`). Engines
 draw no randomness: features, graph and data are drawn outside, so two engines agree to rounding.
+
+engine="jax" is `jax_engine.py`, made of what is in `jax_parts`; so are "numba" and "mpi".
 """
 
 from dokl.engines.choice import ENGINES, choose

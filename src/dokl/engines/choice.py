@@ -16,9 +16,9 @@ from dokl.exchange import Exchange
 
 ENGINES = {
     "reference": "dokl.engines.reference",
-    "numba": "dokl.engines.compiled",
-    "jax": "dokl.engines.accelerated",
-    "mpi": "dokl.engines.ranks",
+    "numba": "dokl.engines.numba_engine",
+    "jax": "dokl.engines.jax_engine",
+    "mpi": "dokl.engines.mpi_engine",
 }
 # Methods that an engine runs by a module of their own.
 OF_METHOD = {("numba", "squares"): "dokl.engines.blas"}
@@ -31,7 +31,7 @@ DEFAULT_DTYPE = {
 # Engines that need a package which is not always there: what to ask for, and what installs it.
 OPTIONAL = {"jax": ("jax", "jax")}
 # Numbers of theta to update (runs x steps x nodes x outputs x D) from which a GPU is worth its
-# compilation of some seconds; the compiled engine does about so many in a few seconds.
+# compilation of some seconds; the Numba engine does about so many in a few seconds.
 WORTH_A_GPU = 2e10
 
 

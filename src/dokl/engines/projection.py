@@ -1,4 +1,4 @@
-"""Projected features for the compiled engine: z by the loops, V'z by one matrix product.
+"""Projected features for the Numba engine: z by the loops, V'z by one matrix product.
 
 A block is cut into pieces whose projections fit the cache; the loops then find features where
 inputs used to be, and a map without frequencies.

@@ -107,7 +107,7 @@ def run(
     inside = 1 if runs > 1 else workers
     job = Job(problem, exchange, stream, given, engine, dtype, inside, work)
     if engine == "mpi":
-        from dokl.engines.spread import cluster
+        from dokl.engines.mpi_parts import cluster
 
         return cluster.run(job, ranks, checkpoint, show_progress)
     if ranks is not None or checkpoint is not None:
@@ -115,7 +115,7 @@ def run(
     likely, bar = module_of(candidates(engine, work)[0]), progress(total, "learning", show_progress)
     with bar as shown, ThreadPoolExecutor(min(workers, runs)) as pool:
         if runs > 1 and hasattr(likely, "advance_many"):
-            from dokl.engines.device import batches
+            from dokl.engines.jax_parts import batches
 
             results = batches.in_step(job, shown, pool)
         else:

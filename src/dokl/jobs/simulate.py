@@ -14,7 +14,7 @@ import numpy as np
 from dokl import __version__, config, losses, report, schedules
 from dokl.diffusion import Problem, Trace
 from dokl.engines import run
-from dokl.engines.spread.checkpoints import Checkpoint
+from dokl.engines.mpi_parts.checkpoints import Checkpoint
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
 from dokl.features import Features
@@ -46,7 +46,7 @@ def overridden(sim: Simulation, **given: Any) -> Simulation:
 
 def one_voice(path: Path, engine: str | None, quiet: bool) -> AbstractContextManager[bool]:
     """For a run that may have many ranks: says whether to print and write, errors come once."""
-    from dokl.engines.spread.crew import one_voice as voice
+    from dokl.engines.mpi_parts.crew import one_voice as voice
 
     with suppress(BadInput):  # `load` says what is wrong
         section = config.read_toml(path).get("run")

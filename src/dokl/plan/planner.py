@@ -176,7 +176,7 @@ def _size(d: int, m: int, D: int | None, budget: Budget) -> tuple[int, str]:
 
 
 def _cost(d: int) -> float:
-    """Microseconds per sample and feature of the compiled engine, on this machine."""
+    """Microseconds per sample and feature of the Numba engine, on this machine."""
     features = sample(kernels.Gaussian(1.0), d, 2000, "paired", 0)
     problem = Problem(features, gradient(losses.squared(), schedules.normalised(0.5)))
     exchange = Exchange()

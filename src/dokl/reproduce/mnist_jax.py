@@ -10,8 +10,8 @@ import numpy as np
 
 from dokl.arrays import Array, Block
 from dokl.diffusion import init
-from dokl.engines import accelerated
-from dokl.engines.device import translate
+from dokl.engines import jax_engine
+from dokl.engines.jax_parts import translate
 from dokl.reproduce.mnist import Drawn, Network
 from dokl.reproduce.paper import PASSES
 
@@ -46,14 +46,14 @@ def realize(drawn: Drawn) -> dict[str, Array]:
     found, rows = {}, drawn.rows
     X: list[Any] = []
     for name, network in drawn.networks.items():
-        plan = accelerated.plan(drawn.problem, network.exchange, np.float32)
-        X = X or [accelerated.on_device(plan, each) for each in (rows.X_train, rows.X_test)]
+        plan = jax_engine.plan(drawn.problem, network.exchange, np.float32)
+        X = X or [jax_engine.on_device(plan, each) for each in (rows.X_train, rows.X_test)]
         found[name] = np.array(list(_errors(plan, network, drawn, *X)))
     return found
 
 
 def _errors(
-    plan: accelerated.Plan, network: Network, drawn: Drawn, X: Any, X_test: Any
+    plan: jax_engine.Plan, network: Network, drawn: Drawn, X: Any, X_test: Any
 ) -> Iterator[float]:
     """Test error in %, mean over nodes, after each of PASSES."""
     K, y, y_test = network.nodes, drawn.rows.y_train[:, None], drawn.rows.y_test[:, None]
@@ -61,7 +61,7 @@ def _errors(
     one_pass = np.arange(len(y)).reshape(-1, K)
     for passes in PASSES:
         block = Block(X, y, None, np.tile(one_pass, (passes - done, 1)))
-        state, _ = accelerated.advance(plan, state, block)
-        f = accelerated.predict(plan, state.theta[:, 0], np.zeros(K), X_test)
+        state, _ = jax_engine.advance(plan, state, block)
+        f = jax_engine.predict(plan, state.theta[:, 0], np.zeros(K), X_test)
         yield 100 * float(np.mean(np.where(f >= 0, 1, -1) != y_test))
         done = passes

@@ -17,7 +17,7 @@ from dokl.arrays import Array, Block
 from dokl.datasets import Dataset, Split, split
 from dokl.diffusion import Problem
 from dokl.draws import spawn
-from dokl.engines import compiled, run
+from dokl.engines import numba_engine, run
 from dokl.engines.projection import Projection
 from dokl.exchange import Exchange
 from dokl.features import Features
@@ -71,9 +71,9 @@ def problem_of(setting: Classification, d: int, variant: str = "cos", n0: float 
 
 def scores(problem: Problem, theta: Array, X: Any) -> Array:
     """theta'z of rows X for many vectors (V, D) at once: (N, V)."""
-    numbers = compiled.feature_numbers(problem.features, np.float32)
+    numbers = numba_engine.feature_numbers(problem.features, np.float32)
     nobody = Block(X, np.zeros((0, 1)), None, np.zeros((0, 1), np.int64))
-    rows = compiled.row_numbers(nobody, np.float32)
+    rows = numba_engine.row_numbers(nobody, np.float32)
     modes = np.ascontiguousarray(theta.T, np.float32)
     return Projection(numbers, modes).of_rows(rows, X.shape[0])
 

@@ -12,7 +12,7 @@ from dokl.arrays import Array
 from dokl.baselines.runs import samples_of
 from dokl.diffusion import Problem, init
 from dokl.draws import spawn
-from dokl.engines import compiled
+from dokl.engines import numba_engine
 from dokl.exchange import Exchange
 from dokl.kernels import Gaussian
 from dokl.methods import gradient
@@ -29,10 +29,10 @@ REPEATS, QUICK_REPEATS = 15, 3
 
 def seconds_rff(problem: Problem, stream: Any) -> float:
     """Processor seconds of learning one realization, drawing the data not counted."""
-    plan = compiled.plan(problem, Exchange())
+    plan = numba_engine.plan(problem, Exchange())
     state, block = init(problem, Exchange(), 1, 1, plan.dtype), stream.block().cast(plan.dtype)
     began = time.thread_time()
-    compiled.advance(plan, state, block, workers=1)
+    numba_engine.advance(plan, state, block, workers=1)
     return time.thread_time() - began
 
 

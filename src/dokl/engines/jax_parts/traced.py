@@ -1,4 +1,4 @@
-"""The steps of a network as JAX functions: what `accelerated` compiles.
+"""The steps of a network as JAX functions: what `jax_engine` compiles.
 
 One realization is a `lax.scan` over steps; realizations are a `vmap` of it, and devices a
 `shard_map` of that. Everything that varies from step to step arrives as data: the rate of each
@@ -26,7 +26,7 @@ from dokl.losses import Function
 
 # Products of float32 numbers in full: the default of GPUs is to round their factors to tf32.
 FULL = lax.Precision.HIGHEST
-# sin(2 pi s) = s P(s^2) on |s| <= 1/4, as in the compiled engine; error 3.4e-9.
+# sin(2 pi s) = s P(s^2) on |s| <= 1/4, as in the Numba engine; error 3.4e-9.
 POLY32 = (6.28318516, -41.34165503, 81.60100408, -76.54978247, 39.53670726)
 # With few inputs the projection is written out, so that it fuses with the cosine and is
 # recomputed instead of stored; with many, it is one matrix product for all steps of a chunk.

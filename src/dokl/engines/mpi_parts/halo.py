@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.engines.spread.crew import Comm
+from dokl.engines.mpi_parts.crew import Comm
 from dokl.engines.sweeps import Graph
 
 

@@ -19,9 +19,9 @@ from dokl import __version__
 from dokl.arrays import Array, Block
 from dokl.diffusion import Trace, init
 from dokl.draws import drawn, spawn
-from dokl.engines import ranks
-from dokl.engines.spread import crew
-from dokl.engines.spread.checkpoints import Checkpoint, Keeper, digest_of
+from dokl.engines import mpi_engine
+from dokl.engines.mpi_parts import crew
+from dokl.engines.mpi_parts.checkpoints import Checkpoint, Keeper, digest_of
 from dokl.errors import BadInput
 from dokl.progress import Bar, progress
 from dokl.simulation import driver
@@ -102,8 +102,8 @@ class OverRanks(driver.Executor):
     ) -> None:
         self.comm, self.keeper, self.dtype, self.names = comm, keeper, dtype, job.asked.record
         self.problem, self.exchange, data_seed = self.attempt(lambda: job.draw(seed))
-        self.plan = ranks.plan(self.problem, self.exchange, dtype, comm)
-        self.share = ranks.share_of(self.plan, self._nodes(job.stream, data_seed))
+        self.plan = mpi_engine.plan(self.problem, self.exchange, dtype, comm)
+        self.share = mpi_engine.share_of(self.plan, self._nodes(job.stream, data_seed))
         self.blocks = self._agreed(_own_blocks(job.stream, data_seed, self.share.own))
         self.nodes, self.done, self.marks = len(self.share.owner), keeper.clock, (keeper.steps,)
         self.recorder = Recorder(self.names if comm.rank == 0 else ())
@@ -134,7 +134,7 @@ class OverRanks(driver.Executor):
             state = init(self.problem, self.exchange, len(self.share.own), m, self.plan.dtype)
             if self.done:
                 state = self.attempt(lambda: self.keeper.state(self.digest))
-            self.worker = ranks.Worker(self.plan, self.share, state)
+            self.worker = mpi_engine.Worker(self.plan, self.share, state)
             self.state = self.worker.view
         work = -(-self.nodes // self.comm.size) * m * features.D * (features.d + 16)
         return block.n, max(1, min(driver.longest(self.nodes, m), WORK // work))
@@ -161,7 +161,7 @@ class OverRanks(driver.Executor):
 
     def _whole(self) -> State | None:
         """The state of all nodes on rank 0."""
-        return ranks.whole(self.plan, self.share, self.state)
+        return mpi_engine.whole(self.plan, self.share, self.state)
 
     def after(self, step: int) -> None:
         """Write a checkpoint, if it is time."""
@@ -182,7 +182,7 @@ def _own_blocks(stream: Any, seed: int, own: Array) -> Iterator[Block]:
     if any(hasattr(stream, name) for name in ("draw", "draw_nodes", "nodes")):
         yield draw_nodes(stream, seed, own).block()
     elif hasattr(stream, "block"):
-        yield ranks.columns(stream.block(), own)
+        yield mpi_engine.columns(stream.block(), own)
     elif hasattr(stream, "__iter__"):
         for part in stream:
             yield draw_nodes(part, seed, own).block()

@@ -15,7 +15,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.diffusion import Problem
-from dokl.engines.device.traced import FEW_INPUTS, Rule
+from dokl.engines.jax_parts.traced import FEW_INPUTS, Rule
 from dokl.exchange import Exchange
 from dokl.losses import Function, Loss
 from dokl.schedules import Schedule

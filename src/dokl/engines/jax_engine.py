@@ -31,9 +31,9 @@ from jax.sharding import Mesh
 
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Problem, check_block, check_index, check_progress
-from dokl.engines.device import fused, traced, translate
-from dokl.engines.device.chunks import Batch, Exact, Plan, Work, fill_up, rows_of, scratch_bytes
-from dokl.engines.device.translate import NotCompilable
+from dokl.engines.jax_parts import fused, traced, translate
+from dokl.engines.jax_parts.chunks import Batch, Exact, Plan, Work, fill_up, rows_of, scratch_bytes
+from dokl.engines.jax_parts.translate import NotCompilable
 from dokl.exchange import Exchange
 from dokl.state import State
 

@@ -15,10 +15,10 @@ import test_engines as shared
 from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Problem, init
-from dokl.engines import accelerated, choice, choose, compiled, reference
+from dokl.engines import choice, choose, jax_engine, numba_engine, reference
 from dokl.engines import run as simulate
 from dokl.engines.choice import EngineNotice
-from dokl.engines.device import chunks, fused, traced, translate
+from dokl.engines.jax_parts import chunks, fused, traced, translate
 from dokl.errors import BadInput, MissingExtra
 from dokl.exchange import Exchange
 from dokl.features import Features, sample
@@ -29,7 +29,7 @@ from dokl.methods import gradient
 from dokl.streams import Example2, Missing
 from test_engines import CASES, SMOOTH, Case, assert_same, fresh
 
-run = functools.partial(shared.run, accelerated)
+run = functools.partial(shared.run, jax_engine)
 named = {case.name: case for case in CASES}
 
 
@@ -111,12 +111,12 @@ def batch_of(case, seeds=(1, 2, 3)):
 def test_many_realizations_at_once_are_each_alone(monkeypatch, name, mixing):
     monkeypatch.setattr(translate, "mixing_of", lambda graphs: mixing)
     cases = batch_of(replace(named[name], n=30))
-    plans = [accelerated.plan(c.problem, c.exchange, np.float64) for c in cases]
-    found = accelerated.advance_many(
-        accelerated.together(plans), [fresh(c) for c in cases], [c.block for c in cases]
+    plans = [jax_engine.plan(c.problem, c.exchange, np.float64) for c in cases]
+    found = jax_engine.advance_many(
+        jax_engine.together(plans), [fresh(c) for c in cases], [c.block for c in cases]
     )
     for case, plan, (state, f) in zip(cases, plans, found, strict=True):
-        expected, g = accelerated.advance(plan, fresh(case), case.block)
+        expected, g = jax_engine.advance(plan, fresh(case), case.block)
         np.testing.assert_allclose(f, g, atol=1e-13)
         assert_same(state, expected, atol=1e-13)
 
@@ -135,7 +135,7 @@ STREAMS = {"all": Example2(K=4, n=60), "some": Missing(Example2(K=4, n=60), p=0.
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 @pytest.mark.parametrize("small", [False, True])
 def test_the_driver_runs_them_together(monkeypatch, stream, small):
-    from dokl.engines.device import batches
+    from dokl.engines.jax_parts import batches
 
     if small:
         monkeypatch.setattr(batches, "BATCH", 1)  # one at a time
@@ -165,14 +165,14 @@ def test_projected_features(variant):
     V = np.linalg.qr(np.random.default_rng(0).standard_normal((24, 5)))[0]
     problem = replace(case.problem, features=case.problem.features.project(V))
     state = init(problem, case.exchange, case.K, case.m)
-    plans = [e.plan(problem, case.exchange, np.float64) for e in (accelerated, reference)]
-    ours, f = accelerated.advance(plans[0], state, case.block)
+    plans = [e.plan(problem, case.exchange, np.float64) for e in (jax_engine, reference)]
+    ours, f = jax_engine.advance(plans[0], state, case.block)
     true, g = reference.advance(plans[1], state, case.block)
     np.testing.assert_allclose(f, g, atol=1e-12)
     assert_same(ours, true, atol=1e-12)
     scores = [
         e.predict(p, true.theta[0], true.bias[0], case.block.X)
-        for e, p in zip((accelerated, reference), plans, strict=True)
+        for e, p in zip((jax_engine, reference), plans, strict=True)
     ]
     np.testing.assert_allclose(*scores, atol=1e-12)
 
@@ -183,7 +183,7 @@ def test_the_cosine_is_accurate_everywhere(dtype, tol, reach):
     u = np.linspace(-reach, reach, 100_001).astype(dtype)
     exact = u.astype(np.float64)
     exact = np.cos(2 * np.pi * (exact - np.rint(exact)))
-    with accelerated.precision(dtype):
+    with jax_engine.precision(dtype):
         found = np.asarray(traced.wave(jax.numpy.asarray(u)))
     assert found.dtype == dtype
     assert np.abs(found - exact).max() < tol
@@ -205,11 +205,11 @@ def test_pixels_are_held_exactly_and_projected_as_well_as_in_float32():
     true, f = reference.advance(
         reference.plan(case.problem, case.exchange), fresh(case), Block(X, Y, None, index)
     )
-    plan = accelerated.plan(case.problem, case.exchange, np.float32)
+    plan = jax_engine.plan(case.problem, case.exchange, np.float32)
     for inputs in (X, rows):
-        state, g = accelerated.advance(plan, fresh(case, np.float32), Block(inputs, Y, None, index))
+        state, g = jax_engine.advance(plan, fresh(case, np.float32), Block(inputs, Y, None, index))
         np.testing.assert_allclose(g, f, atol=2e-5)
-        scores = accelerated.predict(plan, state.theta[0], state.bias[0], inputs)
+        scores = jax_engine.predict(plan, state.theta[0], state.bias[0], inputs)
         expected = reference.predict(
             reference.plan(case.problem, case.exchange), true.theta[0], true.bias[0], X
         )
@@ -225,7 +225,7 @@ def test_realizations_with_rows_of_different_units(units, one_map):
     case, rng = Case("pixels", d=20, D=64, n=30), np.random.default_rng(0)
     drawn = [sample(Gaussian(1.5), 20, 64, "cos", 0 if one_map else i) for i in range(3)]
     problems = [replace(case.problem, features=drawn[0 if one_map else i]) for i in range(3)]
-    plans = [accelerated.plan(problem, case.exchange, np.float32) for problem in problems]
+    plans = [jax_engine.plan(problem, case.exchange, np.float32) for problem in problems]
     blocks, plain = [], []
     for unit in units:
         X = rng.integers(0, 4, (80, 20)).astype(np.float32) / (unit or 7)
@@ -235,7 +235,7 @@ def test_realizations_with_rows_of_different_units(units, one_map):
         blocks.append(Block(jax.numpy.asarray(X) if rows is None else rows, Y, None, index))
         plain.append(Block(X, Y, None, index))
     states = [fresh(case, np.float32) for _ in units]
-    found = accelerated.advance_many(accelerated.together(plans), states, blocks)
+    found = jax_engine.advance_many(jax_engine.together(plans), states, blocks)
     for problem, block, (state, f) in zip(problems, plain, found, strict=True):
         true, g = reference.advance(reference.plan(problem, case.exchange), fresh(case), block)
         np.testing.assert_allclose(f, g, atol=2e-5)
@@ -244,14 +244,14 @@ def test_realizations_with_rows_of_different_units(units, one_map):
 
 def test_rows_used_again_are_loaded_once():
     case = Case("again", n=50, d=2)
-    plan = accelerated.plan(case.problem, case.exchange, np.float64)
+    plan = jax_engine.plan(case.problem, case.exchange, np.float64)
     block = replace(case.block, index=np.concatenate([case.block.index] * 2))
-    loaded = accelerated.load(plan, block)
+    loaded = jax_engine.load(plan, block)
     assert isinstance(loaded.X, jax.Array)
-    _, f = accelerated.advance(plan, fresh(case), loaded)
-    _, g = accelerated.advance(plan, fresh(case), block)
+    _, f = jax_engine.advance(plan, fresh(case), loaded)
+    _, g = jax_engine.advance(plan, fresh(case), block)
     np.testing.assert_array_equal(f, g)
-    assert isinstance(accelerated.load(plan, case.block).X, np.ndarray)
+    assert isinstance(jax_engine.load(plan, case.block).X, np.ndarray)
 
 
 # --- a user's own loss and schedule -----------------------------------------------------
@@ -352,9 +352,9 @@ def test_auto_takes_a_gpu_for_much_work_and_says_so(monkeypatch):
     assert choose("auto", case.problem, case.exchange, None, work=1e5)[0] == "numba"
     with pytest.warns(EngineNotice, match="takes 'jax' on Thinking Machine"):
         name, module, plan = choose("auto", case.problem, case.exchange, None, work=1e15)
-    assert (name, module, plan.dtype) == ("jax", accelerated, np.float32)
+    assert (name, module, plan.dtype) == ("jax", jax_engine, np.float32)
     odd = replace(case, loss=Loss("odd", lambda y, f: float(f), untraceable))
-    assert choose("auto", odd.problem, odd.exchange, None, work=1e15)[:2] == ("numba", compiled)
+    assert choose("auto", odd.problem, odd.exchange, None, work=1e15)[:2] == ("numba", numba_engine)
 
 
 # --- several devices --------------------------------------------------------------------
@@ -365,7 +365,7 @@ from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Problem, init
 from dokl.exchange import Exchange
-from dokl.engines import accelerated as jaxed, reference
+from dokl.engines import jax_engine as jaxed, reference
 from dokl.features import sample
 from dokl.graphs import metropolis, ring
 from dokl.kernels import Gaussian

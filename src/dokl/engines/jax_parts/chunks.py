@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Problem, average_gain
-from dokl.engines.device import fused, traced, translate
+from dokl.engines.jax_parts import fused, traced, translate
 from dokl.exchange import Exchange
 from dokl.state import State
 

@@ -1,4 +1,4 @@
-"""The compiled engine: `diffusion.step` as fused Numba loops, float32 unless asked otherwise.
+"""The Numba engine: `diffusion.step` as fused, compiled loops, float32 unless asked otherwise.
 
 `plan` turns a problem into the numbers the loops need, once; `advance` runs a block of samples;
 `step` is one step of all nodes; `predict` scores rows. None of them changes its arguments.

@@ -27,7 +27,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from dokl.arrays import Array
 from dokl.engines.choice import EngineNotice
-from dokl.engines.device import traced
+from dokl.engines.jax_parts import traced
 from dokl.losses import BUILTIN
 
 SOURCE = Path(__file__).with_name("fused.cu")

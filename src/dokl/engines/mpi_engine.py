@@ -2,7 +2,7 @@
 
 All ranks call the same functions with the same arguments. A `Worker` holds a rank's nodes over a
 whole run; `advance` is the engine as others are: the whole network in, the whole network out.
-Whatever the number of ranks, the result is that of the compiled engine bit for bit.
+Whatever the number of ranks, the result is that of the Numba engine bit for bit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from dokl.arrays import Array, Block
 from dokl.diffusion import Problem, check_block, check_index, check_progress
-from dokl.engines import compiled, sweeps
+from dokl.engines import numba_engine, sweeps
+from dokl.engines.mpi_parts import crew, halo
+from dokl.engines.mpi_parts.halo import Halo, Wire
+from dokl.engines.mpi_parts.partition import cut, partition
 from dokl.engines.projection import pieces
-from dokl.engines.spread import crew, halo
-from dokl.engines.spread.halo import Halo, Wire
-from dokl.engines.spread.partition import cut, partition
 from dokl.engines.sweeps import Memory, Rows
 from dokl.errors import BadInput, FingerprintMismatch
 from dokl.exchange import Exchange
@@ -48,7 +48,7 @@ class Plan:
     exchange: Exchange
     dtype: Any
     comm: crew.Comm
-    local: compiled.Plan  # its graph is this rank's share
+    local: numba_engine.Plan  # its graph is this rank's share
     share: Share | None  # None: every node alone, any number of them
 
     def close(self) -> None:
@@ -91,10 +91,10 @@ def _check_plain(exchange: Exchange) -> None:
         )
 
 
-def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> compiled.Plan:
+def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> numba_engine.Plan:
     try:
-        return compiled.plan(problem, exchange, dtype)
-    except compiled.NotCompilable as error:
+        return numba_engine.plan(problem, exchange, dtype)
+    except numba_engine.NotCompilable as error:
         raise BadInput(
             f"engine 'mpi' cannot compile this loss or schedule ({error}): write it with NumPy "
             "functions of numbers"
@@ -138,8 +138,8 @@ class Worker:
                 self._rim = share.halo.boundary
 
     def _room(self, state: State) -> Memory:
-        """The compiled engine's memory, with room for ghosts behind own vectors."""
-        memory = compiled._memory(self.plan.local, state)
+        """The Numba engine's memory, with room for ghosts behind own vectors."""
+        memory = numba_engine._memory(self.plan.local, state)
         near = self.share.halo
         if near is None:
             return memory
@@ -158,7 +158,7 @@ class Worker:
         """Own nodes' state as it lies: the next `advance` overwrites it."""
         memory, shape = self._present(), (len(self.share.own), self.m, -1)
         theta = memory.old[: shape[0] * self.m].reshape(shape)
-        return State(compiled.remembered(memory, theta), self.clock, self.peak)
+        return State(numba_engine.remembered(memory, theta), self.clock, self.peak)
 
     def _present(self) -> Memory:
         """Memory with the buffer that holds the vectors as `old`."""
@@ -189,12 +189,12 @@ class Worker:
         """The block as the loops take it, with its number of steps; projected piece by piece."""
         plan = self.plan.local
         if plan.projection is None:
-            yield compiled.row_numbers(block, plan.dtype), block.n
+            yield numba_engine.row_numbers(block, plan.dtype), block.n
             return
         for _, part in pieces(block, plan.map.freq.shape[1]):
-            X = plan.projection.of_rows(compiled.row_numbers(part, plan.dtype), part.X.shape[0])
+            X = plan.projection.of_rows(numba_engine.row_numbers(part, plan.dtype), part.X.shape[0])
             projected = Block(X, part.Y, part.weight, part.index)
-            yield compiled.row_numbers(projected, plan.dtype), part.n
+            yield numba_engine.row_numbers(projected, plan.dtype), part.n
 
     def _run(self, rows: Rows, out: Array, largest: Array) -> None:
         near = self.plan.local
@@ -295,4 +295,4 @@ def step(
 
 def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,), on the rank that asks."""
-    return compiled.predict(plan.local, theta, bias, X, workers)
+    return numba_engine.predict(plan.local, theta, bias, X, workers)

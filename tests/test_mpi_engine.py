@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 from dokl import files, losses, schedules
 from dokl.diffusion import Problem
 from dokl.engines import check_engine, run
-from dokl.engines.spread import checkpoints, crew
-from dokl.engines.spread.partition import cut, partition
+from dokl.engines.mpi_parts import checkpoints, crew
+from dokl.engines.mpi_parts.partition import cut, partition
 from dokl.errors import BadInput, MissingExtra
 from dokl.exchange import Exchange
 from dokl.features import Features

@@ -25,7 +25,7 @@ import numpy as np
 from dokl import files
 from dokl import state as states
 from dokl.arrays import Array, Block, is_sparse
-from dokl.engines.spread import crew
+from dokl.engines.mpi_parts import crew
 from dokl.errors import BadFile, BadInput
 from dokl.simulation.driver import Realization
 from dokl.state import State
