@@ -13,8 +13,9 @@ import naive
 from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Problem, init
-from dokl.engines import choose, jax_engine, loops, numba_engine, reference, sweeps
+from dokl.engines import choose, jax_engine, numba_engine, reference
 from dokl.engines.choice import EngineNotice
+from dokl.engines.numba_parts import loops, sweeps
 from dokl.errors import BadInput, Diverged
 from dokl.exchange import Exchange
 from dokl.features import VARIANTS, sample

@@ -89,7 +89,7 @@ def files_of_parts(module, found):
 
 @pytest.mark.parametrize(
     "name",
-    ["engines.sweeps", "readers.digits"]
+    ["engines.numba_parts.sweeps", "readers.digits"]
     + [f"baselines.{name}" for name in ("growing", "klms", "qklms", "diffusion_klms")],
 )
 def test_kept_functions_name_the_files_they_are_compiled_from(name):

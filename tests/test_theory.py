@@ -529,7 +529,7 @@ def test_projected_features_on_both_engines(variant, schedule):
 def test_projected_features_many_blocks_sparse_rows_and_prediction(monkeypatch):
     from dokl.engines import numba_engine, reference
 
-    monkeypatch.setattr("dokl.engines.projection.SCRATCH", 500)
+    monkeypatch.setattr("dokl.engines.numba_parts.projection.SCRATCH", 500)
     z = draw("cos", D=64, d=2, sigma=2.0)
     projected = z.project(np.linalg.qr(np.random.default_rng(0).standard_normal((64, 7)))[0])
     problem = Problem(projected, gradient(losses.squared(), schedules.constant(0.5)))

@@ -15,12 +15,13 @@ import numpy as np
 
 from dokl.arrays import Array, Block
 from dokl.diffusion import Problem, check_block, check_index, check_progress
-from dokl.engines import numba_engine, sweeps
+from dokl.engines import numba_engine
 from dokl.engines.mpi_parts import crew, halo
 from dokl.engines.mpi_parts.halo import Halo, Wire
 from dokl.engines.mpi_parts.partition import cut, partition
-from dokl.engines.projection import pieces
-from dokl.engines.sweeps import Memory, Rows
+from dokl.engines.numba_parts import sweeps
+from dokl.engines.numba_parts.projection import pieces
+from dokl.engines.numba_parts.sweeps import Memory, Rows
 from dokl.errors import BadInput, FingerprintMismatch
 from dokl.exchange import Exchange
 from dokl.state import State

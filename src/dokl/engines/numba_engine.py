@@ -19,10 +19,11 @@ from numba.core.errors import NumbaError
 
 from dokl.arrays import LINE, Array, Block, is_sparse, placed
 from dokl.diffusion import Problem, check_block, check_index, check_progress
-from dokl.engines import rounds, sweeps
-from dokl.engines.loops import CODES, POLY32, POLY64
-from dokl.engines.projection import Projection, pieces, without_frequencies
-from dokl.engines.sweeps import Graph, Map, Memory, Rows, Rule
+from dokl.engines import rounds
+from dokl.engines.numba_parts import sweeps
+from dokl.engines.numba_parts.loops import CODES, POLY32, POLY64
+from dokl.engines.numba_parts.projection import Projection, pieces, without_frequencies
+from dokl.engines.numba_parts.sweeps import Graph, Map, Memory, Rows, Rule
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap
 from dokl.losses import Loss

@@ -18,7 +18,7 @@ from dokl.datasets import Dataset, Split, split
 from dokl.diffusion import Problem
 from dokl.draws import spawn
 from dokl.engines import numba_engine, run
-from dokl.engines.projection import Projection
+from dokl.engines.numba_parts.projection import Projection
 from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe

@@ -14,7 +14,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.engines.mpi_parts.crew import Comm
-from dokl.engines.sweeps import Graph
+from dokl.engines.numba_parts.sweeps import Graph
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from dokl.arrays import PAGE, Array
-from dokl.engines.loops import (
+from dokl.engines.numba_parts.loops import (
     FAST,
     combine_row,
     dot,
@@ -32,7 +32,12 @@ from dokl.machine_code import kept
 
 part = njit(fastmath=FAST, nogil=True, error_model="numpy")
 cached: Any = kept(
-    "engines/loops.py", "losses.py", "arrays.py", fastmath=FAST, nogil=True, error_model="numpy"
+    "engines/numba_parts/loops.py",
+    "losses.py",
+    "arrays.py",
+    fastmath=FAST,
+    nogil=True,
+    error_model="numpy",
 )
 
 

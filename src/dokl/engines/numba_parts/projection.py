@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array, Block
-from dokl.engines import sweeps
-from dokl.engines.sweeps import Map, Rows
+from dokl.engines.numba_parts import sweeps
+from dokl.engines.numba_parts.sweeps import Map, Rows
 
 SCRATCH = 2**21  # numbers in a temporary array
 

@@ -1,0 +1,1 @@
+"""Parts of the Numba engine (`numba_engine.py`): fused loops, sweeps over nodes, projections."""
