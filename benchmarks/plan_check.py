@@ -18,7 +18,6 @@ import numpy as np
 from dokl import datasets, kernels, losses
 from dokl.arrays import Block
 from dokl.diffusion import Problem, init
-from dokl.draws import generator
 from dokl.engines import choose
 from dokl.exchange import Exchange
 from dokl.features import sample
@@ -26,6 +25,7 @@ from dokl.methods import gradient
 from dokl.plan import plan
 from dokl.plan.pilots import STEPS, WIDTHS, Candidate, Pilots
 from dokl.plan.planner import base
+from dokl.random_numbers import generator
 
 
 def air(folder):

@@ -28,7 +28,7 @@ from dokl import (
     schedules,
     theory,
 )
-from dokl.draws import generator
+from dokl.random_numbers import generator
 from dokl.streams import Example1, Example2, Example3, Example4, Stream
 
 MUS = (0.25, 0.5, 1.0, 1.5)

@@ -28,8 +28,8 @@ from dokl import (
     schedules,
     theory,
 )
-from dokl.draws import generator
 from dokl.metrics import decibels
+from dokl.random_numbers import generator
 from dokl.streams import Example1, Stream
 
 STEPS, NODES, RUNS = 3000, 20, 6

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12", "3.13")
 # What needs no optional package but plot, parquet and jax, no data and no network.
 CORE = (
-    "atomic", "diffusion", "draws", "engines", "estimators", "features", "files", "graphs",
+    "atomic", "diffusion", "random_numbers", "engines", "estimators", "features", "files", "graphs",
     "kernels", "loading", "losses", "metrics", "preprocess", "progress", "readers", "saving",
     "schedules", "streams",
 )  # fmt: skip

@@ -10,7 +10,6 @@ from dokl.baselines import KLMS, QKLMS, DiffusionKLMS, KernelPegasos, KernelSum,
 from dokl.baselines.growing import BLOCK, POWERS, evaluate_rows, inner, power, shape_of
 from dokl.baselines.runs import Learner, samples_of
 from dokl.diffusion import Problem
-from dokl.draws import spawn
 from dokl.engines import run as run_engine
 from dokl.errors import BadInput, Diverged, UnknownName
 from dokl.exchange import Exchange
@@ -19,6 +18,7 @@ from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian, Laplacian
 from dokl.methods import gradient
 from dokl.metrics import decibels
+from dokl.random_numbers import spawn
 from dokl.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
 from naive_baselines import (
     naive_diffusion,

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse, stats
 from scipy.linalg import hadamard
 
-from dokl import draws, features
+from dokl import features, random_numbers
 from dokl.errors import BadInput, UnknownName
 from dokl.features import VARIANTS, Features, agreed_fingerprint, sample
 from dokl.kernels import Cauchy, Custom, Gaussian, Laplacian, Matern, RationalQuadratic
@@ -33,7 +33,7 @@ ALLOWED = [
 
 
 def normals(label, shape):
-    return draws.normal_quantile(draws.uniforms(99, label, shape))
+    return random_numbers.normal_quantile(random_numbers.uniforms(99, label, shape))
 
 
 @pytest.mark.parametrize(("kernel", "variant"), ALLOWED, ids=lambda v: getattr(v, "name", v))
@@ -176,7 +176,7 @@ def test_large_structured_map_stays_small():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_sparse_equals_dense(variant):
-    X = np.where(draws.uniforms(1, "mask", (20, 30)) < 0.2, normals("x", (20, 30)), 0.0)
+    X = np.where(random_numbers.uniforms(1, "mask", (20, 30)) < 0.2, normals("x", (20, 30)), 0.0)
     z = sample(Gaussian(2.0), 30, 64, variant, 3)
     for form in (sparse.csr_array(X), sparse.csr_matrix(X), sparse.coo_array(X)):
         assert np.allclose(z.transform(form), z.transform(X), rtol=0, atol=1e-14)
@@ -313,7 +313,7 @@ def test_agreed_fingerprint():
 
 def test_recipes_draw_and_compare():
     recipe = Features(Gaussian(2.0), 3, 16, "orthogonal")
-    assert draws.drawn(recipe, 4) == sample(Gaussian(2.0), 3, 16, "orthogonal", 4)
+    assert random_numbers.drawn(recipe, 4) == sample(Gaussian(2.0), 3, 16, "orthogonal", 4)
     assert recipe.draw(4) != recipe.draw(5)
     assert not np.array_equal(recipe.draw(4).omega, recipe.draw(5).omega)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dokl import draws
+from dokl import random_numbers
 from dokl.errors import BadInput, UnknownName
 from dokl.kernels import (
     Cauchy,
@@ -41,7 +41,7 @@ def normal_custom(isotropic=True, name="mine"):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_shape_and_peak(kernel):
-    delta = draws.normal_quantile(draws.uniforms(0, "delta", (4, 5, 3)))
+    delta = random_numbers.normal_quantile(random_numbers.uniforms(0, "delta", (4, 5, 3)))
     delta[0, 0] = 0
     kappa = kernel(delta)
     assert kappa.shape == (4, 5)

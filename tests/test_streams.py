@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from dokl.draws import generator
 from dokl.errors import BadInput, UnknownName
+from dokl.random_numbers import generator
 from dokl.streams import (
     EXAMPLES,
     AbruptDrift,

@@ -460,8 +460,8 @@ def test_second_modulus():
 
 def test_measured_regret_is_below_the_bound():
     z, _, _, problem, trace = falling_run()
-    seeds = dokl.draws.spawn(0, 120)
-    stream = Fresh(400, 6).draw(dokl.draws.spawn(seeds[0], 3)[2])
+    seeds = dokl.random_numbers.spawn(0, 120)
+    stream = Fresh(400, 6).draw(dokl.random_numbers.spawn(seeds[0], 3)[2])
     Z, y = z.transform(stream.X.reshape(-1, 2)), stream.y.reshape(-1)
     g = th.best_fixed(problem.method.loss, Z, y, radius=4.0)
     assert np.linalg.norm(g) <= 4.0 + 1e-9

@@ -15,8 +15,8 @@ from beijing_data import FIRST, LEVEL, MONTH, NUMERIC, QUARTER, Stations, weight
 
 from dokl import Exchange, Features, Gaussian, Problem, Stream, gradient, losses, run, schedules
 from dokl.arrays import Array
-from dokl.draws import generator
 from dokl.metrics import mean_present
+from dokl.random_numbers import generator
 
 # The weight of an hour without a label: it is predicted, and float32 keeps nothing of the step.
 PREDICT_ONLY = 1e-30

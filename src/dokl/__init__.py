@@ -54,7 +54,7 @@ _MODULES = (
     "baselines",
     "datasets",
     "diffusion",
-    "draws",
+    "random_numbers",
     "engines",
     "errors",
     "estimators",

@@ -34,11 +34,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dokl import draws
+from dokl import random_numbers
 from dokl.arrays import check_rows, is_sparse
-from dokl.draws import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.kernels import Custom, Kernel, resolve
+from dokl.random_numbers import Array
 
 VARIANTS = ("cos", "paired", "orthogonal", "sobol", "structured")
 
@@ -253,15 +253,16 @@ class Features:
                 f"variant {self.variant!r} needs an isotropic kernel and {self.kernel.name!r} is "
                 "not: use 'paired', 'sobol' or 'cos'"
             )
-        if self.variant == "sobol" and self.kernel.n_uniforms(self.d) > draws.MAX_SOBOL_DIMENSION:
+        most = random_numbers.MAX_SOBOL_DIMENSION
+        if self.variant == "sobol" and self.kernel.n_uniforms(self.d) > most:
             raise BadInput(
-                f"variant 'sobol' goes up to dimension {draws.MAX_SOBOL_DIMENSION}, and kernel "
+                f"variant 'sobol' goes up to dimension {most}, and kernel "
                 f"{self.kernel.name!r} needs {self.kernel.n_uniforms(self.d)}: use 'structured'"
             )
 
     def draw(self, seed: int) -> FeatureMap:
         """The map of this seed."""
-        seed = draws.check_seed(seed)
+        seed = random_numbers.check_seed(seed)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # checked just below
             arrays = _DRAW[self.variant](self, seed)
         for name in ("omega", "norms"):
@@ -336,7 +337,7 @@ def _cos(recipe: Features, seed: int) -> dict[str, Any]:
     omega = recipe.kernel.sample(seed, recipe.D, recipe.d).T
     return {
         "omega": np.ascontiguousarray(omega),
-        "phases": 2 * np.pi * draws.uniforms(seed, "phase", recipe.D),
+        "phases": 2 * np.pi * random_numbers.uniforms(seed, "phase", recipe.D),
     }
 
 
@@ -365,11 +366,11 @@ def _haar_blocks(seed: int, d: int, F: int) -> Iterator[tuple[int, Array]]:
 
     stack = max(1, 2**16 // d**2)
     for number, start in enumerate(range(0, F, stack * d)):
-        u = draws.uniforms(seed, ("direction", number), (stack, d, d))
+        u = random_numbers.uniforms(seed, ("direction", number), (stack, d, d))
         b = min(stack, -((start - F) // d))  # blocks still needed
         # These are small: several threads only wait for each other, on a busy machine for seconds.
         with threadpool_limits(1, "blas"):
-            q, r = np.linalg.qr(draws.normal_quantile(u[:b]))
+            q, r = np.linalg.qr(random_numbers.normal_quantile(u[:b]))
         # LAPACK leaves the signs open; with those of R fixed, Q is Haar and unique
         q *= np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)[:, None, :]
         yield start, q.transpose(0, 2, 1).reshape(-1, d)
@@ -377,7 +378,7 @@ def _haar_blocks(seed: int, d: int, F: int) -> Iterator[tuple[int, Array]]:
 
 def _sobol(recipe: Features, seed: int) -> dict[str, Any]:
     d, F = recipe.d, recipe.D // 2
-    U = draws.sobol(seed, F, recipe.kernel.n_uniforms(d))
+    U = random_numbers.sobol(seed, F, recipe.kernel.n_uniforms(d))
     omega = np.empty((d, F))
     step = max(1, _SCRATCH // U.shape[1])
     for start in range(0, F, step):
@@ -389,7 +390,7 @@ def _structured(recipe: Features, seed: int) -> dict[str, Any]:
     """Signs and norms; a frequency isotropic in R^p has the right law in its first d entries."""
     p = max(_LEAST_STRUCTURED, 1 << (recipe.d - 1).bit_length())
     B = -(-(recipe.D // 2) // p)
-    bits = draws.words(seed, "signs", 3 * B * p) >> np.uint64(63)
+    bits = random_numbers.words(seed, "signs", 3 * B * p) >> np.uint64(63)
     signs = (1 - 2 * bits.astype(np.int8)).reshape(3, B, p)
     return {"signs": signs, "norms": recipe.kernel.radii(seed, B * p, p).reshape(B, p)}
 

@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dokl import draws
-from dokl.draws import Array
 from dokl.errors import BadInput, UnknownName
+from dokl.random_numbers import Array, Label, gamma_quantile, generator, normal_quantile, uniforms
 
 # Frequencies are drawn in groups of this many, each from its own stream of words, so that large
 # draws need little scratch. It shapes the numbers: changing it changes every omega.
@@ -95,8 +94,8 @@ class Kernel:
     def _kappa(self, v: Array) -> Any:
         raise NotImplementedError
 
-    def _draw(self, seed: int, label: draws.Label, n: int, d: int) -> Array:
-        return self.frequencies(draws.uniforms(seed, label, (n, self.n_uniforms(d))))
+    def _draw(self, seed: int, label: Label, n: int, d: int) -> Array:
+        return self.frequencies(uniforms(seed, label, (n, self.n_uniforms(d))))
 
     def __post_init__(self) -> None:
         """Every parameter a finite float above 0, so that 5 and 5.0 are the same kernel."""
@@ -120,12 +119,12 @@ class _Mixture(Kernel):
 
     def frequencies(self, U: Array) -> Array:
         """U: (n, d + 1) -> omega: (n, d)."""
-        return self.mixing_scale(U[:, 0])[:, None] * draws.normal_quantile(U[:, 1:])
+        return self.mixing_scale(U[:, 0])[:, None] * normal_quantile(U[:, 1:])
 
     def radii(self, seed: int, n: int, d: int) -> Array:
         """s chi_d: the same law as |omega|, at 2 uniforms each instead of d + 1."""
-        u = draws.uniforms(seed, "radius", (n, 2))
-        chi = np.sqrt(2 * draws.gamma_quantile(u[:, 0], d / 2))
+        u = uniforms(seed, "radius", (n, 2))
+        chi = np.sqrt(2 * gamma_quantile(u[:, 0], d / 2))
         return np.asarray(chi * self.mixing_scale(u[:, 1]))
 
 
@@ -155,7 +154,7 @@ class Gaussian(_Mixture):
 
     def frequencies(self, U: Array) -> Array:
         """U: (n, d) -> omega: (n, d)."""
-        return draws.normal_quantile(U) / self.sigma
+        return normal_quantile(U) / self.sigma
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ class Matern(_Mixture):
 
     def mixing_scale(self, u: Array) -> Array:
         """s = sqrt(nu / G) / sigma; a G below 1e-60 (nu << 1 only) would overflow float32."""
-        G = np.maximum(draws.gamma_quantile(u, self.nu), 1e-60)
+        G = np.maximum(gamma_quantile(u, self.nu), 1e-60)
         return np.asarray(np.sqrt(self.nu / G) / self.sigma)
 
 
@@ -288,7 +287,7 @@ class RationalQuadratic(_Mixture):
 
     def mixing_scale(self, u: Array) -> Array:
         """s = sqrt(G / alpha) / sigma."""
-        return np.asarray(np.sqrt(draws.gamma_quantile(u, self.alpha) / self.alpha) / self.sigma)
+        return np.asarray(np.sqrt(gamma_quantile(u, self.alpha) / self.alpha) / self.sigma)
 
 
 @dataclass(frozen=True)
@@ -337,8 +336,8 @@ class Custom(Kernel):
             raise BadInput(f"function of kernel {self.name!r} {wanted}, got {out.shape}")
         return out
 
-    def _draw(self, seed: int, label: draws.Label, n: int, d: int) -> Array:
-        omega = np.asarray(self.sampler(draws.generator(seed, label), n, d), dtype=np.float64)
+    def _draw(self, seed: int, label: Label, n: int, d: int) -> Array:
+        omega = np.asarray(self.sampler(generator(seed, label), n, d), dtype=np.float64)
         if omega.shape != (n, d) or not np.isfinite(omega).all():
             wanted = f"must return finite frequencies of shape {(n, d)}"
             raise BadInput(f"sampler of kernel {self.name!r} {wanted}, got shape {omega.shape}")

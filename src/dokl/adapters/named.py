@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl import draws
+from dokl import random_numbers
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.kernels import Kernel, Laplacian
@@ -29,7 +29,7 @@ from dokl.kernels import Kernel, Laplacian
 _LEAST = 16  # rows of a new table
 
 
-def label_of(name: Hashable) -> draws.Label:
+def label_of(name: Hashable) -> random_numbers.Label:
     """The label under which the words of a named input are drawn.
 
     Names that are equal as keys of a dict have equal labels.
@@ -68,23 +68,23 @@ class NamedFrequencies:
     """
 
     def __init__(self, kernel: Kernel, F: int, seed: int) -> None:
-        self.kernel, self.F, self.seed = kernel, F, draws.check_seed(seed)
+        self.kernel, self.F, self.seed = kernel, F, random_numbers.check_seed(seed)
         mixing = getattr(kernel, "mixing_scale", None)
         if mixing is None and not isinstance(kernel, Laplacian):
             raise BadInput(
                 f"kernel {kernel.name!r} cannot be drawn input by input: use gaussian, matern, "
                 "cauchy, rational_quadratic or laplacian"
             )
-        self.scale = None if mixing is None else mixing(draws.uniforms(seed, "mixing", F))
+        self.scale = None if mixing is None else mixing(random_numbers.uniforms(seed, "mixing", F))
 
     def row(self, name: Hashable) -> Array:
         """The frequencies of one input: (F,)."""
-        u = draws.uniforms(self.seed, label_of(name), self.F)
+        u = random_numbers.uniforms(self.seed, label_of(name), self.F)
         with np.errstate(over="ignore"):  # checked just below
             if self.scale is None:
                 row = self.kernel.frequencies(u)
             else:
-                row = np.asarray(self.scale * draws.normal_quantile(u))
+                row = np.asarray(self.scale * random_numbers.normal_quantile(u))
         if not np.isfinite(row).all():
             raise BadInput(f"{self.kernel!r} gives infinite frequencies: sigma is too small")
         return row

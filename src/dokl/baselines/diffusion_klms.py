@@ -39,8 +39,8 @@ from dokl.baselines.growing import (
 )
 from dokl.baselines.networks import edges, hops, one_graph, out_links
 from dokl.baselines.runs import Learner, Samples, positive
-from dokl.draws import drawn
 from dokl.kernels import Gaussian
+from dokl.random_numbers import drawn
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from dokl.arrays import Array, check_rows, is_sparse
 from dokl.baselines.growing import compiled
 from dokl.baselines.networks import edges, one_graph, out_links
 from dokl.baselines.runs import Learner, Samples, positive
-from dokl.draws import drawn
+from dokl.random_numbers import drawn
 
 
 @dataclass(frozen=True, eq=False)

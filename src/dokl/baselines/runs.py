@@ -14,9 +14,9 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.diffusion import Trace
-from dokl.draws import drawn, spawn
 from dokl.errors import BadInput, Diverged
 from dokl.progress import progress
+from dokl.random_numbers import drawn, spawn
 from dokl.simulation import driver
 from dokl.simulation.recording import OF_PREDICTIONS, Asked, Recorder, asked
 

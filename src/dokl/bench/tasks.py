@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array, is_sparse
-from dokl.draws import generator
 from dokl.errors import UnknownName
+from dokl.random_numbers import generator
 from dokl.streams import Example2
 
 CLASSES = np.array([-1.0, 1.0])

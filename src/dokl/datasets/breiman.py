@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.draws import generator
 from dokl.errors import BadInput
+from dokl.random_numbers import generator
 
 PAIRS = ((1, 2), (0, 2), (0, 1))  # waves of the classes 0, 1 and 2 as UCI numbers them
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.datasets.parse import Dataset
-from dokl.draws import generator
 from dokl.errors import BadInput
+from dokl.random_numbers import generator
 
 
 class Split(NamedTuple):

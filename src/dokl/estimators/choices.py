@@ -10,11 +10,11 @@ import numpy as np
 
 from dokl import kernels, losses, schedules
 from dokl.arrays import Array, is_sparse
-from dokl.draws import check_seed, generator
 from dokl.errors import BadInput, UnknownName
 from dokl.features import VARIANTS
 from dokl.kernels import Kernel
 from dokl.losses import Loss
+from dokl.random_numbers import check_seed, generator
 from dokl.schedules import Schedule
 
 SIGMAS = ("scale", "median")

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Problem
-from dokl.draws import generator
 from dokl.errors import BadInput, Diverged
 from dokl.estimators.choices import (
     dealt,
@@ -32,6 +31,7 @@ from dokl.features import agreed_fingerprint, sample
 from dokl.learner import Learner
 from dokl.methods import gradient
 from dokl.progress import progress
+from dokl.random_numbers import generator
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dokl import draws
+from dokl import random_numbers
 from dokl.arrays import Array
 
 RECENT = 1000
@@ -89,5 +89,5 @@ def _places(seed: int, seen: int, n: int) -> Array:
     u = np.empty(n)
     for group in range(seen // _WORDS, (seen + n - 1) // _WORDS + 1):
         mine = t // _WORDS == group
-        u[mine] = draws.uniforms(seed, ("reservoir", group), _WORDS)[t[mine] % _WORDS]
+        u[mine] = random_numbers.uniforms(seed, ("reservoir", group), _WORDS)[t[mine] % _WORDS]
     return np.asarray((u * (t + 1)).astype(np.int64))

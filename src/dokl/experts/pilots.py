@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dokl import draws, scales
+from dokl import random_numbers, scales
 from dokl.arrays import Array
 from dokl.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
 from dokl.experts.maps import median_distance, nested_map
@@ -112,4 +112,4 @@ def _some(seed: int, n: int, most: int) -> Array:
     """Numbers of at most so many of n rows, in order: always the same for a seed."""
     if n <= most:
         return np.arange(n)
-    return np.sort(np.argsort(draws.uniforms(seed, ("pilot", n), n))[:most])
+    return np.sort(np.argsort(random_numbers.uniforms(seed, ("pilot", n), n))[:most])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from dokl.draws import generator
 from dokl.errors import BadGraph, BadInput, UnknownName
+from dokl.random_numbers import generator
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -10,7 +10,6 @@ import numpy as np
 
 from dokl import losses, report, schedules
 from dokl.diffusion import Problem, Trace
-from dokl.draws import spawn
 from dokl.engines import run
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
@@ -19,6 +18,7 @@ from dokl.graphs import GraphRecipe, describe
 from dokl.kernels import Gaussian
 from dokl.methods import gradient
 from dokl.metrics import decibels
+from dokl.random_numbers import spawn
 from dokl.streams import Example1
 
 DEMO_NODES, DEMO_STEPS, DEMO_D, DEMO_LEVEL = 20, 5000, 2500, 0.02

@@ -12,7 +12,6 @@ import numpy as np
 from dokl import graphs, kernels, losses, schedules, theory
 from dokl.arrays import Array, Block, check_rows, is_sparse
 from dokl.diffusion import Problem, init
-from dokl.draws import generator
 from dokl.engines import choose
 from dokl.errors import BadInput
 from dokl.estimators.choices import median_distance
@@ -22,6 +21,7 @@ from dokl.methods import gradient
 from dokl.plan.advice import Advice, Budget, Plan, step_words
 from dokl.plan.pilots import Pilots, even
 from dokl.preprocess import are_classes
+from dokl.random_numbers import generator
 
 DEFAULT_D = 1000
 THEORY_ROWS = 1500

@@ -10,8 +10,8 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.datasets import Dataset
-from dokl.draws import spawn
 from dokl.exchange import Exchange
+from dokl.random_numbers import spawn
 from dokl.reproduce.cache import Work
 from dokl.reproduce.options import Options
 from dokl.reproduce.paper import PASSES, Classification, classification, expected

@@ -22,9 +22,9 @@ from threadpoolctl import threadpool_limits
 
 from dokl import __version__, files
 from dokl.arrays import Array
-from dokl.draws import spawn
 from dokl.errors import BadFile
 from dokl.progress import Bar
+from dokl.random_numbers import spawn
 from dokl.reproduce.results import machine
 
 FORMAT, KIND = 1, "realizations"

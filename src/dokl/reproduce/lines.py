@@ -14,11 +14,11 @@ import numpy as np
 
 from dokl import theory
 from dokl.arrays import Array
-from dokl.draws import generator, spawn
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian
 from dokl.metrics import decibels
+from dokl.random_numbers import generator, spawn
 from dokl.reproduce.bins import binned, middles
 from dokl.reproduce.cache import Work
 from dokl.reproduce.options import Options

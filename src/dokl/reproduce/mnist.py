@@ -16,12 +16,12 @@ from dokl import losses, schedules
 from dokl.arrays import Array
 from dokl.datasets import Dataset, Split, split
 from dokl.diffusion import Problem, init, step_z
-from dokl.draws import spawn
 from dokl.engines.choice import gpu, module_of
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap, Features
 from dokl.graphs import GraphRecipe
 from dokl.methods import gradient
+from dokl.random_numbers import spawn
 from dokl.reproduce.cache import Work
 from dokl.reproduce.options import Options
 from dokl.reproduce.paper import NODES, PASSES, Classification, classification

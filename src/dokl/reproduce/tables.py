@@ -16,13 +16,13 @@ from dokl import losses, schedules
 from dokl.arrays import Array, Block
 from dokl.datasets import Dataset, Split, split
 from dokl.diffusion import Problem
-from dokl.draws import spawn
 from dokl.engines import numba_engine, run
 from dokl.engines.numba_parts.projection import Projection
 from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import GraphRecipe
 from dokl.methods import gradient
+from dokl.random_numbers import spawn
 from dokl.reproduce import mnist
 from dokl.reproduce.cache import Work
 from dokl.reproduce.options import Options

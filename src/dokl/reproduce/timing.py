@@ -11,11 +11,11 @@ from dokl import baselines
 from dokl.arrays import Array
 from dokl.baselines.runs import samples_of
 from dokl.diffusion import Problem, init
-from dokl.draws import spawn
 from dokl.engines import numba_engine
 from dokl.exchange import Exchange
 from dokl.kernels import Gaussian
 from dokl.methods import gradient
+from dokl.random_numbers import spawn
 from dokl.reproduce.cache import Work
 from dokl.reproduce.figures import problem_of, size_row
 from dokl.reproduce.options import Options

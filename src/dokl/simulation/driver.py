@@ -16,10 +16,10 @@ import numpy as np
 
 from dokl.arrays import Array, Block
 from dokl.diffusion import Problem, Trace
-from dokl.draws import drawn, spawn
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
 from dokl.progress import Bar
+from dokl.random_numbers import drawn, spawn
 from dokl.simulation.recording import NOW_AND_THEN, Asked, Recorder
 
 # Predictions held at once; also how often a progress bar moves.

@@ -11,8 +11,8 @@ import numpy as np
 from dokl import metrics
 from dokl.arrays import Array
 from dokl.diffusion import combines_now
-from dokl.draws import check_seed
 from dokl.errors import BadInput, UnknownName
+from dokl.random_numbers import check_seed
 
 Quantities = Mapping[str, Callable[..., Any]]
 

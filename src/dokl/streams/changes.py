@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array, is_sparse
-from dokl.draws import drawn, generator
 from dokl.errors import BadInput
+from dokl.random_numbers import drawn, generator
 from dokl.streams.examples import Law, draw_law
 from dokl.streams.stream import Stream, draw_nodes, node_count
 

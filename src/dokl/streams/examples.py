@@ -9,8 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.draws import generator
 from dokl.errors import BadInput, UnknownName
+from dokl.random_numbers import generator
 from dokl.streams.stream import Stream
 
 Target = Callable[[Array], Array]  # (n, K, d) -> (n, K)

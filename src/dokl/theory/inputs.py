@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dokl import draws
+from dokl import random_numbers
 from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput
 
@@ -100,6 +100,6 @@ def _lattice(d: int, points: int, seed: int) -> tuple[Array, Array]:
 
 
 def _mirrored(d: int, points: int, seed: int) -> tuple[Array, Array]:
-    half = draws.normal_quantile(draws.sobol(seed, max(1, points // 2), d))
+    half = random_numbers.normal_quantile(random_numbers.sobol(seed, max(1, points // 2), d))
     unit = np.concatenate([half, -half])
     return unit, np.full(len(unit), 1 / len(unit))

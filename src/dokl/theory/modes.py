@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dokl import draws
+from dokl import random_numbers
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.random_numbers import normal_quantile, uniforms
 from dokl.theory.inputs import Inputs
 from dokl.theory.moments import autocorrelation, feature_rows, product, trace
 
@@ -89,11 +90,11 @@ def _dense(features: Any, inputs: Inputs) -> Modes:
 
 def _iterate(features: Any, inputs: Inputs, k: int, V: Array) -> tuple[Modes, Array]:
     """Subspace iteration from the directions V and fresh ones up to k."""
-    fresh = draws.uniforms(0, ("modes", V.shape[1]), (features.D, k - V.shape[1]))
-    Q = np.linalg.qr(np.hstack([V, draws.normal_quantile(fresh)]))[0]
+    fresh = uniforms(0, ("modes", V.shape[1]), (features.D, k - V.shape[1]))
+    Q = np.linalg.qr(np.hstack([V, normal_quantile(fresh)]))[0]
     for _ in range(PASSES - 1):
         Q = np.linalg.qr(product(features, inputs, Q))[0]
-    probes = draws.normal_quantile(draws.uniforms(0, "probes", (features.D, PROBES)))
+    probes = normal_quantile(uniforms(0, "probes", (features.D, PROBES)))
     RQ = product(features, inputs, np.hstack([Q, probes]))
     small = Q.T @ RQ[:, :k]
     values, turn = np.linalg.eigh((small + small.T) / 2)
@@ -174,6 +175,6 @@ class ModalFeatures:
 
     def draw(self, seed: int) -> Any:
         """The projected map of this seed."""
-        drawn = draws.drawn(self.features, seed)
+        drawn = random_numbers.drawn(self.features, seed)
         modes = leading_modes(drawn, self.inputs, self.r, self.tail)
         return drawn.project(modes.vectors)

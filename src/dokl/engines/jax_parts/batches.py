@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dokl.arrays import Block, is_sparse
-from dokl.draws import spawn
 from dokl.engines.runs import ByEngine
 from dokl.progress import Bar
+from dokl.random_numbers import spawn
 from dokl.simulation.driver import Executor, Job, Realization, drive
 
 # Bytes of samples and vectors of the realizations that are in memory at once.

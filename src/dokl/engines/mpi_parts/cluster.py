@@ -18,12 +18,12 @@ import numpy as np
 from dokl import __version__
 from dokl.arrays import Array, Block
 from dokl.diffusion import Trace, init
-from dokl.draws import drawn, spawn
 from dokl.engines import mpi_engine
 from dokl.engines.mpi_parts import crew
 from dokl.engines.mpi_parts.checkpoints import Checkpoint, Keeper, digest_of
 from dokl.errors import BadInput
 from dokl.progress import Bar, progress
+from dokl.random_numbers import drawn, spawn
 from dokl.simulation import driver
 from dokl.simulation.recording import NOW_AND_THEN, PER_STEP, Recorder
 from dokl.state import State
