@@ -69,7 +69,7 @@ def limits() -> dict[str, Any]:
     return found
 
 
-def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> chunks.Work:
+def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> chunks.ChunkedCall:
     """`runs` realizations of a network on random samples, each with its own features and graph."""
     rng = np.random.default_rng(0)
     loss, schedule = losses.squared(), schedules.constant(0.5)
@@ -83,10 +83,10 @@ def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> chunks.Wor
         Y = np.tanh(X[:, :1]) + 0.1 * rng.standard_normal((n * K, 1), np.float32)
         blocks.append(Block(X, Y, None, np.arange(n * K).reshape(n, K)))
         states.append(init(problem, exchange, K, 1, np.float32))
-    return chunks.Work(jax_engine.together(plans), states, blocks)
+    return chunks.ChunkedCall(jax_engine.together(plans), states, blocks)
 
 
-def per_step(work: chunks.Work, steps: int) -> tuple[float, Any, Any]:
+def per_step(work: chunks.ChunkedCall, steps: int) -> tuple[float, Any, Any]:
     """Seconds per node and step on the device, and what came out."""
     function, arrays = work.chunk(work.memory(), 0, steps, steps)
     arrays = jax.device_put(arrays)
@@ -214,7 +214,7 @@ def mnist(folder: Path) -> list[dict[str, Any]]:
 
 def _features_alone(plan: Any, state: Any, block: Block) -> float:
     """Seconds an epoch takes to compute features, and nothing else."""
-    work = chunks.Work(jax_engine.alone(plan), [state], [block])
+    work = chunks.ChunkedCall(jax_engine.alone(plan), [state], [block])
     steps = work.longest()
     _, arrays = work.chunk(work.memory(), 0, steps, steps)
     map = {name[4:]: a for name, a in arrays.items() if name.startswith("map.")}

@@ -90,7 +90,7 @@ def one_node_per_rank():
             ours, predictions = engines.run(numba_engine, case)
             np.testing.assert_array_equal(f, predictions)
             engines.assert_same(state, ours)
-            halo.Wire._request = lambda self, buffer, which: None  # as MPI 3 libraries
+            halo.HaloExchange._request = lambda self, buffer, which: None  # as MPI 3 libraries
 
 
 def records_the_same():
@@ -194,7 +194,7 @@ def fail_between():
             raise MemoryError("no room for rank 1")
         return send(self, buffer, clock)
 
-    send, halo.Wire.start = halo.Wire.start, start
+    send, halo.HaloExchange.start = halo.HaloExchange.start, start
     run(PROBLEM, EXCHANGE, STREAM, engine="mpi")
 
 

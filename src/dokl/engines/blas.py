@@ -26,7 +26,7 @@ ROWS = 1024
 
 
 @dataclass(frozen=True)
-class Plan:
+class BlasPlan:
     """A problem and an exchange; least squares is computed in float64."""
 
     problem: Problem
@@ -34,13 +34,13 @@ class Plan:
     dtype: Any = np.float64
 
 
-def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> Plan:
+def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> BlasPlan:
     """Prepare a problem (its features drawn) for `advance`."""
-    return Plan(problem, exchange)
+    return BlasPlan(problem, exchange)
 
 
 def advance(
-    plan: Plan, state: State, block: Block, workers: int | None = None
+    plan: BlasPlan, state: State, block: Block, workers: int | None = None
 ) -> tuple[State, Array]:
     """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent."""
     graphs = plan.exchange.graphs
@@ -55,7 +55,7 @@ def advance(
     return rounds.advance(plan.problem, plan.exchange, alone, state, block)
 
 
-def _alone(plan: Plan, state: State, block: Block) -> tuple[State, Array]:
+def _alone(plan: BlasPlan, state: State, block: Block) -> tuple[State, Array]:
     """Every node its own rows, in order."""
     K, m, _ = state.theta.shape
     numbers, features = plan.problem.method.numbers, plan.problem.features
@@ -88,7 +88,7 @@ def _pieces(n: int) -> Iterator[slice]:
 
 
 def step(
-    plan: Plan, state: State, X: Array, Y: Array, w: Array | None = None
+    plan: BlasPlan, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
     index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
@@ -96,7 +96,7 @@ def step(
     return state, f[0]
 
 
-def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+def predict(plan: BlasPlan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,)."""
     parts = [plan.problem.features.transform(X[i]) @ theta.T for i in _pieces(X.shape[0])]
     return np.concatenate(parts) + bias if parts else np.empty((0, len(theta)))

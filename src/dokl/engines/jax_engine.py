@@ -32,18 +32,26 @@ from jax.sharding import Mesh
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Problem, check_block, check_index, check_progress
 from dokl.engines.jax_parts import fused, traced, translate
-from dokl.engines.jax_parts.chunks import Batch, Exact, Plan, Work, fill_up, rows_of, scratch_bytes
+from dokl.engines.jax_parts.chunks import (
+    Batch,
+    ChunkedCall,
+    Exact,
+    JaxPlan,
+    fill_up,
+    rows_of,
+    scratch_bytes,
+)
 from dokl.engines.jax_parts.translate import NotCompilable
 from dokl.exchange import Exchange
 from dokl.state import State
 
-__all__ = ["NotCompilable", "Plan", "advance", "advance_many", "plan", "predict", "step"]
+__all__ = ["NotCompilable", "JaxPlan", "advance", "advance_many", "plan", "predict", "step"]
 
 # From this many numbers in theta on, one network is worth dividing over devices.
 LARGE = 2_000_000
 
 
-def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
+def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> JaxPlan:
     """Prepare a problem (its features drawn) for `advance`; raises NotCompilable."""
     dtype = np.dtype(dtype).type
     graphs = exchange.graphs
@@ -52,7 +60,7 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
     graph = translate.graph_numbers(graphs, rule.mixing, dtype)
     if rule.mixing == "dense" and dtype == np.float32 and fused.available():
         graph["pairs"], graph["starts"] = fused.pair_links(graphs)
-    return Plan(problem, exchange, dtype, rule, numbers, graph, graphs)
+    return JaxPlan(problem, exchange, dtype, rule, numbers, graph, graphs)
 
 
 def precision(dtype: Any) -> AbstractContextManager[Any]:
@@ -60,7 +68,7 @@ def precision(dtype: Any) -> AbstractContextManager[Any]:
     return jax.enable_x64(True) if dtype == np.float64 else nullcontext()
 
 
-def together(plans: Sequence[Plan]) -> Batch:
+def together(plans: Sequence[JaxPlan]) -> Batch:
     """The plans of many realizations, on the device; they must be of one kind and size."""
     first = plans[0]
     mesh, width = _devices(first, len(plans))
@@ -99,7 +107,7 @@ def _same_length(name: str, each: list[Array]) -> list[Array]:
     return [fill_up(a, longest - a.shape[axis], axis, value) for a in each]
 
 
-def _devices(plan: Plan, runs: int) -> tuple[Mesh | None, int]:
+def _devices(plan: JaxPlan, runs: int) -> tuple[Mesh | None, int]:
     """Devices for this many realizations, and the number of frequencies they hold together."""
     devices = jax.local_devices()
     rule = plan.rule
@@ -127,7 +135,7 @@ def filled(values: Array, name: str, width: int, mesh: Mesh | None) -> Array:
     return np.pad(values, pad)
 
 
-def alone(plan: Plan) -> Batch:
+def alone(plan: JaxPlan) -> Batch:
     """One realization by itself; its arrays stay on the device as long as the plan."""
     if "alone" not in plan.kept:
         plan.kept["alone"] = together([plan])
@@ -135,7 +143,7 @@ def alone(plan: Plan) -> Batch:
     return batch
 
 
-def load(plan: Plan, block: Block) -> Block:
+def load(plan: JaxPlan, block: Block) -> Block:
     """The same block with rows that are used several times kept on the device."""
     block = block.cast(plan.dtype)
     if is_sparse(block.X) or block.index.size <= block.X.shape[0]:
@@ -144,7 +152,7 @@ def load(plan: Plan, block: Block) -> Block:
         return replace(block, X=on_device(plan, block.X))
 
 
-def on_device(plan: Plan, X: Any) -> Any:
+def on_device(plan: JaxPlan, X: Any) -> Any:
     """Dense rows (N, d) on the device, in the form that is fastest there."""
     X = jnp.asarray(X)
     wide = plan.dtype == np.float32 and "omega" in plan.map and X.shape[1] > traced.FEW_INPUTS
@@ -153,7 +161,7 @@ def on_device(plan: Plan, X: Any) -> Any:
 
 
 def advance(
-    plan: Plan, state: State, block: Block, workers: int | None = None
+    plan: JaxPlan, state: State, block: Block, workers: int | None = None
 ) -> tuple[State, Array]:
     """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent."""
     return advance_many(alone(plan), [state], [block])[0]
@@ -168,7 +176,7 @@ def advance_many(
         check_block(plan.problem.features, nodes, state, block)
         check_index(block)
     with precision(batch.first.dtype):
-        work = Work(batch, states, blocks)
+        work = ChunkedCall(batch, states, blocks)
         memory, f = work.run()
     results = []
     for i, (plan, block) in enumerate(zip(batch.plans, blocks, strict=True)):
@@ -190,7 +198,7 @@ def _largest(f: Array, theta: Array) -> float:
 
 
 def step(
-    plan: Plan, state: State, X: Array, Y: Array, w: Array | None = None
+    plan: JaxPlan, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
     index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
@@ -198,7 +206,7 @@ def step(
     return state, f[0]
 
 
-def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+def predict(plan: JaxPlan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,); a chunk of rows at a time."""
     N, m = X.shape[0], len(theta)
     shift = (plan.exchange.intercept * np.asarray(bias)).astype(plan.dtype)

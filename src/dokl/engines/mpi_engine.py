@@ -17,11 +17,11 @@ from dokl.arrays import Array, Block
 from dokl.diffusion import Problem, check_block, check_index, check_progress
 from dokl.engines import numba_engine
 from dokl.engines.mpi_parts import crew, halo
-from dokl.engines.mpi_parts.halo import Halo, Wire
+from dokl.engines.mpi_parts.halo import Halo, HaloExchange
 from dokl.engines.mpi_parts.partition import cut, partition
 from dokl.engines.numba_parts import sweeps
 from dokl.engines.numba_parts.projection import pieces
-from dokl.engines.numba_parts.sweeps import Memory, Rows
+from dokl.engines.numba_parts.sweeps import LoopMemory, LoopRows
 from dokl.errors import BadInput, FingerprintMismatch
 from dokl.exchange import Exchange
 from dokl.state import State
@@ -42,14 +42,14 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MpiPlan:
     """A problem and an exchange, prepared on every rank of `comm`."""
 
     problem: Problem
     exchange: Exchange
     dtype: Any
     comm: crew.Comm
-    local: numba_engine.Plan  # its graph is this rank's share
+    local: numba_engine.NumbaPlan  # its graph is this rank's share
     share: Share | None  # None: every node alone, any number of them
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Plan:
 
 def plan(
     problem: Problem, exchange: Exchange, dtype: Any = np.float32, comm: crew.Comm = None
-) -> Plan:
+) -> MpiPlan:
     """Prepare a problem (its features drawn) for `advance`; all ranks of comm (the world) call."""
     comm = crew.world() if comm is None else comm
     crew.attempt(comm, lambda: _check_plain(exchange))
@@ -69,7 +69,7 @@ def plan(
     graphs = crew.attempt(comm, lambda: exchange.graphs)
     _check_same(comm, problem)
     if not graphs:
-        return Plan(problem, exchange, local.dtype, comm, local, None)
+        return MpiPlan(problem, exchange, local.dtype, comm, local, None)
     K = graphs[0].shape[0]
     owner = crew.attempt(comm, lambda: _owner(comm, graphs, K))
     owner = comm.bcast(owner)  # of rank 0: eigenvectors may round differently elsewhere
@@ -81,7 +81,7 @@ def plan(
             f"{K} nodes on {comm.size} ranks: {found.cut} of {found.edges} edges are cut, "
             f"{found.vectors} vectors travel per combination"
         )
-    return Plan(problem, exchange, local.dtype, comm, replace(local, graph=near.graph), share)
+    return MpiPlan(problem, exchange, local.dtype, comm, replace(local, graph=near.graph), share)
 
 
 def _check_plain(exchange: Exchange) -> None:
@@ -92,7 +92,7 @@ def _check_plain(exchange: Exchange) -> None:
         )
 
 
-def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> numba_engine.Plan:
+def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> numba_engine.NumbaPlan:
     try:
         return numba_engine.plan(problem, exchange, dtype)
     except numba_engine.NotCompilable as error:
@@ -114,7 +114,7 @@ def _check_same(comm: crew.Comm, problem: Problem) -> None:
     crew.agree(comm, error)
 
 
-def share_of(plan: Plan, K: int) -> Share:
+def share_of(plan: MpiPlan, K: int) -> Share:
     """Who has which of K nodes."""
     if plan.share is not None:
         return plan.share
@@ -125,20 +125,20 @@ def share_of(plan: Plan, K: int) -> Share:
 class Worker:
     """A rank's nodes and all they remember; `advance` changes it."""
 
-    def __init__(self, plan: Plan, share: Share, state: State) -> None:
+    def __init__(self, plan: MpiPlan, share: Share, state: State) -> None:
         """State is of own nodes only."""
         self.plan, self.share, self.m = plan, share, state.theta.shape[1]
         self.clock, self.peak = state.clock, state.peak
         self._memory = self._room(state)
         self._at = 0  # which of the two buffers holds the vectors
-        self._wire: Wire | None = None
+        self._wire: HaloExchange | None = None
         self._rim = len(share.own)  # nodes from here on need no ghosts, and are run meanwhile
         if share.halo is not None and plan.comm.size > 1:
-            self._wire = Wire(share.halo, (self._memory.old, self._memory.new), self.m)
+            self._wire = HaloExchange(share.halo, (self._memory.old, self._memory.new), self.m)
             if (self._rim - share.halo.boundary) * state.theta[0].size >= OVERLAP:
                 self._rim = share.halo.boundary
 
-    def _room(self, state: State) -> Memory:
+    def _room(self, state: State) -> LoopMemory:
         """The Numba engine's memory, with room for ghosts behind own vectors."""
         memory = numba_engine._memory(self.plan.local, state)
         near = self.share.halo
@@ -161,7 +161,7 @@ class Worker:
         theta = memory.old[: shape[0] * self.m].reshape(shape)
         return State(numba_engine.remembered(memory, theta), self.clock, self.peak)
 
-    def _present(self) -> Memory:
+    def _present(self) -> LoopMemory:
         """Memory with the buffer that holds the vectors as `old`."""
         here = self._memory
         return here._replace(old=here.new, new=here.old) if self._at else here
@@ -186,7 +186,7 @@ class Worker:
         check_block(self.plan.problem.features, len(self.share.own), self.view, block)
         check_index(block)
 
-    def _rows(self, block: Block) -> Iterator[tuple[Rows, int]]:
+    def _rows(self, block: Block) -> Iterator[tuple[LoopRows, int]]:
         """The block as the loops take it, with its number of steps; projected piece by piece."""
         plan = self.plan.local
         if plan.projection is None:
@@ -197,7 +197,7 @@ class Worker:
             projected = Block(X, part.Y, part.weight, part.index)
             yield numba_engine.row_numbers(projected, plan.dtype), part.n
 
-    def _run(self, rows: Rows, out: Array, largest: Array) -> None:
+    def _run(self, rows: LoopRows, out: Array, largest: Array) -> None:
         near = self.plan.local
         fixed = (*near.map, *rows, *near.graph, *near.rule)
         for start, stop in self._pieces(len(out)):
@@ -257,7 +257,7 @@ def columns(block: Block, own: Array) -> Block:
     return Block(block.X[used], block.Y[used], weight, index)
 
 
-def whole(plan: Plan, share: Share, state: State, to_all: bool = False) -> State | None:
+def whole(plan: MpiPlan, share: Share, state: State, to_all: bool = False) -> State | None:
     """The state of all nodes from each rank's; None off rank 0, unless to all."""
     comm, owner, own = plan.comm, share.owner, share.own
 
@@ -267,7 +267,7 @@ def whole(plan: Plan, share: Share, state: State, to_all: bool = False) -> State
 
 
 def advance(
-    plan: Plan, state: State, block: Block, workers: int | None = None
+    plan: MpiPlan, state: State, block: Block, workers: int | None = None
 ) -> tuple[State, Array]:
     """Run a block of all nodes; every rank gets the new state and predictions f: (n, K, m)."""
     nodes = None if plan.share is None else len(plan.share.owner)
@@ -286,7 +286,7 @@ def advance(
 
 
 def step(
-    plan: Plan, state: State, X: Array, Y: Array, w: Array | None = None
+    plan: MpiPlan, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
     index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
@@ -294,6 +294,6 @@ def step(
     return state, f[0]
 
 
-def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+def predict(plan: MpiPlan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,), on the rank that asks."""
     return numba_engine.predict(plan.local, theta, bias, X, workers)

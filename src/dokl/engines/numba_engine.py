@@ -23,7 +23,7 @@ from dokl.engines import rounds
 from dokl.engines.numba_parts import sweeps
 from dokl.engines.numba_parts.loops import CODES, POLY32, POLY64
 from dokl.engines.numba_parts.projection import Projection, pieces, without_frequencies
-from dokl.engines.numba_parts.sweeps import Graph, Map, Memory, Rows, Rule
+from dokl.engines.numba_parts.sweeps import LoopGraph, LoopMap, LoopMemory, LoopRows, LoopRule
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap
 from dokl.losses import Loss
@@ -43,21 +43,21 @@ class NotCompilable(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class NumbaPlan:
     """A problem and an exchange as numbers for the loops, in one precision."""
 
     problem: Problem
     exchange: Exchange
     dtype: Any
-    map: Map
-    graph: Graph
-    rule: Rule
+    map: LoopMap
+    graph: LoopGraph
+    rule: LoopRule
     custom: bool
     nothing: Array  # an empty matrix, where there is nothing to remember
     projection: Projection | None = None
 
 
-def feature_numbers(features: FeatureMap, dtype: Any) -> Map:
+def feature_numbers(features: FeatureMap, dtype: Any) -> LoopMap:
     """The feature map in turns: frequencies divided by 2 pi, constant factors multiplied in."""
     coefficients = POLY32 if dtype == np.float32 else POLY64
     P = tuple(dtype(features.scale * a) for a in coefficients)
@@ -70,7 +70,7 @@ def feature_numbers(features: FeatureMap, dtype: Any) -> Map:
         norms = _writable(features.norms_turns(dtype), dtype)
     base = placed((features.n_frequencies,), dtype, 1)
     base[:] = features.phase_turns(dtype)
-    return Map(freq, base, signs, norms, features.paired, P)
+    return LoopMap(freq, base, signs, norms, features.paired, P)
 
 
 def _lined_up(omega: Array) -> Array:
@@ -82,7 +82,7 @@ def _lined_up(omega: Array) -> Array:
     return rows
 
 
-def graph_numbers(exchange: Exchange, dtype: Any) -> Graph:
+def graph_numbers(exchange: Exchange, dtype: Any) -> LoopGraph:
     """All combination matrices in one CSR."""
     graphs = exchange.graphs
     starts, offset = [], 0
@@ -93,10 +93,10 @@ def graph_numbers(exchange: Exchange, dtype: Any) -> Graph:
     indptr = np.stack(starts) if graphs else np.zeros((0, K + 1), np.int64)
     indices = [A.indices.astype(np.int64) for A in graphs] or [np.zeros(0, np.int64)]
     weights = [A.data.astype(dtype) for A in graphs] or [np.zeros(0, dtype)]
-    return Graph(indptr, np.concatenate(indices), np.concatenate(weights))
+    return LoopGraph(indptr, np.concatenate(indices), np.concatenate(weights))
 
 
-def nodes_of(graph: Graph) -> int | None:
+def nodes_of(graph: LoopGraph) -> int | None:
     """Number of nodes the combination matrices are for; None: no matrix, any number."""
     return graph.indptr.shape[1] - 1 if len(graph.indptr) else None
 
@@ -131,7 +131,7 @@ def schedule_numbers(schedule: Schedule) -> Any:
     return (*map(float, numbers), bool(schedule.normalised), float(schedule.eps))
 
 
-def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
+def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> NumbaPlan:
     """Prepare a problem (its features drawn) for `advance`; raises NotCompilable."""
     dtype = np.dtype(dtype).type
     features = problem.features
@@ -141,7 +141,7 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
         raise NotCompilable("running means together with rules of sending or mixing")
     # |z| = 1 exactly for paired features, so nobody has to measure it.
     looks = problem.method.schedule.normalised or problem.method.schedule.function is not None
-    rule = Rule(
+    rule = LoopRule(
         loss=loss_numbers(problem.method.loss),
         rate=schedule_numbers(problem.method.schedule),
         lam=float(problem.method.lam),
@@ -159,7 +159,7 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Plan:
         map = without_frequencies(features.D, map.P, dtype)
     linked = exchange if exchange.plain else replace(exchange, weights=None)
     graph, nothing = graph_numbers(linked, dtype), np.zeros((0, 1), dtype)
-    return Plan(problem, exchange, dtype, map, graph, rule, custom, nothing, projection)
+    return NumbaPlan(problem, exchange, dtype, map, graph, rule, custom, nothing, projection)
 
 
 def _writable(a: Array, dtype: Any) -> Array:
@@ -168,7 +168,7 @@ def _writable(a: Array, dtype: Any) -> Array:
     return a if a.flags.writeable else a.copy()
 
 
-def row_numbers(block: Block, dtype: Any) -> Rows:
+def row_numbers(block: Block, dtype: Any) -> LoopRows:
     """A block's samples as the loops take them."""
     X, empty = block.X, np.zeros(0, np.int64)
     if is_sparse(X):
@@ -180,10 +180,10 @@ def row_numbers(block: Block, dtype: Any) -> Rows:
         data, where, starts = _writable(X, dtype).reshape(-1), empty, empty
     weight = np.zeros(0, dtype) if block.weight is None else _writable(block.weight, dtype)
     Y, index = _writable(block.Y, dtype), _writable(block.index, np.int64)
-    return Rows(data, where, starts, int(X.shape[1]), Y, weight, index)
+    return LoopRows(data, where, starts, int(X.shape[1]), Y, weight, index)
 
 
-def _memory(plan: Plan, state: State, steps: int = MANY) -> Memory:
+def _memory(plan: NumbaPlan, state: State, steps: int = MANY) -> LoopMemory:
     """Flat views of a private copy of the state, and a second theta to combine into."""
     D, dtype = state.theta.shape[2], plan.dtype
     old = state.theta.reshape(-1, D)
@@ -197,10 +197,10 @@ def _memory(plan: Plan, state: State, steps: int = MANY) -> Memory:
         mean = state.mean_theta.astype(dtype, "C").reshape(-1, D)
         mean_bias = state.mean_bias.astype(dtype, "C")
     new = np.empty_like(old) if len(plan.graph.indptr) else plan.nothing
-    return Memory(old, new, mean, state.bias.astype(dtype, "C"), mean_bias, state.count.copy())
+    return LoopMemory(old, new, mean, state.bias.astype(dtype, "C"), mean_bias, state.count.copy())
 
 
-def remembered(memory: Memory, theta: Array) -> dict[str, Array]:
+def remembered(memory: LoopMemory, theta: Array) -> dict[str, Array]:
     """What the loops left, by name; theta: (K, m, D)."""
     nodes = {"theta": theta, "bias": memory.bias, "count": memory.seen}
     if memory.mean.size:
@@ -209,7 +209,7 @@ def remembered(memory: Memory, theta: Array) -> dict[str, Array]:
 
 
 def advance(
-    plan: Plan, state: State, block: Block, workers: int | None = None
+    plan: NumbaPlan, state: State, block: Block, workers: int | None = None
 ) -> tuple[State, Array]:
     """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent.
 
@@ -225,7 +225,7 @@ def advance(
 
 
 def _advance_alone_or_plainly(
-    plan: Plan, state: State, block: Block, workers: int | None
+    plan: NumbaPlan, state: State, block: Block, workers: int | None
 ) -> tuple[State, Array]:
     """A block by the loops, which combine by the product A theta or not at all."""
     check_block(plan.problem.features, nodes_of(plan.graph), state, block)
@@ -237,7 +237,7 @@ def _advance_alone_or_plainly(
 
 
 def _advance_projected(
-    plan: Plan, projection: Projection, state: State, block: Block, workers: int | None
+    plan: NumbaPlan, projection: Projection, state: State, block: Block, workers: int | None
 ) -> tuple[State, Array]:
     """`advance` piece by piece, on projected rows."""
     found = []
@@ -251,7 +251,7 @@ def _advance_projected(
 
 
 def _advance(
-    plan: Plan, state: State, block: Block, workers: int | None
+    plan: NumbaPlan, state: State, block: Block, workers: int | None
 ) -> tuple[State, Array, float]:
     """The new state, the predictions and the largest of them."""
     K, m, D = state.theta.shape
@@ -278,7 +278,7 @@ def _advance(
 
 
 def _sweep_threads(
-    plan: Plan, clock: int, rows: Rows, memory: Memory, out: Array, workers: int
+    plan: NumbaPlan, clock: int, rows: LoopRows, memory: LoopMemory, out: Array, workers: int
 ) -> tuple[bool, Array]:
     """`sweeps.sweep` with the nodes of each half step dealt over threads, which then meet."""
     sweep = sweeps.sweep_custom if plan.custom else sweeps.sweep
@@ -302,7 +302,7 @@ def _sweep_threads(
 
 
 def step(
-    plan: Plan, state: State, X: Array, Y: Array, w: Array | None = None
+    plan: NumbaPlan, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
     index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
@@ -310,7 +310,9 @@ def step(
     return state, f[0]
 
 
-def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+def predict(
+    plan: NumbaPlan, theta: Array, bias: Array, X: Any, workers: int | None = None
+) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,); rows are shared among threads."""
     N, (m, D) = X.shape[0], theta.shape
     no_index = np.zeros((0, 1), np.int64)

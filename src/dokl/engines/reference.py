@@ -21,7 +21,7 @@ from dokl.state import State
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReferencePlan:
     """A problem and an exchange with its matrices ready."""
 
     problem: Problem
@@ -30,13 +30,13 @@ class Plan:
     graphs: list[Any]
 
 
-def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> Plan:
+def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> ReferencePlan:
     """Prepare a problem (its features drawn) for `advance`."""
-    return Plan(problem, exchange, np.dtype(dtype).type, exchange.graphs)
+    return ReferencePlan(problem, exchange, np.dtype(dtype).type, exchange.graphs)
 
 
 def advance(
-    plan: Plan, state: State, block: Block, workers: int | None = None
+    plan: ReferencePlan, state: State, block: Block, workers: int | None = None
 ) -> tuple[State, Array]:
     """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent."""
     problem, exchange, graphs = plan.problem, plan.exchange, plan.graphs
@@ -58,7 +58,7 @@ def advance(
 
 
 def step(
-    plan: Plan, state: State, X: Array, Y: Array, w: Array | None = None
+    plan: ReferencePlan, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
     index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
@@ -66,7 +66,9 @@ def step(
     return state, f[0]
 
 
-def predict(plan: Plan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+def predict(
+    plan: ReferencePlan, theta: Array, bias: Array, X: Any, workers: int | None = None
+) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,)."""
     shift = plan.exchange.intercept * bias
     chunks = range(0, X.shape[0], 1024)

@@ -38,13 +38,13 @@ def scratch_bytes() -> tuple[str, int]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class JaxPlan:
     """A problem and an exchange as arrays for JAX, in one precision."""
 
     problem: Problem
     exchange: Exchange
     dtype: Any
-    rule: traced.Rule
+    rule: traced.TracedRule
     map: dict[str, Array]
     graph: dict[str, Array]
     graphs: list[Any]
@@ -55,14 +55,14 @@ class Plan:
 class Batch:
     """Plans of one kind whose arrays lie on the device, those that are the same only once."""
 
-    plans: Sequence[Plan]
+    plans: Sequence[JaxPlan]
     mesh: Mesh | None
     arrays: dict[str, Any]
     own: frozenset[str]  # names of arrays with one entry for each realization
     width: int  # frequencies, filled up so that they divide over devices
 
     @property
-    def first(self) -> Plan:
+    def first(self) -> JaxPlan:
         """What all plans have in common can be read from it."""
         return self.plans[0]
 
@@ -96,7 +96,7 @@ class Exact:
         return None
 
 
-class Work:
+class ChunkedCall:
     """One call of `advance_many`: the tables of its steps, cut into chunks."""
 
     def __init__(self, batch: Batch, states: Sequence[State], blocks: Sequence[Block]) -> None:
@@ -124,7 +124,7 @@ class Work:
             gains: Any = average_gain(first.exchange.average, clocks + 1)  # type: ignore[arg-type]
             self.tables["gain"] = gains.astype(first.dtype)
 
-    def _count(self, first: Plan, weights: list[Array | None]) -> None:
+    def _count(self, first: JaxPlan, weights: list[Array | None]) -> None:
         """Rates from the number of samples each node has had; weights where they matter."""
         starts = np.stack([state.count for state in self.states])
         if self.full and (starts == starts[0, 0]).all():
@@ -164,7 +164,7 @@ class Work:
         return (sizes, tile) if tile is not None and fused.ready(sizes, tile) else None
 
     @cached_property
-    def rule(self) -> traced.Rule:
+    def rule(self) -> traced.TracedRule:
         """The rule of this call."""
         rule, d = self.batch.first.rule, self.batch.first.problem.features.d
         if self.fused is None and jax.default_backend() != "cpu":

@@ -80,7 +80,7 @@ def available() -> bool:
     return "nvidia" in jax.local_devices()[0].device_kind.lower()
 
 
-def sizes_for(rule: traced.Rule, nodes: int, m: int, d: int, node_rate: bool) -> Sizes | None:
+def sizes_for(rule: traced.TracedRule, nodes: int, m: int, d: int, node_rate: bool) -> Sizes | None:
     """What to compile for a problem, or None where only the scan will do."""
     simple = isinstance(rule.loss, str) and rule.rate == "given" and rule.mixing != "edges"
     if not simple:
@@ -231,7 +231,7 @@ def build(sizes: Sizes, tile: Tile) -> Path:
 
 @lru_cache(maxsize=256)
 def compiled(
-    rule: traced.Rule, sizes: Sizes, tile: Tile, own: frozenset[str], mesh: Mesh | None
+    rule: traced.TracedRule, sizes: Sizes, tile: Tile, own: frozenset[str], mesh: Mesh | None
 ) -> Any:
     """As `traced.compiled`: a function of a dictionary of arrays, here calling the kernel.
 
@@ -252,7 +252,7 @@ def compiled(
 
 
 def _call(
-    rule: traced.Rule, sizes: Sizes, tile: Tile, target: str, own: frozenset[str], arrays: Any
+    rule: traced.TracedRule, sizes: Sizes, tile: Tile, target: str, own: frozenset[str], arrays: Any
 ) -> Any:
     """Arrange the arguments as the kernel takes them."""
     theta, bias = arrays["memory.theta"], arrays["memory.bias"]

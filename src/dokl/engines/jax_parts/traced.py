@@ -34,7 +34,7 @@ FEW_INPUTS = 16
 
 
 @dataclass(frozen=True)
-class Rule:
+class TracedRule:
     """What a compilation depends on besides shapes; hashable."""
 
     loss: str | Function  # a built-in loss by name, or a slope(y, f)
@@ -105,7 +105,7 @@ def hadamard(w: Any) -> Any:
     return w.reshape(shape)
 
 
-def turns(rule: Rule, map: Any, x: Any) -> Any:
+def turns(rule: TracedRule, map: Any, x: Any) -> Any:
     """x: (..., d) -> projections in turns (..., F)."""
     if rule.structured:
         p = map["norms"].shape[-1]
@@ -141,7 +141,7 @@ def in_parts(omega: Any) -> Any:
     return jnp.concatenate((high, low)), power
 
 
-def features(rule: Rule, map: Any, x: Any) -> Any:
+def features(rule: TracedRule, map: Any, x: Any) -> Any:
     """x: (..., d) -> z: (..., S, F)."""
     u = turns(rule, map, x)
     # sin(2 pi u) = cos(2 pi (u - 1/4))
@@ -153,7 +153,7 @@ def features(rule: Rule, map: Any, x: Any) -> Any:
     return z
 
 
-def combine(rule: Rule, graph: Any, which: Any, theta: Any) -> Any:
+def combine(rule: TracedRule, graph: Any, which: Any, theta: Any) -> Any:
     """psi_k = sum_l a_kl theta_l with graph number `which`."""
     flat = theta.reshape(theta.shape[0], -1)
     which = 0 if rule.steady else which
@@ -167,7 +167,9 @@ def combine(rule: Rule, graph: Any, which: Any, theta: Any) -> Any:
     return mixed.reshape(theta.shape)
 
 
-def adapt(rule: Rule, number: Any, map: Any, axis: str | None, psi: Any, bias: Any, s: Any) -> Any:
+def adapt(
+    rule: TracedRule, number: Any, map: Any, axis: str | None, psi: Any, bias: Any, s: Any
+) -> Any:
     """One gradient step per node on the samples s; returns theta, bias and predictions (K, m)."""
     z = s["z"] if rule.ahead else features(rule, map, s["x"])
     f = (psi * z[:, None]).sum((-2, -1))
@@ -198,7 +200,7 @@ def adapt(rule: Rule, number: Any, map: Any, axis: str | None, psi: Any, bias: A
 
 
 def sweep(
-    rule: Rule, axis: str | None, number: Any, map: Any, graph: Any, memory: Any, s: Any
+    rule: TracedRule, axis: str | None, number: Any, map: Any, graph: Any, memory: Any, s: Any
 ) -> Any:
     """All steps of one realization: new memory, and predictions (n, K, m)."""
     if rule.ahead:
@@ -234,7 +236,7 @@ FEATURE_AXIS = {
 
 
 @lru_cache(maxsize=256)
-def compiled(rule: Rule, layout: tuple[tuple[str, int, bool], ...], mesh: Mesh | None) -> Any:
+def compiled(rule: TracedRule, layout: tuple[tuple[str, int, bool], ...], mesh: Mesh | None) -> Any:
     """`sweep` for many realizations at once, compiled; arrays come as one dictionary.
 
     layout: (name, number of axes, whether each realization has its own) of every array.
@@ -276,7 +278,7 @@ def _spec(name: str, ndim: int, each: bool, over: str) -> PartitionSpec:
 
 
 @partial(jax.jit, static_argnums=0)
-def scores(rule: Rule, map: Any, theta: Any, x: Any) -> Any:
+def scores(rule: TracedRule, map: Any, theta: Any, x: Any) -> Any:
     """theta'z of rows x: (N, d) with theta: (m, S, F); (N, m)."""
     z = features(rule, map, x)
     flat = z.reshape(len(x), -1), theta.reshape(len(theta), -1)

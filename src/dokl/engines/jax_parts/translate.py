@@ -15,7 +15,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.diffusion import Problem
-from dokl.engines.jax_parts.traced import FEW_INPUTS, Rule
+from dokl.engines.jax_parts.traced import FEW_INPUTS, TracedRule
 from dokl.exchange import Exchange
 from dokl.losses import Function, Loss
 from dokl.schedules import Schedule
@@ -28,7 +28,7 @@ class NotCompilable(Exception):
     """A user's loss or schedule that JAX cannot trace; the reference engine can run it."""
 
 
-def rule_of(problem: Problem, exchange: Exchange) -> Rule:
+def rule_of(problem: Problem, exchange: Exchange) -> TracedRule:
     """What the compilation depends on; raises NotCompilable for what the scan does not know."""
     if problem.method.name != "gradient":
         raise NotCompilable(f"the scan knows the method 'gradient', not {problem.method.name!r}")
@@ -39,7 +39,7 @@ def rule_of(problem: Problem, exchange: Exchange) -> Rule:
     base = features.base if projected else features
     structured = base.signs is not None
     rate: str | Function = "normalised" if schedule.normalised else "given"
-    return Rule(
+    return TracedRule(
         loss=traced_slope(problem.method.loss),
         rate=rate if schedule.function is None else traced_rate(schedule.function),
         paired=base.paired,

@@ -14,7 +14,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.engines.mpi_parts.crew import Comm
-from dokl.engines.numba_parts.sweeps import Graph
+from dokl.engines.numba_parts.sweeps import LoopGraph
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Halo:
     comm: Comm  # the communicator that is the graph
     own: Array
     boundary: int
-    graph: Graph
+    graph: LoopGraph
     trades: list[Trade]
     ghosts: int
     single: bool
@@ -87,7 +87,7 @@ def _trade(triples: Array, rank: int, own: Array, sources: Array, targets: Array
     return Trade(rows, sent, np.array([(incoming == s).sum() for s in sources], np.int64))
 
 
-def _local(graphs: list[Any], own: Array, incoming: list[Array], dtype: Any) -> Graph:
+def _local(graphs: list[Any], own: Array, incoming: list[Array], dtype: Any) -> LoopGraph:
     """Own rows of all matrices in one CSR, in local numbers.
 
     Entries keep the order they have in the whole matrix: sums then round as in one process, and
@@ -106,10 +106,10 @@ def _local(graphs: list[Any], own: Array, incoming: list[Array], dtype: Any) -> 
         indices.append(number[A.indices[entry]])
         weights.append(A.data[entry].astype(dtype))
         offset += len(entry)
-    return Graph(np.stack(starts), np.concatenate(indices), np.concatenate(weights))
+    return LoopGraph(np.stack(starts), np.concatenate(indices), np.concatenate(weights))
 
 
-class Wire:
+class HaloExchange:
     """The exchange itself, between two buffers of vectors that take turns.
 
     Requests are persistent where the MPI library has that (MPI 4): their arguments are then looked

@@ -14,7 +14,7 @@ import numpy as np
 
 from dokl.arrays import Array, Block
 from dokl.engines.numba_parts import sweeps
-from dokl.engines.numba_parts.sweeps import Map, Rows
+from dokl.engines.numba_parts.sweeps import LoopMap, LoopRows
 
 SCRATCH = 2**21  # numbers in a temporary array
 
@@ -23,10 +23,10 @@ SCRATCH = 2**21  # numbers in a temporary array
 class Projection:
     """The map before the projection, in turns, and V: (D, r)."""
 
-    map: Map
+    map: LoopMap
     modes: Array
 
-    def of_rows(self, rows: Rows, N: int) -> Array:
+    def of_rows(self, rows: LoopRows, N: int) -> Array:
         """V'z of the first N rows: (N, r)."""
         D, dtype = self.modes.shape[0], self.modes.dtype
         out, step = np.empty((N, self.modes.shape[1]), dtype), max(1, SCRATCH // D)
@@ -38,17 +38,17 @@ class Projection:
         return out
 
 
-def _part(rows: Rows, start: int, stop: int) -> Rows:
+def _part(rows: LoopRows, start: int, stop: int) -> LoopRows:
     """Rows start..stop; entries are shared."""
     if rows.where.size == 0:
         return rows._replace(data=rows.data[start * rows.d : stop * rows.d])
     return rows._replace(starts=rows.starts[start : stop + 1])
 
 
-def without_frequencies(r: int, P: tuple[Any, ...], dtype: Any) -> Map:
+def without_frequencies(r: int, P: tuple[Any, ...], dtype: Any) -> LoopMap:
     """A map for samples that are features of length r already."""
     empty = np.zeros((0, r), dtype), np.zeros(r, dtype)
-    return Map(*empty, np.zeros((3, 0, 0), dtype), np.zeros((0, 0), dtype), False, P)
+    return LoopMap(*empty, np.zeros((3, 0, 0), dtype), np.zeros((0, 0), dtype), False, P)
 
 
 def pieces(block: Block, r: int) -> Iterator[tuple[Block, Block]]:

@@ -41,7 +41,7 @@ cached: Any = kept(
 )
 
 
-class Map(NamedTuple):
+class LoopMap(NamedTuple):
     """Feature map in turns. freq: (d, F); base: (F,); signs: (3, B, p), norms: (B, p) or empty.
 
     freq of no rows: samples are features already.
@@ -55,7 +55,7 @@ class Map(NamedTuple):
     P: tuple[Any, ...]
 
 
-class Rows(NamedTuple):
+class LoopRows(NamedTuple):
     """Samples. Dense: data (N*d,), where and starts empty; CSR: data, column numbers, starts."""
 
     data: Array
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
     picks: Array  # (n, K) row numbers
 
 
-class Graph(NamedTuple):
+class LoopGraph(NamedTuple):
     """T combination matrices in turn: indptr (T, K+1) into the entries of all T together."""
 
     indptr: Array
@@ -75,7 +75,7 @@ class Graph(NamedTuple):
     weights: Array
 
 
-class Rule(NamedTuple):
+class LoopRule(NamedTuple):
     """How to adapt: loss and rate are tuples of numbers (built in) or compiled functions."""
 
     loss: Any
@@ -88,7 +88,7 @@ class Rule(NamedTuple):
     average: int  # 0 none, 1 uniform, 2 weighted
 
 
-class Memory(NamedTuple):
+class LoopMemory(NamedTuple):
     """What is overwritten. old, new, mean: (K*m, D); bias, mean_bias: (K, m); seen: (K,)."""
 
     old: Array
