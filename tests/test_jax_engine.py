@@ -310,7 +310,7 @@ def test_what_cannot_be_traced_is_named():
     ):
         choose("jax", case.problem, case.exchange, None)
     vector = Loss("odd", lambda y, f: float(f), lambda y, f: np.ones(2) * f)
-    with pytest.raises(translate.NotCompilable):
+    with pytest.raises(choice.NotCompilable):
         translate.traced_slope(vector)
 
 

@@ -7,7 +7,7 @@ draw no randomness: features, graph and data are drawn outside, so two engines a
 engine="jax" is `jax_engine.py`, made of what is in `jax_parts`; so are "numba" and "mpi".
 """
 
-from dokl.engines.choice import ENGINES, choose
+from dokl.engines.choice import ENGINES, NotCompilable, choose
 from dokl.engines.runs import check_engine, run
 
-__all__ = ["ENGINES", "check_engine", "choose", "run"]
+__all__ = ["ENGINES", "NotCompilable", "check_engine", "choose", "run"]

@@ -35,6 +35,10 @@ OPTIONAL = {"jax": ("jax", "jax")}
 WORTH_A_GPU = 2e10
 
 
+class NotCompilable(Exception):
+    """A problem that an engine cannot run: its loss, schedule, method or rules of exchange."""
+
+
 class EngineNotice(UserWarning):
     """Says that another engine than the usual one was taken, and why."""
 
@@ -84,7 +88,7 @@ def choose(
         module = module_of(name, problem.method.name)
         try:
             plan = module.plan(problem, exchange, dtype or DEFAULT_DTYPE.get(name, np.float64))
-        except getattr(module, "NotCompilable", ()) as error:
+        except NotCompilable as error:
             why = str(error)
             continue
         if engine == "auto" and name == "jax":

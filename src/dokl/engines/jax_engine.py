@@ -41,11 +41,10 @@ from dokl.engines.jax_parts.chunks import (
     rows_of,
     scratch_bytes,
 )
-from dokl.engines.jax_parts.translate import NotCompilable
 from dokl.exchange import Exchange
 from dokl.state import State
 
-__all__ = ["NotCompilable", "JaxPlan", "advance", "advance_many", "plan", "predict", "step"]
+__all__ = ["JaxPlan", "advance", "advance_many", "plan", "predict", "step"]
 
 # From this many numbers in theta on, one network is worth dividing over devices.
 LARGE = 2_000_000

@@ -16,6 +16,7 @@ import numpy as np
 from dokl.arrays import Array, Block
 from dokl.diffusion import Problem, check_block, check_index, check_progress
 from dokl.engines import numba_engine
+from dokl.engines.choice import NotCompilable
 from dokl.engines.mpi_parts import crew, halo
 from dokl.engines.mpi_parts.halo import Halo, HaloExchange
 from dokl.engines.mpi_parts.partition import cut, partition
@@ -95,7 +96,7 @@ def _check_plain(exchange: Exchange) -> None:
 def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> numba_engine.NumbaPlan:
     try:
         return numba_engine.plan(problem, exchange, dtype)
-    except numba_engine.NotCompilable as error:
+    except NotCompilable as error:
         raise BadInput(
             f"engine 'mpi' cannot compile this loss or schedule ({error}): write it with NumPy "
             "functions of numbers"

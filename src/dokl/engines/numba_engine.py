@@ -20,6 +20,7 @@ from numba.core.errors import NumbaError
 from dokl.arrays import LINE, Array, Block, is_sparse, placed
 from dokl.diffusion import Problem, check_block, check_index, check_progress
 from dokl.engines import rounds
+from dokl.engines.choice import NotCompilable
 from dokl.engines.numba_parts import sweeps
 from dokl.engines.numba_parts.loops import CODES, POLY32, POLY64
 from dokl.engines.numba_parts.projection import Projection, pieces, without_frequencies
@@ -36,10 +37,6 @@ LARGE = 2_000_000
 CORES = os.cpu_count() or 1
 # From so many steps on it pays to place theta well in memory.
 MANY = 64
-
-
-class NotCompilable(Exception):
-    """A user's loss or schedule that Numba cannot compile; the reference engine can run it."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.diffusion import Problem
+from dokl.engines.choice import NotCompilable
 from dokl.engines.jax_parts.traced import FEW_INPUTS, TracedRule
 from dokl.exchange import Exchange
 from dokl.losses import Function, Loss
@@ -22,10 +23,6 @@ from dokl.schedules import Schedule
 
 # Up to this many nodes a product with the full matrix is faster than going along the links.
 DENSE_UP_TO = 64
-
-
-class NotCompilable(Exception):
-    """A user's loss or schedule that JAX cannot trace; the reference engine can run it."""
 
 
 def rule_of(problem: Problem, exchange: Exchange) -> TracedRule:
