@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from dokl import baselines, graphs, losses, schedules
 from dokl.baselines import KLMS, QKLMS, DiffusionKLMS, KernelPegasos, KernelSum, LinearLMS
 from dokl.baselines.growing import BLOCK, POWERS, evaluate_rows, inner, power, shape_of
-from dokl.baselines.runs import Learner, samples_of
+from dokl.baselines.runs import BaselineLearner, samples_of
 from dokl.diffusion import Problem
 from dokl.engines import run as run_engine
 from dokl.errors import BadInput, Diverged, UnknownName
@@ -219,7 +219,7 @@ class Probe:
 
     def learner(self, samples, dtype):
         self.seen.append(samples)
-        learner = Learner(samples, dtype)
+        learner = BaselineLearner(samples, dtype)
         learner.f[:] = 0
         learner.advance, learner.models = lambda start, stop: None, list
         return learner

@@ -17,18 +17,18 @@ from dokl.baselines.klms import KLMS
 from dokl.baselines.linear_lms import LinearLMS, LinearModel
 from dokl.baselines.pegasos import KernelPegasos
 from dokl.baselines.qklms import QKLMS
-from dokl.baselines.runs import RECORDABLE, Method, Result, run
+from dokl.baselines.runs import RECORDABLE, Baseline, BaselineTrace, run
 
 __all__ = [
+    "Baseline",
+    "BaselineTrace",
     "DiffusionKLMS",
     "KLMS",
     "KernelPegasos",
     "KernelSum",
     "LinearLMS",
     "LinearModel",
-    "Method",
     "QKLMS",
     "RECORDABLE",
-    "Result",
     "run",
 ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dokl.baselines.growing import KernelSum, Sums, scaled_rows
-from dokl.baselines.runs import Learner, Samples
+from dokl.baselines.growing import GrowingSums, KernelSum, scaled_rows
+from dokl.baselines.runs import BaselineLearner, Samples
 from dokl.kernels import Gaussian
 
 
-class Alone(Learner):
+class Alone(BaselineLearner):
     """K dictionaries, moved on by a method's `sweep` with its `numbers`."""
 
     def __init__(
@@ -24,7 +24,7 @@ class Alone(Learner):
         super().__init__(samples, dtype)
         self.X = scaled_rows(samples.X, kernel, dtype)
         most = samples.present.sum(axis=0)
-        self.sums = [Sums.empty(kernel, samples.d, 1, int(m), dtype) for m in most]
+        self.sums = [GrowingSums.empty(kernel, samples.d, 1, int(m), dtype) for m in most]
         self.sweep, self.numbers = sweep, numbers
         self.factor: Callable[[int], float] = lambda k: 1.0  # of node k's coefficients
 

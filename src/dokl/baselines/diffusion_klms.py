@@ -24,10 +24,10 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.baselines.growing import (
+    GrowingSums,
     KernelSum,
     Powers,
     Shape,
-    Sums,
     append,
     blocks_of,
     checked_gaussian,
@@ -38,7 +38,7 @@ from dokl.baselines.growing import (
     scaled_rows,
 )
 from dokl.baselines.networks import edges, hops, one_graph, out_links
-from dokl.baselines.runs import Learner, Samples, positive
+from dokl.baselines.runs import BaselineLearner, Samples, positive
 from dokl.kernels import Gaussian
 from dokl.random_numbers import drawn
 
@@ -60,7 +60,7 @@ class DiffusionKLMS:
         """The same with its network drawn."""
         return replace(self, weights=drawn(self.weights, seed))
 
-    def learner(self, samples: Samples, dtype: Any) -> Learner:
+    def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""
         return _Learner(self, samples, dtype)
 
@@ -83,7 +83,7 @@ def message_bytes(known: Array, d: int, itemsize: int) -> Array:
     return np.asarray(itemsize * (before[1:] + d * np.diff(before, axis=0)))
 
 
-class _Learner(Learner):
+class _Learner(BaselineLearner):
     """Coefficients (K, centres) twice: those of now, and room to combine into."""
 
     def __init__(self, method: DiffusionKLMS, samples: Samples, dtype: Any) -> None:
@@ -91,7 +91,7 @@ class _Learner(Learner):
         A = one_graph(method.weights, samples.K)
         most = int(samples.present.sum())
         self.X = scaled_rows(samples.X, method.kernel, dtype)
-        self.sums = Sums.empty(method.kernel, samples.d, samples.K, most, dtype)
+        self.sums = GrowingSums.empty(method.kernel, samples.d, samples.K, most, dtype)
         self.other, self.edges = np.empty_like(self.sums.alpha), edges(A, dtype)
         self.mu, self.links = dtype(method.mu), out_links(A)
         self.size = known_centres(samples.present, A)

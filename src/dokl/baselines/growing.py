@@ -254,7 +254,7 @@ def scaled_rows(X: Any, kernel: Gaussian, dtype: Any) -> Array:
 
 
 @dataclass
-class Sums:
+class GrowingSums:
     """K growing sums over one list of centres. centres: (blocks, d, BLOCK), scaled;
     alpha: (K, blocks, BLOCK). They hold `size` centres; memory is touched as they grow.
     """
@@ -265,7 +265,7 @@ class Sums:
     size: int = 0
 
     @classmethod
-    def empty(cls, kernel: Gaussian, d: int, K: int, most: int, dtype: Any) -> Sums:
+    def empty(cls, kernel: Gaussian, d: int, K: int, most: int, dtype: Any) -> GrowingSums:
         """Room for `most` centres."""
         blocks = max(1, -(-most // BLOCK))
         centres = np.empty((blocks, d, BLOCK), dtype)
@@ -306,7 +306,7 @@ class KernelSum:
         evaluate_rows(sums.centres, sums.alpha, 0, sums.size, rows, *sums.tools, out)
         return out
 
-    def _blocks(self, dtype: Any) -> Sums:
+    def _blocks(self, dtype: Any) -> GrowingSums:
         M, d = self.centres.shape
         blocks = max(1, -(-M // BLOCK))
         padded = np.full((blocks * BLOCK, d), FAR, dtype)
@@ -314,4 +314,4 @@ class KernelSum:
         alpha = np.zeros((1, blocks * BLOCK), dtype)
         alpha[0, :M] = self.alpha
         centres = np.ascontiguousarray(padded.reshape(blocks, BLOCK, d).transpose(0, 2, 1))
-        return Sums(self.kernel, centres, alpha.reshape(1, blocks, BLOCK), M)
+        return GrowingSums(self.kernel, centres, alpha.reshape(1, blocks, BLOCK), M)

@@ -19,7 +19,7 @@ import numpy as np
 from dokl.arrays import Array, check_rows, is_sparse
 from dokl.baselines.growing import compiled
 from dokl.baselines.networks import edges, one_graph, out_links
-from dokl.baselines.runs import Learner, Samples, positive
+from dokl.baselines.runs import BaselineLearner, Samples, positive
 from dokl.random_numbers import drawn
 
 
@@ -41,7 +41,7 @@ class LinearLMS:
         """The same with its network drawn."""
         return replace(self, weights=drawn(self.weights, seed))
 
-    def learner(self, samples: Samples, dtype: Any) -> Learner:
+    def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""
         return _Learner(self, samples, dtype)
 
@@ -66,7 +66,7 @@ class LinearModel:
         return _inputs(X, self.constant, self.theta.dtype) @ self.theta
 
 
-class _Learner(Learner):
+class _Learner(BaselineLearner):
     def __init__(self, method: LinearLMS, samples: Samples, dtype: Any) -> None:
         super().__init__(samples, dtype)
         A = one_graph(method.weights, samples.K)

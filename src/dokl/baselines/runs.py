@@ -58,7 +58,7 @@ class Samples:
         return np.asarray(self.weight.reshape(self.n, self.K) > 0)
 
 
-class Learner:
+class BaselineLearner:
     """One realization under way: what it predicted, how large it became, what it sent.
 
     f: (n, K) a-priori predictions; size: (n, K) centres, or numbers, held after each step;
@@ -83,19 +83,19 @@ class Learner:
         raise NotImplementedError
 
 
-class Method(Protocol):
+class Baseline(Protocol):
     """A baseline: its parameters, and how it begins. It may be a recipe (have `draw`)."""
 
     @property
     def name(self) -> str:
         """How it is called in results."""
 
-    def learner(self, samples: Samples, dtype: Any) -> Learner:
+    def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""
 
 
 @dataclass
-class Result(Trace):
+class BaselineTrace(Trace):
     """A Trace whose `models` are those of each run's nodes, where `record` has "state"."""
 
     models: list[list[Any]]
@@ -164,7 +164,7 @@ class ByLearner(driver.Executor):
 
 
 def run(
-    method: Method,
+    method: Baseline,
     stream: Any,
     *,
     runs: int = 1,
@@ -174,7 +174,7 @@ def run(
     dtype: Any = np.float32,
     workers: int | None = None,
     show_progress: bool | None = None,
-) -> Result:
+) -> BaselineTrace:
     """Run a baseline over a stream `runs` times; returns a Trace of what was recorded.
 
     Stream and combination weights are drawn from the seeds that `dokl.run` spawns, so the same
@@ -199,4 +199,4 @@ def run(
         results = driver.drive_all(draw, replace(wanted, snapshot=None), shown, pool)
     trace = driver.trace_of(results, wanted, time.perf_counter() - began, now_and_then=SECONDS)
     models = [each.kept for each in results if each.kept is not None]
-    return Result(**vars(trace) | {"states": []}, models=models)
+    return BaselineTrace(**vars(trace) | {"states": []}, models=models)
