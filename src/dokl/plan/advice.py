@@ -8,7 +8,7 @@ from typing import Any
 from dokl import kernels, schedules
 from dokl.errors import BadInput
 from dokl.schedules import Schedule
-from dokl.theory import Curve
+from dokl.theory import PredictedCurve
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Plan:
     every: int
     modes: int | None
     lines: list[Advice] = field(repr=False)
-    curve: Curve | None = field(default=None, repr=False)
-    curve_alone: Curve | None = field(default=None, repr=False)
+    curve: PredictedCurve | None = field(default=None, repr=False)
+    curve_alone: PredictedCurve | None = field(default=None, repr=False)
     spent: float = 0.0
 
     def estimator(self, **changes: Any) -> Any:

@@ -14,8 +14,8 @@ nodes, samples that are independent of each other, and the squared loss (regret:
 True
 """
 
-from dokl.theory.curves import METHODS, Curve, learning_curve
-from dokl.theory.inputs import Inputs, gaussian_inputs, sampled_inputs
+from dokl.theory.curves import METHODS, PredictedCurve, learning_curve
+from dokl.theory.inputs import InputLaw, gaussian_inputs, sampled_inputs
 from dokl.theory.limits import (
     StepLimits,
     mean_square_limit,
@@ -29,7 +29,7 @@ from dokl.theory.limits import (
     unit_norm_steady_state,
 )
 from dokl.theory.mixing import KINDS, graph_modes
-from dokl.theory.model import Model, model, model_on, optimal_error, wiener
+from dokl.theory.model import DataModel, model, model_on, optimal_error, wiener
 from dokl.theory.modes import Basis, ModalFeatures, Modes, basis, leading_modes
 from dokl.theory.moments import KernelExpansion, autocorrelation, cross_moment, power, product
 from dokl.theory.regret import (
@@ -43,14 +43,14 @@ from dokl.theory.regret import (
 
 __all__ = [
     "Basis",
-    "Curve",
-    "Inputs",
+    "DataModel",
+    "InputLaw",
     "KINDS",
     "KernelExpansion",
     "METHODS",
     "ModalFeatures",
-    "Model",
     "Modes",
+    "PredictedCurve",
     "StepLimits",
     "autocorrelation",
     "basis",

@@ -23,8 +23,8 @@ from dokl import schedules
 from dokl.arrays import Array
 from dokl.errors import BadInput, Diverged, UnknownName
 from dokl.metrics import decibels
-from dokl.theory.mixing import Mixing, mixing
-from dokl.theory.model import Model
+from dokl.theory.mixing import MixingModes, mixing
+from dokl.theory.model import DataModel
 
 METHODS = ("mean-field", "exact", "small-step")
 CORRECTIONS = 6
@@ -32,7 +32,7 @@ TOLERANCE = 3e-5
 
 
 @dataclass(frozen=True)
-class Curve:
+class PredictedCurve:
     """What is predicted after each of n steps: arrays of (n,), step 1 first.
 
     mse: a-priori error of a step, mean over nodes, as runs record it; node_mse: (n, K), only by
@@ -73,8 +73,8 @@ class Curve:
 class _Walk:
     """The state of the recursion. C: (P, r, r); tail: (P,); decay: (r,) of the mean."""
 
-    model: Model
-    mix: Mixing
+    model: DataModel
+    mix: MixingModes
     small: bool
     C: Array
     tail: Array
@@ -157,13 +157,13 @@ class _Walk:
 
 
 def learning_curve(
-    model: Model,
+    model: DataModel,
     schedule: Any,
     n: int,
     weights: Any = None,
     method: str = "mean-field",
     fine: int = 64,
-) -> Curve:
+) -> PredictedCurve:
     """The predicted curve of n steps of the squared loss, combining at every step.
 
     weights: (K, K) symmetric and doubly stochastic, None for a single node (or nodes alone).
@@ -196,7 +196,7 @@ def learning_curve(
     return _curve(walk, n, method == "exact")
 
 
-def _curve(walk: _Walk, n: int, every_node: bool) -> Curve:
+def _curve(walk: _Walk, n: int, every_node: bool) -> PredictedCurve:
     at = np.array([row[0] for row in walk.log])
     steps = np.arange(1, n + 1)
     node = np.stack([row[1] for row in walk.log])
@@ -209,7 +209,7 @@ def _curve(walk: _Walk, n: int, every_node: bool) -> Curve:
     nodes = np.stack([_between(steps, at, column) for column in node.T], axis=1)
     apart = [_between(steps + 1, at, column) for column in far.T]
     per_node = nodes if every_node else None
-    return Curve(nodes.mean(axis=1), apart[0], apart[1], walk.model.j_opt, per_node)
+    return PredictedCurve(nodes.mean(axis=1), apart[0], apart[1], walk.model.j_opt, per_node)
 
 
 def _between(steps: Array, at: Array, values: Array) -> Array:

@@ -21,7 +21,7 @@ FINEST = 257
 
 
 @dataclass(frozen=True)
-class Inputs:
+class InputLaw:
     """Points X: (S, d), their weights (S,) that sum to one, and mean and covariance if Gaussian.
 
     E f(x) is sum_s weight_s f(X_s). With `mean` and `cov` the law is N(mean, cov), the points
@@ -51,7 +51,7 @@ class Inputs:
         return int(self.X.shape[1])
 
 
-def gaussian_inputs(mean: ArrayLike, cov: ArrayLike, points: int = 4096, seed: int = 0) -> Inputs:
+def gaussian_inputs(mean: ArrayLike, cov: ArrayLike, points: int = 4096, seed: int = 0) -> InputLaw:
     """x ~ N(mean, cov), cov a matrix or one variance for all coordinates.
 
     Up to two dimensions the points are a lattice with normal weights. (The features oscillate,
@@ -73,10 +73,10 @@ def gaussian_inputs(mean: ArrayLike, cov: ArrayLike, points: int = 4096, seed: i
         raise BadInput(f"cov has the negative eigenvalue {variances[0]:.3g}: it is no covariance")
     unit, weight = (_lattice if m.size <= LATTICE_UP_TO else _mirrored)(m.size, points, seed)
     X = m + unit @ (axes * np.sqrt(np.maximum(variances, 0))).T
-    return Inputs(X, weight, m, C)
+    return InputLaw(X, weight, m, C)
 
 
-def sampled_inputs(X: Any, weight: ArrayLike | None = None) -> Inputs:
+def sampled_inputs(X: Any, weight: ArrayLike | None = None) -> InputLaw:
     """The law that takes these rows X: (S, d), dense or CSR, with these probabilities.
 
     >>> sampled_inputs(np.ones((4, 2))).weight.sum()
@@ -86,7 +86,7 @@ def sampled_inputs(X: Any, weight: ArrayLike | None = None) -> Inputs:
     w = np.ones(X.shape[0]) if weight is None else np.asarray(weight, dtype=np.float64)
     if w.shape != (X.shape[0],) or (w < 0).any() or not w.sum() > 0:
         raise BadInput(f"weight must be {X.shape[0]} numbers of at least 0, not all of them 0")
-    return Inputs(X, w / w.sum())
+    return InputLaw(X, w / w.sum())
 
 
 def _lattice(d: int, points: int, seed: int) -> tuple[Array, Array]:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.theory.mixing import Mixing, graph_modes, mixing
-from dokl.theory.model import Model
+from dokl.theory.mixing import MixingModes, graph_modes, mixing
+from dokl.theory.model import DataModel
 from dokl.theory.modes import Basis
 
 
@@ -126,7 +126,9 @@ def small_step_eigenvalues(values: Array, weights: Any, mu: float) -> Array:
     return np.asarray(inner[:, :, None, None] * np.outer(a, a))
 
 
-def steady_state(model: Model, mu: float, weights: Any = None, kind: str = "mean-field") -> float:
+def steady_state(
+    model: DataModel, mu: float, weights: Any = None, kind: str = "mean-field"
+) -> float:
     """MSE as n tends to infinity: B = (I - L)^-1 (N(B) + noise), by GMRES; inf beyond the limit.
 
     Slow modes may take far longer than any run to get there.
@@ -167,7 +169,7 @@ def unit_norm_steady_state(j_opt: float, mu: float, trace: float = 1.0) -> float
     return float("inf") if mu * trace >= 2 else j_opt * (1 + mu * trace / (2 - mu * trace))
 
 
-def _tail_gain(basis: Basis, mix: Mixing, mu: float) -> Array:
+def _tail_gain(basis: Basis, mix: MixingModes, mu: float) -> Array:
     """(Q, Q): from error on the modes to what the tail adds to it, in the steady state."""
     modes, Q = basis.modes, len(mix.weave)
     if modes.tail <= 0:
@@ -184,20 +186,20 @@ def _noise(basis: Basis, B: Array, mu: float) -> Array:
     return np.stack([mu**2 * (basis.fourth(b) - values[:, None] * b * values) for b in B])
 
 
-def _solver(basis: Basis, mix: Mixing, mu: float) -> Callable[[Array], Array]:
+def _solver(basis: Basis, mix: MixingModes, mu: float) -> Callable[[Array], Array]:
     """(I - L)^-1 of what is added to the blocks, back on the blocks: (Q, r, r) -> (Q, r, r)."""
     g = 1 - mu * basis.values
     inverse = 1 / (1 - mix.alpha[:, None, None] * np.outer(g, g))
     return lambda G: mix.gather(inverse * mix.scatter(G))
 
 
-def _noise_radius(basis: Basis, mix: Mixing, mu: float) -> float:
+def _noise_radius(basis: Basis, mix: MixingModes, mu: float) -> float:
     """Spectral radius of (I - L)^-1 N, on the blocks."""
     solve = _solver(basis, mix, mu)
     return _largest(lambda B: solve(_noise(basis, _even(B), mu)), _eyes(mix, basis), False)
 
 
-def _eyes(mix: Mixing, basis: Basis) -> Array:
+def _eyes(mix: MixingModes, basis: Basis) -> Array:
     return np.tile(np.diag(np.sqrt(basis.values)), (len(mix.weave), 1, 1))
 
 

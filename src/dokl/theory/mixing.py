@@ -24,7 +24,7 @@ KINDS = ("mean-field", "exact")
 
 
 @dataclass(frozen=True)
-class Mixing:
+class MixingModes:
     """P pairs of graph modes and Q blocks that are followed.
 
     alpha: (P,) the factors a_p a_q; weave: (Q, P) takes pairs to blocks, and its transpose times
@@ -62,19 +62,19 @@ def graph_modes(weights: Any) -> tuple[Array, Array]:
     return a, W
 
 
-def mixing(weights: Any = None, kind: str = "mean-field") -> Mixing:
+def mixing(weights: Any = None, kind: str = "mean-field") -> MixingModes:
     """The mixing of given weights (K, K); None: a single node."""
     if kind not in KINDS:
         raise UnknownName("kind of network theory", kind, KINDS)
     if weights is None:
         one = np.ones(1)
-        return Mixing(one, np.ones((1, 1)), 1.0, one, np.zeros(1))
+        return MixingModes(one, np.ones((1, 1)), 1.0, one, np.zeros(1))
     a, W = graph_modes(weights)
     K = len(a)
     first = np.zeros(K)
     first[0] = 1.0
     if kind == "mean-field":
-        return Mixing(a**2, np.full((1, K), 1 / K), float(K), K * first, (1 - first) / K)
+        return MixingModes(a**2, np.full((1, K), 1 / K), float(K), K * first, (1 - first) / K)
     weave = (W[:, :, None] * W[:, None, :]).reshape(K, K * K)
     start = K * np.outer(first, first).ravel()
-    return Mixing(np.outer(a, a).ravel(), weave, 1.0, start, np.diag(1 - first).ravel() / K)
+    return MixingModes(np.outer(a, a).ravel(), weave, 1.0, start, np.diag(1 - first).ravel() / K)

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dokl.arrays import Array
-from dokl.theory.inputs import Inputs
+from dokl.theory.inputs import InputLaw
 from dokl.theory.modes import Basis, Modes, basis
 from dokl.theory.moments import cross_moment, power, target_values
 
 
 @dataclass(frozen=True)
-class Model:
+class DataModel:
     """y = theta_*'phi + misfit(x) + noise, with E[misfit phi] = 0.
 
     start: (r, r) is theta_* theta_*', where all nodes begin (theta = 0), averaged over targets;
@@ -50,11 +50,11 @@ class Model:
 
 def model(
     features: Any,
-    inputs: Inputs,
+    inputs: InputLaw,
     target: Any,
     noise: ArrayLike = 0.0,
     modes: Modes | None = None,
-) -> Model:
+) -> DataModel:
     """The model of a target seen through features under a law of the inputs.
 
     target: a function of X: (n, d), such as a `KernelExpansion`; a list of them, averaged over;
@@ -65,7 +65,7 @@ def model(
     return model_on(at, target_values(target, inputs), noise)
 
 
-def model_on(at: Basis, values: Array, noise: ArrayLike = 0.0) -> Model:
+def model_on(at: Basis, values: Array, noise: ArrayLike = 0.0) -> DataModel:
     """The same on a basis at hand, from target values (S, J) on its points."""
     theta = (at.phi * at.weight[:, None]).T @ values / at.values[:, None]
     misfit = values - at.phi @ theta
@@ -74,16 +74,18 @@ def model_on(at: Basis, values: Array, noise: ArrayLike = 0.0) -> Model:
     theta = at.turn @ theta
     J = values.shape[1]
     residual = (misfit**2).mean(axis=1) + np.square(noise)
-    return Model(at, theta @ theta.T / J, residual, at.phi * (misfit @ theta.T / J))
+    return DataModel(at, theta @ theta.T / J, residual, at.phi * (misfit @ theta.T / J))
 
 
-def wiener(features: Any, inputs: Inputs, target: Any, modes: Modes) -> Array:
+def wiener(features: Any, inputs: InputLaw, target: Any, modes: Modes) -> Array:
     """theta_* = R^-1 E[z f] on the modes, as a vector of the map itself: (D,) or (D, J)."""
     p = modes.vectors.T @ cross_moment(features, inputs, target)
     return np.asarray(modes.vectors @ (p.T / modes.values).T)
 
 
-def optimal_error(features: Any, inputs: Inputs, target: Any, noise: float, modes: Modes) -> float:
+def optimal_error(
+    features: Any, inputs: InputLaw, target: Any, noise: float, modes: Modes
+) -> float:
     """J_opt = s^2 + E f^2 - p'R^-1 p, in closed form where `cross_moment` and `power` have one."""
     p = modes.vectors.T @ cross_moment(features, inputs, target)
     explained = (p**2).T / modes.values

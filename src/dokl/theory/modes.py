@@ -12,7 +12,7 @@ from dokl import random_numbers
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.random_numbers import normal_quantile, uniforms
-from dokl.theory.inputs import Inputs
+from dokl.theory.inputs import InputLaw
 from dokl.theory.moments import autocorrelation, feature_rows, product, trace
 
 # Up to here R_zz is formed and decomposed; above, only products with it are taken.
@@ -51,7 +51,9 @@ class Modes:
         return Modes(self.values[:r], self.vectors[:, :r], self.trace, self.tail_square + left)
 
 
-def leading_modes(features: Any, inputs: Inputs, r: int | None = None, tail: float = 1e-4) -> Modes:
+def leading_modes(
+    features: Any, inputs: InputLaw, r: int | None = None, tail: float = 1e-4
+) -> Modes:
     """The r leading modes; without r, as many as leave at most `tail` of E|z|^2 outside.
 
     Above D = 1000 by subspace iteration: a few dozen directions more than wanted, three products
@@ -81,14 +83,14 @@ def _cut(modes: Modes, r: int | None, tail: float) -> Modes:
     return modes.first(r)
 
 
-def _dense(features: Any, inputs: Inputs) -> Modes:
+def _dense(features: Any, inputs: InputLaw) -> Modes:
     R = autocorrelation(features, inputs)
     values, vectors = np.linalg.eigh((R + R.T) / 2)
     values = np.maximum(values[::-1], 0)
     return Modes(values, _signed(vectors[:, ::-1]), float(values.sum()), 0.0)
 
 
-def _iterate(features: Any, inputs: Inputs, k: int, V: Array) -> tuple[Modes, Array]:
+def _iterate(features: Any, inputs: InputLaw, k: int, V: Array) -> tuple[Modes, Array]:
     """Subspace iteration from the directions V and fresh ones up to k."""
     fresh = uniforms(0, ("modes", V.shape[1]), (features.D, k - V.shape[1]))
     Q = np.linalg.qr(np.hstack([V, normal_quantile(fresh)]))[0]
@@ -136,7 +138,7 @@ class Basis:
         return np.asarray((self.phi * (self.weight * v)[:, None]).T @ self.phi)
 
 
-def basis(features: Any, inputs: Inputs, modes: Modes | None = None) -> Basis:
+def basis(features: Any, inputs: InputLaw, modes: Modes | None = None) -> Basis:
     """Modes (by default the leading ones) and the features on them.
 
     Modes from a closed form meet points that know E phi phi' = diag(l) only to quadrature error;
@@ -169,7 +171,7 @@ class ModalFeatures:
     """A recipe of projected features: draw the map, find its modes, project on r of them."""
 
     features: Any
-    inputs: Inputs
+    inputs: InputLaw
     r: int | None = None
     tail: float = 1e-4
 

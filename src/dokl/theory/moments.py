@@ -21,7 +21,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.kernels import Gaussian
-from dokl.theory.inputs import Inputs
+from dokl.theory.inputs import InputLaw
 
 SCRATCH = 2**21  # numbers in a temporary array, 16 MiB
 
@@ -41,12 +41,12 @@ class KernelExpansion:
         return np.concatenate([self.kernel(delta) @ self.coefficients for delta in parts])
 
 
-def autocorrelation(features: Any, inputs: Inputs) -> Array:
+def autocorrelation(features: Any, inputs: InputLaw) -> Array:
     """R_zz: (D, D), formed; for large D use `product`."""
     return product(features, inputs, np.eye(features.D))
 
 
-def trace(features: Any, inputs: Inputs) -> float:
+def trace(features: Any, inputs: InputLaw) -> float:
     """tr R_zz = E|z|^2: exactly 1 for the paired variants."""
     if hasattr(features, "modes"):
         return float(np.trace(autocorrelation(features, inputs)))
@@ -59,7 +59,7 @@ def trace(features: Any, inputs: Inputs) -> float:
     return float(sum(w @ (Z**2).sum(1) for Z, w in feature_rows(features, inputs)))
 
 
-def product(features: Any, inputs: Inputs, V: Array) -> Array:
+def product(features: Any, inputs: InputLaw, V: Array) -> Array:
     """R_zz V for V: (D, k), in memory of the order of (D + k) times a few rows."""
     if hasattr(features, "modes"):
         return np.asarray(features.modes.T @ product(features.base, inputs, features.modes @ V))
@@ -71,7 +71,7 @@ def product(features: Any, inputs: Inputs, V: Array) -> Array:
     return out
 
 
-def cross_moment(features: Any, inputs: Inputs, target: Any) -> Array:
+def cross_moment(features: Any, inputs: InputLaw, target: Any) -> Array:
     """p = E[z f(x)]: (D,) for one target, (D, J) for values (S, J) on the points.
 
     Closed form for a `KernelExpansion` of a Gaussian kernel under Gaussian inputs; a function or
@@ -89,7 +89,7 @@ def cross_moment(features: Any, inputs: Inputs, target: Any) -> Array:
     return total[:, 0] if total.shape[1] == 1 else total
 
 
-def power(inputs: Inputs, target: Any) -> float:
+def power(inputs: InputLaw, target: Any) -> float:
     """E[f(x)^2], averaged over targets; closed form where `cross_moment` has one."""
     if inputs.gaussian and _closed(target):
         c, a, sigma = target.centres, target.coefficients, target.kernel.sigma
@@ -100,7 +100,7 @@ def power(inputs: Inputs, target: Any) -> float:
     return float(inputs.weight @ (target_values(target, inputs) ** 2).mean(1))
 
 
-def target_values(target: Any, inputs: Inputs) -> Array:
+def target_values(target: Any, inputs: InputLaw) -> Array:
     """Values on the points, (S, J): of a function, of several (a list), or given as numbers.
 
     Several targets, or several columns, are averaged over by whatever uses them.
@@ -119,7 +119,7 @@ def target_values(target: Any, inputs: Inputs) -> Array:
     return values
 
 
-def feature_rows(features: Any, inputs: Inputs) -> Iterator[tuple[Array, Array]]:
+def feature_rows(features: Any, inputs: InputLaw) -> Iterator[tuple[Array, Array]]:
     """Features and weights of the points, a few rows at a time."""
     width = getattr(features, "base", features).D
     step = max(1, SCRATCH // width)
@@ -128,7 +128,7 @@ def feature_rows(features: Any, inputs: Inputs) -> Iterator[tuple[Array, Array]]
         yield features.transform(inputs.X[part]), inputs.weight[part]
 
 
-def _waves(features: Any, inputs: Inputs) -> tuple[Array, Array, Array]:
+def _waves(features: Any, inputs: InputLaw) -> tuple[Array, Array, Array]:
     """Frequencies (d, F) and C, S: (D,) as above."""
     omega = features.dense_omega()
     if omega.shape[0] != inputs.d:
@@ -141,7 +141,7 @@ def _waves(features: Any, inputs: Inputs) -> tuple[Array, Array, Array]:
     return omega, np.cos(c), np.sin(c)
 
 
-def _gaussian_product(features: Any, inputs: Inputs, V: Array) -> Array:
+def _gaussian_product(features: Any, inputs: InputLaw, V: Array) -> Array:
     omega, C, S = _waves(features, inputs)
     F, pairs = omega.shape[1], features.D // omega.shape[1]
     # features with the same frequency share rows and columns of E1 and E2
@@ -173,7 +173,7 @@ def _closed(target: Any) -> bool:
     return isinstance(target, KernelExpansion) and isinstance(target.kernel, Gaussian)
 
 
-def _mean_kernel(inputs: Inputs, c: Array, sigma: float) -> Array:
+def _mean_kernel(inputs: InputLaw, c: Array, sigma: float) -> Array:
     """E kappa(x - c) = |I + S/sigma^2|^(-1/2) exp(-(c - m)'(S + sigma^2 I)^-1 (c - m) / 2)."""
     mean, cov = inputs.normal
     wide, delta = cov + sigma**2 * np.eye(inputs.d), c - mean
@@ -181,7 +181,7 @@ def _mean_kernel(inputs: Inputs, c: Array, sigma: float) -> Array:
     return np.asarray(np.exp(-quadratic / 2) / np.sqrt(np.linalg.det(wide / sigma**2)))
 
 
-def _expansion_moment(features: Any, inputs: Inputs, target: KernelExpansion) -> Array:
+def _expansion_moment(features: Any, inputs: InputLaw, target: KernelExpansion) -> Array:
     """E[kappa(x - c) cos(omega'x + b)]: under kappa(. - c) x is Gaussian again.
 
     Its mass is `_mean_kernel`, its mean m + G (c - m) and its covariance S - G S, where
