@@ -33,7 +33,7 @@ from dokl.kernels import Gaussian
 from dokl.methods import gradient
 from dokl.reproduce.mnist import draw
 from dokl.reproduce.mnist import work as mnist_work
-from dokl.reproduce.options import Options
+from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.paper import classification
 
 # name: nodes, D, realizations, floor of a plain scan and of a fused prototype in ns
@@ -226,7 +226,7 @@ def column(folder: Path) -> list[dict[str, Any]]:
     """The paper's MNIST column: test error in % after passes 1, 2 and 5, and the time of it all."""
     began = time.perf_counter()
     with TemporaryDirectory() as out:
-        options = Options(Path(out), engine="jax", data_dir=folder, show_progress=True)
+        options = ReproduceOptions(Path(out), engine="jax", data_dir=folder, show_progress=True)
         work = {"mnist": mnist_work(options.dataset("mnist"), options)}
         errors = options.gather("mnist", work)["mnist"].arrays
     rows: list[dict[str, Any]] = []

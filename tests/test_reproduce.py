@@ -33,10 +33,10 @@ from dokl.reproduce import (
     timing,
 )
 from dokl.reproduce.bins import binned, edges, middles
-from dokl.reproduce.options import Options
+from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.paper import classification, expected
 from dokl.reproduce.parts import PARTS, chosen
-from dokl.reproduce.results import Curve, Result, Row
+from dokl.reproduce.results import FigureCurve, PartResult, Row
 from dokl.streams import Shards
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
@@ -44,7 +44,7 @@ REAL = Path(__file__).parents[2] / "shared" / "data"
 
 @pytest.fixture
 def options(tmp_path):
-    return Options(tmp_path, seed=3, quick=True, show_progress=False)
+    return ReproduceOptions(tmp_path, seed=3, quick=True, show_progress=False)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def waves(monkeypatch):
     X, labels = waveform(3000, seed=1)
     data = Dataset("waveform", (X - X.mean(0)) / X.std(0), np.where(labels == 1, 1.0, -1.0))
     small = replace(paper.classification("waveform"), D=200, sizes=(1300,))
-    monkeypatch.setattr(Options, "dataset", lambda self, name: data)
+    monkeypatch.setattr(ReproduceOptions, "dataset", lambda self, name: data)
     monkeypatch.setattr(tables, "classification", lambda name: small)
     monkeypatch.setattr(beside, "classification", lambda name: small)
     return data
@@ -83,7 +83,7 @@ def digits(monkeypatch):
     y = np.where(X[:, 0] + X[:, 1] > 1, 1.0, -1.0)
     data = Dataset("mnist", X[:200], y[:200], X[200:], y[200:])
     setting = replace(paper.classification("mnist"), sigma2=0.3, lam=0.01, D=40)
-    monkeypatch.setattr(Options, "dataset", lambda self, name: data)
+    monkeypatch.setattr(ReproduceOptions, "dataset", lambda self, name: data)
     monkeypatch.setattr(mnist, "classification", lambda name: setting)
     monkeypatch.setattr(mnist, "QUICK_D", setting.D)
     return data, setting
@@ -305,15 +305,15 @@ class TestResume:
 
 
 def a_result(name="fig1a"):
-    made = Options(None).made([cache.Gathered({}, 3.0, "0.1.0")], 2)
+    made = ReproduceOptions(None).made([cache.Gathered({}, 3.0, "0.1.0")], 2)
     at, mean = [1.0, 2.0, 3.0], [1.0, 0.1, 0.02]
     rows = [
         Row("steady state", "together", "dB", -19.0, 0.1, 20, None, -18.96),
         Row("steady state", "alone", "dB", -12.0, 0.1, 20, None, -16.74),
     ]
-    curves = [Curve("together", at, mean, mean, mean), Curve("alone", at, mean, mean, mean),
-              Curve("theory, fourth order: alone", at, mean, theory=True)]  # fmt: skip
-    return Result(name, "Example 1: <small>", rows, curves, {}, ["A remark."], made)
+    curves = [FigureCurve(label, at, mean, mean, mean) for label in ("together", "alone")]
+    curves.append(FigureCurve("theory, fourth order: alone", at, mean, theory=True))
+    return PartResult(name, "Example 1: <small>", rows, curves, {}, ["A remark."], made)
 
 
 class TestReport:
@@ -349,7 +349,7 @@ class TestReport:
                  for K in (5, 20) for who in tables.WORDS}  # fmt: skip
         rows = tables.rows_of("mnist", 0, 5, {w: found[f"5-{w}"] for w in tables.WORDS}, True)
         made = {**a_result().made, "runs": 6, "seconds": 90.0}
-        results = {"table2-mnist": Result("table2-mnist", "MNIST, 5 nodes", rows, made=made)}
+        results = {"table2-mnist": PartResult("table2-mnist", "MNIST, 5 nodes", rows, made=made)}
         told = findings.against(results)
         assert "Distributed-Pegasos (1) +0.26" in told
         assert "(5) -0.04" not in told
@@ -403,8 +403,8 @@ class TestCommand:
 
     def test_engines(self, tmp_path):
         with pytest.raises(UnknownName, match="Known: auto, jax, numba, reference"):
-            Options(tmp_path, engine="mpi")
-        jax, numba = (Options(tmp_path, engine=name) for name in ("jax", "numba"))
+            ReproduceOptions(tmp_path, engine="mpi")
+        jax, numba = (ReproduceOptions(tmp_path, engine=name) for name in ("jax", "numba"))
         assert "it runs numba, not jax" in runner.remark(PARTS["table5"], jax)
         assert "runs in NumPy" in runner.remark(PARTS["table2-mnist"], numba)
         assert runner.remark(PARTS["table2-mnist"], jax) == ""

@@ -60,7 +60,7 @@ def reproduce(
     will: the same command goes on where it stopped.
     """
     from dokl.reproduce import runner
-    from dokl.reproduce.options import Options
+    from dokl.reproduce.options import ReproduceOptions
     from dokl.reproduce.parts import chosen
 
     if what == "list":
@@ -69,7 +69,7 @@ def reproduce(
     if what == "report":
         _written(runner.write(out), md, out, quiet)
         return
-    options = Options(
+    options = ReproduceOptions(
         out, seed, runs, engine, data_dir, quick, long, False if quiet or as_json else None
     )
     parts, found = chosen(what, only, long), []

@@ -13,9 +13,9 @@ from dokl.datasets import Dataset
 from dokl.exchange import Exchange
 from dokl.random_numbers import spawn
 from dokl.reproduce.cache import Work
-from dokl.reproduce.options import Options
-from dokl.reproduce.paper import PASSES, Classification, classification, expected
-from dokl.reproduce.results import Result, Row
+from dokl.reproduce.options import ReproduceOptions
+from dokl.reproduce.paper import PASSES, ClassificationSetting, classification, expected
+from dokl.reproduce.results import PartResult, Row
 from dokl.reproduce.tables import Dealt, errors_of, graph, problem_of
 
 K = 20
@@ -43,7 +43,7 @@ ADVICE = (
 
 
 def _jobs(
-    name: str, size: int, data: Dataset, options: Options
+    name: str, size: int, data: Dataset, options: ReproduceOptions
 ) -> dict[str, Callable[[int, int], dict[str, Array]]]:
     setting, d = classification(name), data.X.shape[1]
     plain = problem_of(setting, d)
@@ -73,7 +73,7 @@ def _jobs(
     return jobs | ({"svc": svc} if name != "adult" or options.long else {})
 
 
-def support_vectors(setting: Classification, dealt: Dealt, seed: int) -> float:
+def support_vectors(setting: ClassificationSetting, dealt: Dealt, seed: int) -> float:
     """Test error in % of the exact kernel machine with C = 1/(lam N)."""
     from sklearn.svm import SVC
 
@@ -83,7 +83,7 @@ def support_vectors(setting: Classification, dealt: Dealt, seed: int) -> float:
     return float(100 * (machine.predict(rows.X_test) != rows.y_test).mean())
 
 
-def works(name: str, size: int, data: Dataset, options: Options) -> dict[str, Work]:
+def works(name: str, size: int, data: Dataset, options: ReproduceOptions) -> dict[str, Work]:
     """One work for each group of choices."""
     setting, found = classification(name), {}
     runs = options.runs or (QUICK_RUNS.get(name, 2) if options.quick else RUNS[name])
@@ -122,7 +122,7 @@ def _known(known: float | list[float] | None, i: int) -> float | None:
     return known[i] if len(known) == 3 else (known[0], None, known[1])[i]
 
 
-def reproduce(name: str, options: Options) -> Result:
+def reproduce(name: str, options: ReproduceOptions) -> PartResult:
     """All choices on one data set."""
     setting = classification(name)
     data = options.dataset(name)
@@ -136,4 +136,4 @@ def reproduce(name: str, options: Options) -> Result:
     made = options.made([*found.values()], max(w.runs for w in flat.values()))
     notes = [ADVICE, "The prototypes' figures are of random splits tested on all other rows."]
     notes += [WAVEFORM] if name == "waveform" else []
-    return Result(f"beside-{name}", f"{setting.title}, 20 nodes", rows, [], {}, notes, made)
+    return PartResult(f"beside-{name}", f"{setting.title}, 20 nodes", rows, [], {}, notes, made)

@@ -22,9 +22,9 @@ from dokl.metrics import decibels
 from dokl.reproduce import lines
 from dokl.reproduce.bins import binned, middles
 from dokl.reproduce.cache import Gathered, Work
-from dokl.reproduce.options import Options
+from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.paper import Figure, expected, figure
-from dokl.reproduce.results import Curve, Result, Row
+from dokl.reproduce.results import FigureCurve, PartResult, Row
 from dokl.streams import example
 
 DIMENSIONS = {"example1": 5, "example2": 5, "example3": 1, "example4": 2}
@@ -54,7 +54,7 @@ def problem_of(setting: Figure, D: int) -> Problem:
     return Problem(map, gradient(losses.squared(), schedules.constant(setting.mu)))
 
 
-def works(name: str, options: Options) -> dict[str, Work]:
+def works(name: str, options: ReproduceOptions) -> dict[str, Work]:
     """One work for each curve of a panel; curves of a panel see the same data."""
     setting = figure(name)
     stream = example(setting.example, K=setting.nodes, n=setting.n)
@@ -77,7 +77,7 @@ def works(name: str, options: Options) -> dict[str, Work]:
 
 
 def _network(
-    setting: Figure, D: int, exchange: Exchange, stream: Any, options: Options
+    setting: Figure, D: int, exchange: Exchange, stream: Any, options: ReproduceOptions
 ) -> Callable[[int, int], Trace]:
     problem = problem_of(setting, D)
 
@@ -98,7 +98,11 @@ def _baseline(method: Any, stream: Any) -> Callable[[int, int], Trace]:
 
 
 def _work(
-    name: str, key: str, setting: Figure, options: Options, job: Callable[[int, int], Trace]
+    name: str,
+    key: str,
+    setting: Figure,
+    options: ReproduceOptions,
+    job: Callable[[int, int], Trace],
 ) -> Work:
     what = asdict(setting)
     for unimportant in ("title", "runs", "quick"):
@@ -124,12 +128,12 @@ def steady_row(group: str, label: str, tail: Array, prototype: float | None) -> 
     return Row(group, label, "dB", float(decibels(mean)), error, len(tail), None, prototype)
 
 
-def curve_of(label: str, n: int, found: Gathered) -> Curve:
+def curve_of(label: str, n: int, found: Gathered) -> FigureCurve:
     """Mean over runs and where eight of ten runs lie."""
     curves = found.arrays["curve"]
     low, high = np.quantile(curves, (0.1, 0.9), axis=0)
     numbers = [a.tolist() for a in (curves.mean(axis=0), low, high)]
-    return Curve(label, middles(n), *numbers)
+    return FigureCurve(label, middles(n), *numbers)
 
 
 def size_row(group: str, name: str, sizes: Array) -> Row:
@@ -142,7 +146,7 @@ def size_row(group: str, name: str, sizes: Array) -> Row:
     )
 
 
-def reproduce(name: str, options: Options) -> Result:
+def reproduce(name: str, options: ReproduceOptions) -> PartResult:
     """Run a panel, or take what is there."""
     setting = figure(name)
     jobs = works(name, options)
@@ -161,4 +165,4 @@ def reproduce(name: str, options: Options) -> Result:
     made = options.made([*found.values()], runs, theory_seconds=round(theory.seconds, 1))
     notes = [NOTES[name]] if name in NOTES else []
     drawn = [*curves, *theory.curves]
-    return Result(name, setting.title, rows, drawn, lines.levels(name), notes, made)
+    return PartResult(name, setting.title, rows, drawn, lines.levels(name), notes, made)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from dokl.reproduce import lines, texts
-from dokl.reproduce.results import FEWEST, STANDARD_ERRORS, Result, Row
+from dokl.reproduce.results import FEWEST, STANDARD_ERRORS, PartResult, Row
 
 COMPARED = (
     ("the paper's scheme", "the paper's"),
@@ -15,24 +15,24 @@ COMPARED = (
 )
 
 
-def value(result: Result, group: str, start: str) -> float:
+def value(result: PartResult, group: str, start: str) -> float:
     """The figure of the first row of a group whose name begins so."""
     return row(result, group, start).ours
 
 
-def row(result: Result, group: str, start: str) -> Row:
+def row(result: PartResult, group: str, start: str) -> Row:
     """The row itself."""
     return next(r for r in result.rows if r.group == group and r.what.startswith(start))
 
 
-def summary(results: Mapping[str, Result]) -> str:
+def summary(results: Mapping[str, PartResult]) -> str:
     """A list: agreement, cooperation, theory, times, advice, gaps."""
     points = [texts.counts(results), *_cooperation(results), *_theory(results), *_advice(results)]
     points += [_spent(results), _mnist_time(results), texts.missing(results)]
     return "\n".join(f"- {point}" for point in points if point)
 
 
-def _spent(results: Mapping[str, Result]) -> str:
+def _spent(results: Mapping[str, PartResult]) -> str:
     """Wall time by kind of experiment."""
     kinds = {
         "Examples 1 to 4": ("fig1",), "Examples 5 to 8": ("fig3",), "Figure 2": ("fig2",),
@@ -51,7 +51,7 @@ def _spent(results: Mapping[str, Result]) -> str:
     )
 
 
-def _mnist_time(results: Mapping[str, Result]) -> str:
+def _mnist_time(results: Mapping[str, PartResult]) -> str:
     """Both tables come from the same runs, so the time of one is that of both."""
     found = [r.made for name, r in results.items() if name.endswith("-mnist")]
     if not found or found[0].get("quick"):
@@ -63,7 +63,7 @@ def _mnist_time(results: Mapping[str, Result]) -> str:
     )
 
 
-def _cooperation(results: Mapping[str, Result]) -> list[str]:
+def _cooperation(results: Mapping[str, PartResult]) -> list[str]:
     gains = []
     for i, name in enumerate(("fig1a", "fig1b", "fig1c", "fig1d"), 1):
         if name in results:
@@ -76,7 +76,7 @@ def _cooperation(results: Mapping[str, Result]) -> list[str]:
     return [words + (" In Example 3 it hurts, and why is said there." if len(gains) > 2 else "")]
 
 
-def _theory(results: Mapping[str, Result]) -> list[str]:
+def _theory(results: Mapping[str, PartResult]) -> list[str]:
     out = []
     for name, who in (("fig1a", "alone"), ("fig1a", "together"), ("fig3b", "RFF-KLMS")):
         result = results.get(name)
@@ -96,7 +96,7 @@ def _theory(results: Mapping[str, Result]) -> list[str]:
     return out
 
 
-def _advice(results: Mapping[str, Result]) -> list[str]:
+def _advice(results: Mapping[str, PartResult]) -> list[str]:
     out = []
     for name in ("beside-banana", "beside-waveform", "beside-adult"):
         if name not in results:
@@ -115,12 +115,12 @@ def _advice(results: Mapping[str, Result]) -> list[str]:
     return [*out, advice] if out else []
 
 
-def _named(result: Result, group: str, start: str) -> tuple[str, str]:
+def _named(result: PartResult, group: str, start: str) -> tuple[str, str]:
     names = [r.what for r in result.rows if r.group == group and r.what.startswith(start)]
     return names[0], names[-1]
 
 
-def disagreements(results: Mapping[str, Result]) -> str:
+def disagreements(results: Mapping[str, PartResult]) -> str:
     """Every figure outside its bounds, with what we think is behind it."""
     told = []
     for name, bad in texts.exceptions(results):
@@ -137,7 +137,7 @@ def disagreements(results: Mapping[str, Result]) -> str:
     return "\n".join(told) or "Every figure agrees with the prototypes'."
 
 
-def against(results: Mapping[str, Result]) -> str:
+def against(results: Mapping[str, PartResult]) -> str:
     """Claims of the paper that its own settings do not bear out."""
     points = [
         *_sizes(results),
@@ -149,7 +149,7 @@ def against(results: Mapping[str, Result]) -> str:
     return "\n".join(f"- {point}" for point in points)
 
 
-def _sizes(results: Mapping[str, Result]) -> list[str]:
+def _sizes(results: Mapping[str, PartResult]) -> list[str]:
     out = []
     for data in ("banana", "waveform"):
         for command in ("table2", "table3"):
@@ -169,7 +169,7 @@ def _sizes(results: Mapping[str, Result]) -> list[str]:
     return out
 
 
-def _mnist(results: Mapping[str, Result]) -> list[str]:
+def _mnist(results: Mapping[str, PartResult]) -> list[str]:
     out = []
     for result in (r for name, r in results.items() if name.endswith("-mnist")):
         rows = [r for r in result.rows if r.judged and r.runs >= FEWEST]
@@ -186,7 +186,7 @@ def _mnist(results: Mapping[str, Result]) -> list[str]:
     return out
 
 
-def _figure2(results: Mapping[str, Result]) -> list[str]:
+def _figure2(results: Mapping[str, PartResult]) -> list[str]:
     if "fig2" not in results:
         return []
     result = results["fig2"]
@@ -200,7 +200,7 @@ def _figure2(results: Mapping[str, Result]) -> list[str]:
     ]
 
 
-def _times(results: Mapping[str, Result]) -> list[str]:
+def _times(results: Mapping[str, PartResult]) -> list[str]:
     if "table5" not in results:
         return []
     ratios = [r for r in results["table5"].rows if r.what.startswith("QKLMS time /")]
@@ -213,7 +213,7 @@ def _times(results: Mapping[str, Result]) -> list[str]:
     ]
 
 
-def _example3(results: Mapping[str, Result]) -> list[str]:
+def _example3(results: Mapping[str, PartResult]) -> list[str]:
     if "fig1c" not in results:
         return []
     result = results["fig1c"]

@@ -11,7 +11,7 @@ from dokl import files
 from dokl.report import pyplot
 from dokl.reproduce import pictures, show, texts
 from dokl.reproduce.parts import COMMANDS, PARTS
-from dokl.reproduce.results import Result
+from dokl.reproduce.results import PartResult
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
@@ -28,7 +28,7 @@ img { max-width: 100%; height: auto; } section { overflow-x: auto; }
 """
 
 
-def picture(result: Result) -> str:
+def picture(result: PartResult) -> str:
     """The panel as a data address."""
     figure, axes = pyplot().subplots(figsize=(7.6, 4.4), layout="constrained")
     pictures.panel(axes, result)
@@ -38,7 +38,7 @@ def picture(result: Result) -> str:
     return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
 
 
-def table(result: Result, group: str) -> str:
+def table(result: PartResult, group: str) -> str:
     """One group of rows."""
     head = "".join(f"<th>{escape(word)}</th>" for word in show.HEADER)
     lines = []
@@ -51,7 +51,7 @@ def table(result: Result, group: str) -> str:
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def section(result: Result) -> str:
+def section(result: PartResult) -> str:
     """A part: picture, tables, remarks, provenance."""
     out = [f'<section id="{result.part}"><h3>{escape(result.part)}: {escape(result.title)}</h3>']
     if result.curves:
@@ -63,7 +63,7 @@ def section(result: Result) -> str:
     return "".join(out)
 
 
-def page(results: dict[str, Result]) -> str:
+def page(results: dict[str, PartResult]) -> str:
     """The whole document."""
     out = [f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRODUCTION)}</p>"]
     out.append(f"<p>{escape(texts.counts(results))}</p>")
@@ -83,6 +83,6 @@ def page(results: dict[str, Result]) -> str:
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
-def write(results: dict[str, Result], path: Path) -> Path:
+def write(results: dict[str, PartResult], path: Path) -> Path:
     """To disk, whole or not at all."""
     return files.atomic_text(path, page(results))

@@ -21,9 +21,9 @@ from dokl.metrics import decibels
 from dokl.random_numbers import generator, spawn
 from dokl.reproduce.bins import binned, middles
 from dokl.reproduce.cache import Work
-from dokl.reproduce.options import Options
+from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.paper import Figure
-from dokl.reproduce.results import Curve, Row
+from dokl.reproduce.results import FigureCurve, Row
 from dokl.streams import example
 
 METHODS = {"small-step": "theory, the paper's small steps", "mean-field": "theory, fourth order"}
@@ -37,7 +37,7 @@ PAPER_LEVEL, RIGHT_LEVEL = "the paper's 1.5 s²", "2 s²"
 class Predicted:
     """Theory curves, their last tenths by label, and the time they took."""
 
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[FigureCurve] = field(default_factory=list)
     tails: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -55,7 +55,9 @@ def rows(found: Predicted) -> list[Row]:
     return [Row("theory", label, "dB", float(decibels(x))) for label, x in found.tails.items()]
 
 
-def predicted(name: str, setting: Figure, measured: dict[str, Work], options: Options) -> Predicted:
+def predicted(
+    name: str, setting: Figure, measured: dict[str, Work], options: ReproduceOptions
+) -> Predicted:
     """The lines of a panel; none where the theory does not apply, and Figure 2 has levels."""
     if setting.example not in NOISE or setting.widths:
         return Predicted()
@@ -66,13 +68,13 @@ def predicted(name: str, setting: Figure, measured: dict[str, Work], options: Op
         for i, words in enumerate(METHODS.values()):
             label = f"{words}: {key}"
             curve = gathered.arrays["curve"][0, i].tolist()
-            curves.append(Curve(label, middles(setting.n), curve, theory=True))
+            curves.append(FigureCurve(label, middles(setting.n), curve, theory=True))
             tails[label] = float(gathered.arrays["tail"][0, i])
     return Predicted(curves, tails, sum(g.seconds for g in found.values()))
 
 
 def _works(
-    name: str, setting: Figure, measured: dict[str, Work], options: Options
+    name: str, setting: Figure, measured: dict[str, Work], options: ReproduceOptions
 ) -> dict[str, Work]:
     """One work, of both methods, for together, alone and RFF-KLMS."""
     found = {}

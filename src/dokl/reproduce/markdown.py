@@ -8,7 +8,7 @@ from pathlib import Path
 from dokl import files
 from dokl.reproduce import findings, pictures, show, texts
 from dokl.reproduce.parts import COMMANDS, PARTS
-from dokl.reproduce.results import Result
+from dokl.reproduce.results import PartResult
 
 PICTURES = Path("docs") / "reproduction"
 
@@ -19,7 +19,7 @@ def grid(header: list[str], rows: list[list[str]]) -> str:
     return head + "".join("\n| " + " | ".join(row) + " |" for row in rows)
 
 
-def section(result: Result, folder: str) -> str:
+def section(result: PartResult, folder: str) -> str:
     """One part."""
     out = [f"### {result.part}: {result.title}"]
     if result.curves:
@@ -35,7 +35,7 @@ def section(result: Result, folder: str) -> str:
     return "\n\n".join(out)
 
 
-def page(results: dict[str, Result], folder: str) -> str:
+def page(results: dict[str, PartResult], folder: str) -> str:
     """The whole text."""
     out = [f"# {texts.TITLE}", texts.INTRODUCTION]
     out.append(
@@ -55,7 +55,7 @@ def page(results: dict[str, Result], folder: str) -> str:
     return "\n\n".join(part for part in out if part) + "\n"
 
 
-def write(results: dict[str, Result], path: Path) -> list[Path]:
+def write(results: dict[str, PartResult], path: Path) -> list[Path]:
     """The text, and its pictures in docs/reproduction beside it."""
     folder = path.parent / PICTURES
     os.makedirs(folder, exist_ok=True)

@@ -23,8 +23,8 @@ from dokl.graphs import GraphRecipe
 from dokl.methods import gradient
 from dokl.random_numbers import spawn
 from dokl.reproduce.cache import Work
-from dokl.reproduce.options import Options
-from dokl.reproduce.paper import NODES, PASSES, Classification, classification
+from dokl.reproduce.options import ReproduceOptions
+from dokl.reproduce.paper import NODES, PASSES, ClassificationSetting, classification
 from dokl.state import State
 
 BLOCK = 50_000_000  # features held at once: 200 MB in float32
@@ -34,7 +34,7 @@ EVEN = 20  # rows come in multiples of it, so that every node has as many
 
 
 @dataclass(frozen=True)
-class Network:
+class MnistNetwork:
     """Some nodes and how they exchange."""
 
     nodes: int
@@ -46,11 +46,11 @@ class Drawn:
     """All that chance decides in a realization: features, networks, order of the rows."""
 
     problem: Problem
-    networks: dict[str, Network]
+    networks: dict[str, MnistNetwork]
     rows: Split
 
 
-def draw(data: Dataset, setting: Classification, size: int, seed: int) -> Drawn:
+def draw(data: Dataset, setting: ClassificationSetting, size: int, seed: int) -> Drawn:
     """A realization, the same for every engine; rows in float32."""
     feature_seed, graph_seed, data_seed = spawn(seed, 3)
     z = Features(setting.kernel, data.X.shape[1], setting.D, "cos").draw(feature_seed)
@@ -60,12 +60,12 @@ def draw(data: Dataset, setting: Classification, size: int, seed: int) -> Drawn:
     return Drawn(problem, _networks(graph_seed), rows._replace(X_train=X, X_test=X_test))
 
 
-def _networks(seed: int) -> dict[str, Network]:
+def _networks(seed: int) -> dict[str, MnistNetwork]:
     found = {}
     for K in NODES.values():
         recipe = GraphRecipe("random", K, "metropolis", {"p": 0.2})
         for who, weights in (("together", recipe.draw(seed)), ("alone", None)):
-            found[f"{K}-{who}"] = Network(K, Exchange(weights, "cta"))
+            found[f"{K}-{who}"] = MnistNetwork(K, Exchange(weights, "cta"))
     return found
 
 
@@ -136,7 +136,7 @@ def errors_of(
     return {name: float(part.mean()) for name, part in zip(nets, parts, strict=True)}
 
 
-def engine_of(options: Options) -> str:
+def engine_of(options: ReproduceOptions) -> str:
     """JAX where it was asked for or finds a GPU; NumPy, block by block, for all others."""
     if options.engine == "jax" or (options.engine == "auto" and gpu() is not None):
         module_of("jax")  # says what to install where it is absent
@@ -144,7 +144,7 @@ def engine_of(options: Options) -> str:
     return "numpy"
 
 
-def work(data: Dataset, options: Options) -> Work:
+def work(data: Dataset, options: ReproduceOptions) -> Work:
     """Realizations one by one; with quick a smaller map and fewer rows."""
     setting, size, engine = classification("mnist"), len(data.y), engine_of(options)
     if options.quick:
@@ -180,7 +180,7 @@ def _realizer(
     return lambda seed: mnist_jax.realize(ahead.take(seed))
 
 
-def note(options: Options) -> str:
+def note(options: ReproduceOptions) -> str:
     """What was done."""
     if options.quick:
         return (

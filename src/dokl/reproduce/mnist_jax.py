@@ -12,7 +12,7 @@ from dokl.arrays import Array, Block
 from dokl.diffusion import init
 from dokl.engines import jax_engine
 from dokl.engines.jax_parts import translate
-from dokl.reproduce.mnist import Drawn, Network
+from dokl.reproduce.mnist import Drawn, MnistNetwork
 from dokl.reproduce.paper import PASSES
 
 AHEAD = 4  # realizations drawn at a time, about a gigabyte each
@@ -53,7 +53,7 @@ def realize(drawn: Drawn) -> dict[str, Array]:
 
 
 def _errors(
-    plan: jax_engine.JaxPlan, network: Network, drawn: Drawn, X: Any, X_test: Any
+    plan: jax_engine.JaxPlan, network: MnistNetwork, drawn: Drawn, X: Any, X_test: Any
 ) -> Iterator[float]:
     """Test error in %, mean over nodes, after each of PASSES."""
     K, y, y_test = network.nodes, drawn.rows.y_train[:, None], drawn.rows.y_test[:, None]

@@ -19,7 +19,7 @@ ENGINES = ("auto", "numba", "reference", "jax")
 
 
 @dataclass(frozen=True)
-class Options:
+class ReproduceOptions:
     """runs: None for the paper's number, or the quick one; long: also what takes very long."""
 
     out: Path

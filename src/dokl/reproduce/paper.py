@@ -33,7 +33,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Classification:
+class ClassificationSetting:
     """A data set of Tables II and III; sizes: numbers of training points, 0 for all."""
 
     title: str
@@ -67,11 +67,11 @@ def figure(name: str) -> Figure:
     return Figure(**table)
 
 
-def classification(name: str) -> Classification:
+def classification(name: str) -> ClassificationSetting:
     """The settings of a data set.
 
     >>> classification("banana").kernel
     Gaussian(sigma=0.7)
     """
     table = dict(_toml("settings.toml")["data"][name])
-    return Classification(**{**table, "sizes": tuple(table["sizes"])})
+    return ClassificationSetting(**{**table, "sizes": tuple(table["sizes"])})

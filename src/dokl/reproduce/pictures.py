@@ -11,12 +11,12 @@ from dokl.arrays import Array
 from dokl.files import atomic_write
 from dokl.metrics import decibels
 from dokl.report import COLOURS, pyplot, save_picture
-from dokl.reproduce.results import Curve, Result
+from dokl.reproduce.results import FigureCurve, PartResult
 
 DASHES = {"small": (0, (1, 1.5)), "fourth": (0, (5, 2))}
 
 
-def draw(result: Result, path: Path) -> Path:
+def draw(result: PartResult, path: Path) -> Path:
     """One panel into a PNG or SVG."""
     figure, axes = pyplot().subplots(figsize=(7.2, 4.4), layout="constrained")
     panel(axes, result)
@@ -28,7 +28,7 @@ def draw(result: Result, path: Path) -> Path:
     return path
 
 
-def small(result: Result, path: Path) -> Path:
+def small(result: PartResult, path: Path) -> Path:
     """One panel as a small PNG, for a text."""
     figure, axes = pyplot().subplots(figsize=(6.0, 3.7), layout="constrained")
     panel(axes, result)
@@ -38,7 +38,7 @@ def small(result: Result, path: Path) -> Path:
     return path
 
 
-def panel(axes: Any, result: Result) -> None:
+def panel(axes: Any, result: PartResult) -> None:
     """Everything of one result."""
     measured = [c for c in result.curves if not c.theory]
     colours = {c.label: COLOURS[i % len(COLOURS)] for i, c in enumerate(measured)}
@@ -65,13 +65,15 @@ def _level(powers: list[float]) -> Array:
     return np.asarray(decibels(np.where(held > 0, held, np.nan)))
 
 
-def _measured(axes: Any, curve: Curve, colour: str) -> None:
+def _measured(axes: Any, curve: FigureCurve, colour: str) -> None:
     axes.plot(curve.at, _level(curve.mean), color=colour, lw=1.6, label=curve.label)
     band = (_level(a) for a in (curve.low, curve.high))
     axes.fill_between(curve.at, *band, color=colour, alpha=0.15, lw=0)
 
 
-def _theory(axes: Any, curve: Curve, measured: list[Curve], colours: dict[str, str]) -> None:
+def _theory(
+    axes: Any, curve: FigureCurve, measured: list[FigureCurve], colours: dict[str, str]
+) -> None:
     """The paper's in the colour of what it predicts; ours in black, since it lies on top of it."""
     kind = "fourth" if "fourth" in curve.label else "small"
     ending = curve.label.rpartition(": ")[2]
@@ -86,7 +88,7 @@ def _theory(axes: Any, curve: Curve, measured: list[Curve], colours: dict[str, s
     )  # fmt: skip
 
 
-def _limits(axes: Any, result: Result) -> None:
+def _limits(axes: Any, result: PartResult) -> None:
     """The means fill the picture; the first few steps and rare runs may leave it."""
     measured = [c for c in result.curves if not c.theory]
     means = np.concatenate([_level(c.mean)[np.array(c.at) > c.at[-1] / 250] for c in measured])

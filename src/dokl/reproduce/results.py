@@ -62,7 +62,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Curve:
+class FigureCurve:
     """A learning curve: steps, mean over runs, tenth and ninetieth percentile; powers, not dB."""
 
     label: str
@@ -74,13 +74,13 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Result:
+class PartResult:
     """A part's rows and curves, horizontal lines in dB, remarks, and where it came from."""
 
     part: str
     title: str
     rows: list[Row]
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[FigureCurve] = field(default_factory=list)
     levels: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     made: dict[str, Any] = field(default_factory=dict)
@@ -106,14 +106,14 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def save(folder: Path, result: Result) -> Path:
+def save(folder: Path, result: PartResult) -> Path:
     """Keep a result as JSON in folder/results."""
     path = folder / "results" / f"{result.part}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     return files.atomic_text(path, json.dumps(asdict(result), indent=1))
 
 
-def load(folder: Path, part: str) -> Result | None:
+def load(folder: Path, part: str) -> PartResult | None:
     """What was kept, None if nothing was."""
     path = folder / "results" / f"{part}.json"
     if not path.exists():
@@ -121,7 +121,7 @@ def load(folder: Path, part: str) -> Result | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         data["rows"] = [Row(**row) for row in data["rows"]]
-        data["curves"] = [Curve(**curve) for curve in data["curves"]]
-        return Result(**data)
+        data["curves"] = [FigureCurve(**curve) for curve in data["curves"]]
+        return PartResult(**data)
     except (ValueError, TypeError, KeyError) as error:
         raise BadFile(f"{path}: the file is damaged ({error}): delete it and run again") from None

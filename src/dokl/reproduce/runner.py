@@ -7,12 +7,12 @@ from pathlib import Path
 
 from dokl.errors import BadFile
 from dokl.reproduce import beside, figures, html, pictures, show, tables, timing
-from dokl.reproduce.options import Options
+from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.parts import PARTS, Part
-from dokl.reproduce.results import Result, load, save
+from dokl.reproduce.results import PartResult, load, save
 
 
-def reproduce(part: Part, options: Options) -> Result:
+def reproduce(part: Part, options: ReproduceOptions) -> PartResult:
     """One part: run what is missing, store and draw it."""
     if part.command.startswith("fig"):
         result = figures.reproduce(part.name, options)
@@ -26,7 +26,7 @@ def reproduce(part: Part, options: Options) -> Result:
     return result
 
 
-def remark(part: Part, options: Options) -> str:
+def remark(part: Part, options: ReproduceOptions) -> str:
     """What to say where another engine runs than was asked for; empty otherwise."""
     asked = options.engine
     if part.command == "table5" and asked not in ("auto", "numba"):
@@ -36,7 +36,7 @@ def remark(part: Part, options: Options) -> str:
     return ""
 
 
-def stored(folder: Path) -> dict[str, Result]:
+def stored(folder: Path) -> dict[str, PartResult]:
     """Every result that a folder holds, in the paper's order."""
     found = {name: load(folder, name) for name in PARTS}
     return {name: result for name, result in found.items() if result is not None}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dokl import files, report
-from dokl.reproduce.results import Result, Row
+from dokl.reproduce.results import PartResult, Row
 
 HEADER = ["", "ours", "se", "paper", "Δ/se", "prototype", "Δ/se", "agrees"]
 
@@ -50,7 +50,7 @@ def used(header: list[str], lines: list[list[str]]) -> tuple[list[str], list[lis
     return [header[i] for i in kept], [[line[i] for i in kept] for line in lines]
 
 
-def groups(result: Result) -> dict[str, list[Row]]:
+def groups(result: PartResult) -> dict[str, list[Row]]:
     """Rows by group, in order."""
     found: dict[str, list[Row]] = {}
     for row in result.rows:
@@ -58,7 +58,7 @@ def groups(result: Result) -> dict[str, list[Row]]:
     return found
 
 
-def print_result(result: Result) -> None:
+def print_result(result: PartResult) -> None:
     """To the terminal."""
     for group, rows in groups(result).items():
         header, lines = used([group, *HEADER[1:]], [cells(row) for row in rows])
@@ -67,7 +67,7 @@ def print_result(result: Result) -> None:
         print(note)
 
 
-def record(result: Result, curves: bool = False) -> dict[str, Any]:
+def record(result: PartResult, curves: bool = False) -> dict[str, Any]:
     """For programs: rows with their differences, and the provenance."""
     rows = [
         {**asdict(row), "from_paper": row.from_paper(), "apart": row.apart(),
@@ -85,7 +85,7 @@ def record(result: Result, curves: bool = False) -> dict[str, Any]:
     return {**found, "made": result.made}
 
 
-def write(result: Result, folder: Path) -> list[Path]:
+def write(result: PartResult, folder: Path) -> list[Path]:
     """CSV and JSON."""
     rows = record(result)["rows"]
     text = io.StringIO()

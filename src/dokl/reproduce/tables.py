@@ -25,9 +25,9 @@ from dokl.methods import gradient
 from dokl.random_numbers import spawn
 from dokl.reproduce import mnist
 from dokl.reproduce.cache import Work
-from dokl.reproduce.options import Options
-from dokl.reproduce.paper import NODES, PASSES, Classification, classification, expected
-from dokl.reproduce.results import Result, Row
+from dokl.reproduce.options import ReproduceOptions
+from dokl.reproduce.paper import NODES, PASSES, ClassificationSetting, classification, expected
+from dokl.reproduce.results import PartResult, Row
 from dokl.streams import Shards, Stream
 
 WORDS = {"together": "Distributed-Pegasos", "alone": "Non-cooperative-Pegasos"}
@@ -62,7 +62,9 @@ class Dealt:
         return (self.size or len(self.dataset.y)) // self.K
 
 
-def problem_of(setting: Classification, d: int, variant: str = "cos", n0: float = 0.0) -> Problem:
+def problem_of(
+    setting: ClassificationSetting, d: int, variant: str = "cos", n0: float = 0.0
+) -> Problem:
     """Pegasos on random features."""
     features = Features(setting.kernel, d, setting.D, variant)
     schedule = schedules.pegasos(setting.lam, n0)
@@ -119,7 +121,7 @@ def graph(K: int) -> GraphRecipe:
     return GraphRecipe("random", K, "metropolis", {"p": 0.2})
 
 
-def work(name: str, size: int, K: int, dataset: Dataset, options: Options) -> Work:
+def work(name: str, size: int, K: int, dataset: Dataset, options: ReproduceOptions) -> Work:
     """Together and alone on one data set with one number of training points."""
     setting = classification(name)
     problem = problem_of(setting, dataset.X.shape[1])
@@ -156,7 +158,7 @@ def rows_of(name: str, size: int, K: int, found: dict[str, Array], judged: bool)
     return rows
 
 
-def reproduce(command: str, name: str, options: Options) -> Result:
+def reproduce(command: str, name: str, options: ReproduceOptions) -> PartResult:
     """One data set of a table."""
     setting, K = classification(name), NODES[command]
     dataset = options.dataset(name)
@@ -177,4 +179,4 @@ def reproduce(command: str, name: str, options: Options) -> Result:
         notes.append(mnist.note(options))
         more["engine"] = f"{mnist.engine_of(options)}, float32"
     made = options.made([*found.values()], max(w.runs for w in works.values()), **more)
-    return Result(f"{command}-{name}", f"{setting.title}, {K} nodes", rows, [], {}, notes, made)
+    return PartResult(f"{command}-{name}", f"{setting.title}, {K} nodes", rows, [], {}, notes, made)

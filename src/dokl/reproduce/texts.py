@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dokl.reproduce.parts import PARTS
-from dokl.reproduce.results import Result, Row
+from dokl.reproduce.results import PartResult, Row
 
 TITLE = "The paper, reproduced"
 INTRODUCTION = (
@@ -81,24 +81,24 @@ def provenance(made: Mapping[str, Any]) -> str:
     return out + ("; --quick" if made.get("quick") else "")
 
 
-def judged(results: Mapping[str, Result]) -> list[tuple[str, Row]]:
+def judged(results: Mapping[str, PartResult]) -> list[tuple[str, Row]]:
     """All rows that are held to a prototype's figure."""
     rows = [(name, row) for name, result in results.items() for row in result.rows]
     return [(name, row) for name, row in rows if row.agrees() is not None]
 
 
-def exceptions(results: Mapping[str, Result]) -> list[tuple[str, Row]]:
+def exceptions(results: Mapping[str, PartResult]) -> list[tuple[str, Row]]:
     """Those that do not agree."""
     return [(name, row) for name, row in judged(results) if row.agrees() is False]
 
 
-def counts(results: Mapping[str, Result]) -> str:
+def counts(results: Mapping[str, PartResult]) -> str:
     """How many agree."""
     all_of_them, bad = len(judged(results)), len(exceptions(results))
     return f"{all_of_them - bad} of {all_of_them} figures agree with the prototypes'."
 
 
-def missing(results: Mapping[str, Result]) -> str:
+def missing(results: Mapping[str, PartResult]) -> str:
     """Parts that were not run, in one sentence; empty if there are none."""
     names = [name for name in PARTS if name not in results]
     if not names:

@@ -18,9 +18,9 @@ from dokl.methods import gradient
 from dokl.random_numbers import spawn
 from dokl.reproduce.cache import Work
 from dokl.reproduce.figures import problem_of, size_row
-from dokl.reproduce.options import Options
+from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.paper import Figure, expected, figure
-from dokl.reproduce.results import Result, Row
+from dokl.reproduce.results import PartResult, Row
 from dokl.streams import example
 
 PANELS = ("fig3a", "fig3b", "fig3c", "fig3d")
@@ -44,7 +44,7 @@ def seconds_qklms(method: baselines.QKLMS, stream: Any) -> tuple[float, int]:
     return time.thread_time() - began, int(learner.size[-1, 0])
 
 
-def work(name: str, setting: Figure, options: Options) -> Work:
+def work(name: str, setting: Figure, options: ReproduceOptions) -> Work:
     """Repeats of both in turns, one thread."""
     problem = problem_of(setting, setting.D)
     method = baselines.QKLMS(Gaussian(setting.sigma), setting.mu, setting.q)
@@ -80,7 +80,7 @@ def _rows(name: str, setting: Figure, arrays: dict[str, Array]) -> list[Row]:
     return [*rows, size_row(group, name, arrays["size"])]
 
 
-def reproduce(options: Options) -> Result:
+def reproduce(options: ReproduceOptions) -> PartResult:
     """The whole table."""
     settings = {name: figure(name) for name in PANELS}
     works = {name: work(name, setting, options) for name, setting in settings.items()}
@@ -93,4 +93,4 @@ def reproduce(options: Options) -> Result:
     ]
     repeats = max(w.runs for w in works.values())
     made = options.made([*found.values()], repeats, engine="numba, float32")
-    return Result("table5", "Training times and dictionary sizes", rows, [], {}, notes, made)
+    return PartResult("table5", "Training times and dictionary sizes", rows, [], {}, notes, made)
