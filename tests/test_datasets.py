@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from data_files import A9A, BANANA, WAVE, beijing_archive, idx, lzw, zipped
 from dokl import datasets
 from dokl.datasets import breiman, files, parse, unpack
-from dokl.datasets.files import FILES, File, Source
+from dokl.datasets.files import FILES, DataFile, Download
 from dokl.errors import BadInput, UnknownName
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
@@ -29,7 +29,7 @@ def sha(raw):
 
 
 def as_file(name, content, *sources):
-    return File(name, sha(gzip.compress(content, mtime=7)), sha(content), tuple(sources))
+    return DataFile(name, sha(gzip.compress(content, mtime=7)), sha(content), tuple(sources))
 
 
 @pytest.fixture
@@ -178,15 +178,15 @@ def server():
 
 def offer(monkeypatch, name, *sources):
     monkeypatch.setitem(
-        FILES, name, tuple(File(f.name, f.sha256, f.content, sources) for f in FILES[name])
+        FILES, name, tuple(DataFile(f.name, f.sha256, f.content, sources) for f in FILES[name])
     )
 
 
 def test_fetched_once_and_kept(small, server, monkeypatch, tmp_path):
     address, pages, asked = server
     pages["/banana.zip"] = zipped({"banana.all.txt": BANANA})
-    broken = Source(address + "/gone", unpack.banana_zip)
-    offer(monkeypatch, "banana", broken, Source(address + "/banana.zip", unpack.banana_zip))
+    broken = Download(address + "/gone", unpack.banana_zip)
+    offer(monkeypatch, "banana", broken, Download(address + "/banana.zip", unpack.banana_zip))
     first = datasets.load("banana", show_progress=False)
     again = datasets.load("banana", show_progress=False)
     np.testing.assert_array_equal(first.X, again.X)
@@ -201,7 +201,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(small, server, monkeypatch,
     address, pages, _ = server
     pages["/banana"] = small["banana"][0]
     (tmp_path / "cache").write_bytes(b"a file where the folder should be")
-    offer(monkeypatch, "banana", Source(address + "/banana"))
+    offer(monkeypatch, "banana", Download(address + "/banana"))
     assert datasets.load("banana", show_progress=False).X.shape == (3, 2)
 
 
@@ -218,7 +218,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(small, server, monkeypatch,
 def test_what_the_public_sends_is_checked(small, server, monkeypatch, tmp_path, page, reason):
     address, pages, _ = server
     pages["/banana"] = page
-    offer(monkeypatch, "banana", Source(address + "/banana", unpack.banana_zip))
+    offer(monkeypatch, "banana", Download(address + "/banana", unpack.banana_zip))
     with pytest.raises(BadInput, match=reason) as caught:
         datasets.load("banana", show_progress=False)
     file = FILES["banana"][0]

@@ -363,7 +363,7 @@ def test_ragged_rows_that_even_out(tmp_path, columns):
 def test_files_that_are_none(tmp_path, monkeypatch):
     refused(r"gone\.csv: there is no such file", tmp_path / "gone.csv")
     refused("is a directory", tmp_path)
-    monkeypatch.setattr(readers.source, "LONGEST_FIRST_LINE", 100)
+    monkeypatch.setattr(readers.open_file, "LONGEST_FIRST_LINE", 100)
     refused("no line end", written(tmp_path, "t.csv", "x" * 200))
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, overload
 from dokl.datasets import parse
 from dokl.datasets.breiman import waveform
 from dokl.datasets.files import FILES, cache_folder, contents
-from dokl.datasets.parse import Dataset, Table
+from dokl.datasets.parse import Dataset, StationTable
 from dokl.datasets.splits import Split, split
 from dokl.errors import UnknownName
 
@@ -27,7 +27,7 @@ __all__ = [
     "Dataset",
     "NAMES",
     "Split",
-    "Table",
+    "StationTable",
     "cache_folder",
     "load",
     "split",
@@ -73,7 +73,7 @@ def load(
     name: Literal["beijing"],
     data_dir: str | os.PathLike[str] | None = ...,
     show_progress: bool | None = ...,
-) -> Table: ...
+) -> StationTable: ...
 
 
 @overload
@@ -89,15 +89,15 @@ def load(
     name: str,
     data_dir: str | os.PathLike[str] | None = ...,
     show_progress: bool | None = ...,
-) -> Dataset | Table: ...
+) -> Dataset | StationTable: ...
 
 
 def load(
     name: str,
     data_dir: str | os.PathLike[str] | None = None,
     show_progress: bool | None = None,
-) -> Dataset | Table:
-    """A data set by name: adult, banana, waveform, mnist (a Dataset) or beijing (a Table).
+) -> Dataset | StationTable:
+    """A data set by name: adult, banana, waveform, mnist (a Dataset); beijing (a StationTable).
 
     data_dir: the folder with its files; without it the one in DOKL_DATA; without either they are
     fetched. A file whose hash is wrong is refused.
@@ -108,6 +108,6 @@ def load(
     """
     if name not in FILES:
         raise UnknownName("data set", name, NAMES)
-    data: Dataset | Table = _PARSERS[name](*contents(name, data_dir, show_progress))
+    data: Dataset | StationTable = _PARSERS[name](*contents(name, data_dir, show_progress))
     description, licence, source = _FACTS[name]
     return replace(data, description=description, licence=licence, source=source)

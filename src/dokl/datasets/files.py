@@ -40,7 +40,7 @@ _FETCH_ERRORS = (
 
 
 @dataclass(frozen=True)
-class Source:
+class Download:
     """A public address, and how to get our content from what lies there."""
 
     url: str
@@ -48,63 +48,67 @@ class Source:
 
 
 @dataclass(frozen=True)
-class File:
+class DataFile:
     """name: gzip's, as kept in a folder; sha256: of that file; content: of what is in it."""
 
     name: str
     sha256: str
     content: str
-    sources: tuple[Source, ...]
+    sources: tuple[Download, ...]
 
 
-def _mnist(name: str, sha256: str, content: str) -> File:
+def _mnist(name: str, sha256: str, content: str) -> DataFile:
     mirrors = (
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
     )
-    return File(name, sha256, content, tuple(Source(mirror + name) for mirror in mirrors))
+    return DataFile(name, sha256, content, tuple(Download(mirror + name) for mirror in mirrors))
 
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 _UCI = "https://archive.ics.uci.edu/static/public/"
 
-FILES: dict[str, tuple[File, ...]] = {
+FILES: dict[str, tuple[DataFile, ...]] = {
     "adult": (
-        File(
+        DataFile(
             "a9a.gz",
             "b301f3e87350539f3ebc751d07b4691a8c66f0bf38c1d179c86bbf5e2d9623b2",
             "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
-            (Source(_LIBSVM + "a9a"),),
+            (Download(_LIBSVM + "a9a"),),
         ),
-        File(
+        DataFile(
             "a9a.t.gz",
             "92967561181c73a60149cc8221b936eb746573fda8cbf483115d673f42b26c3f",
             "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
-            (Source(_LIBSVM + "a9a.t"),),
+            (Download(_LIBSVM + "a9a.t"),),
         ),
     ),
     "banana": (
-        File(
+        DataFile(
             "banana.csv.gz",
             "24ee7cd319d1ff08ca870514f7edf2b17220ce0c8c31d4a61d6ab18a04cb121b",
             "6ed22e66bbf85067a0f674aefd6ca27302b70afb4cd9c1ab74f403270de2a596",
             (
-                Source(
+                Download(
                     "https://raw.githubusercontent.com/online-ml/river/main/river/datasets/banana.zip",
                     unpack.banana_zip,
                 ),
-                Source(
+                Download(
                     "https://leon.bottou.org/_media/papers/lasvm-banana.tar.bz2", unpack.banana_tar
                 ),
             ),
         ),
     ),
     "waveform": (
-        File(
+        DataFile(
             "waveform_uci.csv.gz",
             "931fbe10e08e75075bbde8e6db5a4a737366b7b5577c0be1e164f49199f420d8",
             "6e48c0571b5576c58e51fc40b29c7b325062fb4ba1f5bbbcb817a4de0c84732f",
-            (Source(_UCI + "107/waveform+database+generator+version+1.zip", unpack.waveform_zip),),
+            (
+                Download(
+                    _UCI + "107/waveform+database+generator+version+1.zip", unpack.waveform_zip
+                ),
+            ),
         ),
     ),
     "mnist": (
@@ -130,11 +134,11 @@ FILES: dict[str, tuple[File, ...]] = {
         ),
     ),
     "beijing": (
-        File(
+        DataFile(
             "beijing_air.csv.gz",
             "b1924e93dadf5fe4470938e2cd37f698c62e9eaeaac2f7c942c687c3413b02ed",
             "afbb5861182a64e807fb2fed5c05cd599191dd088292e2de7784b99dbf062e1b",
-            (Source(_UCI + "501/beijing+multi+site+air+quality+data.zip", unpack.beijing_zip),),
+            (Download(_UCI + "501/beijing+multi+site+air+quality+data.zip", unpack.beijing_zip),),
         ),
     ),
 }
@@ -167,7 +171,7 @@ def _sha256(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def _checked(file: File, raw: bytes, where: str) -> bytes:
+def _checked(file: DataFile, raw: bytes, where: str) -> bytes:
     """The content, if one of the hashes is right."""
     found = _sha256(raw)
     try:
@@ -182,7 +186,7 @@ def _checked(file: File, raw: bytes, where: str) -> bytes:
     )
 
 
-def _from_folder(file: File, folder: Path) -> bytes:
+def _from_folder(file: DataFile, folder: Path) -> bytes:
     plain = folder / file.name.removesuffix(".gz")
     for path in (folder / file.name, plain):
         if path.is_file():
@@ -195,11 +199,11 @@ def _from_folder(file: File, folder: Path) -> bytes:
     )
 
 
-def _urls(file: File) -> str:
+def _urls(file: DataFile) -> str:
     return " or ".join(source.url for source in file.sources)
 
 
-def _from_cache(file: File) -> bytes | None:
+def _from_cache(file: DataFile) -> bytes | None:
     path = cache_folder() / file.name
     try:
         return _checked(file, path.read_bytes(), str(path))
@@ -207,7 +211,7 @@ def _from_cache(file: File) -> bytes | None:
         return None
 
 
-def _from_public(file: File, show_progress: bool | None) -> bytes:
+def _from_public(file: DataFile, show_progress: bool | None) -> bytes:
     reasons = []
     for source in file.sources:
         try:

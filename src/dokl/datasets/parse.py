@@ -48,7 +48,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class StationTable:
     """Hourly measurements of several stations, one row each; NaN where one is missing.
 
     station: (N,) names; time: (N,) datetime64[h]; columns: name -> (N,) numbers; wind: (N,) its
@@ -66,7 +66,7 @@ class Table:
     licence: str = ""
     source: str = ""
 
-    def at(self, station: str) -> Table:
+    def at(self, station: str) -> StationTable:
         """The rows of one station."""
         if station not in self.coordinates:
             raise UnknownName("station", station, self.coordinates)
@@ -131,7 +131,7 @@ def mnist(*contents: bytes) -> Dataset:
     return Dataset("mnist", *parts)
 
 
-def beijing(csv: bytes) -> Table:
+def beijing(csv: bytes) -> StationTable:
     """Twelve stations, hour by hour for four years, one station after the other."""
     header = csv[: csv.index(b"\n")].decode().split(",")
     words = [header.index(name) for name in ("wd", "station")]
@@ -147,4 +147,4 @@ def beijing(csv: bytes) -> Table:
     wind = np.where(wind == "NA", "", wind).astype("U3")
     columns = {name: np.ascontiguousarray(column) for name, column in named.items()}
     time = date.astype("M8[h]") + hour
-    return Table("beijing", station.copy(), time, columns, wind, dict(STATIONS))
+    return StationTable("beijing", station.copy(), time, columns, wind, dict(STATIONS))

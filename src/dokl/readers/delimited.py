@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput
+from dokl.readers.open_file import OpenFile, decoded
 from dokl.readers.options import Options
 from dokl.readers.parsing import csv_reader, delimiter_of, twice, width
-from dokl.readers.source import Source, decoded
 from dokl.readers.table import Chunk, Columns, number
 
 
-def read(source: Source, options: Options) -> Iterator[Chunk]:
+def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of rows; blank lines are no rows."""
     table = _Table(source, options)
     while raw := source.take(table.rows):
@@ -29,7 +29,7 @@ def read(source: Source, options: Options) -> Iterator[Chunk]:
 class _Table:
     """What is known after the header, and how far we are."""
 
-    def __init__(self, source: Source, options: Options) -> None:
+    def __init__(self, source: OpenFile, options: Options) -> None:
         self.name, self.source = source.name, source
         self.rows = options.rows(source.first_line)
         self.line = 1

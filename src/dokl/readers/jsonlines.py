@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from dokl.errors import BadInput
+from dokl.readers.open_file import OpenFile, decoded
 from dokl.readers.options import Options
 from dokl.readers.parsing import json_value
-from dokl.readers.source import Source, decoded
 from dokl.readers.table import Chunk, Columns, shown
 
 
-def read(source: Source, options: Options) -> Iterator[Chunk]:
+def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of objects; the columns are those asked for, or all keys of the first chunk."""
     columns, line = None, 1
     while raw := source.take(options.rows(source.first_line)):

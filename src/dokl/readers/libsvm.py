@@ -12,12 +12,12 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.readers.open_file import OpenFile, decoded
 from dokl.readers.options import Options
-from dokl.readers.source import Source, decoded
 from dokl.readers.table import Chunk, number, shown
 
 
-def read(source: Source, options: Options) -> Iterator[Chunk]:
+def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of sparse rows and labels; lines that are blank or a comment are no rows."""
     named = [*(options.columns or ()), *options.drop, *options.text, *options.numeric]
     if named:
@@ -40,7 +40,7 @@ def read(source: Source, options: Options) -> Iterator[Chunk]:
             yield Chunk((), {}, [at for at, _ in rows], X, y)
 
 
-def _n_features(source: Source, options: Options) -> int:
+def _n_features(source: OpenFile, options: Options) -> int:
     """As told; otherwise a first pass over the file finds the largest number."""
     if options.n_features is not None:
         return options.n_features
@@ -49,10 +49,10 @@ def _n_features(source: Source, options: Options) -> int:
             f"{source.name}: a LIBSVM stream does not say how many features there are, and can "
             "be read only once. Give the number of features"
         )
-    return max(1, scanned(Source(source.path or "")) + options.zero_based)
+    return max(1, scanned(OpenFile(source.path or "")) + options.zero_based)
 
 
-def scanned(source: Source) -> int:
+def scanned(source: OpenFile) -> int:
     """The largest feature number of a file; numbers ascend, so the last of each line will do."""
     largest = 0
     with contextlib.closing(source):

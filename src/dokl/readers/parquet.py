@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput, MissingExtra
+from dokl.readers.open_file import OpenFile
 from dokl.readers.options import MOST_ROWS, Options
-from dokl.readers.source import Source
 from dokl.readers.table import Chunk, Columns
 
 
-def read(source: Source, options: Options) -> Iterator[Chunk]:
+def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of rows; messages count rows from 1."""
     if source.zipped or not source.regular:
         raise BadInput(
@@ -31,7 +31,7 @@ def read(source: Source, options: Options) -> Iterator[Chunk]:
         raise BadInput(f"{source.name} cannot be read as Parquet: {error}") from None
 
 
-def _chunks(file: Any, source: Source, options: Options) -> Iterator[Chunk]:
+def _chunks(file: Any, source: OpenFile, options: Options) -> Iterator[Chunk]:
     columns = Columns(source.name, tuple(file.schema_arrow.names), options, unit="row")
     row, total = 0, max(1, file.metadata.num_rows)
     batches = file.iter_batches(options.chunk or MOST_ROWS, columns=list(columns.kept))

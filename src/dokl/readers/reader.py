@@ -11,11 +11,11 @@ from typing import Self
 
 from dokl.errors import BadInput, UnknownName
 from dokl.readers import delimited, jsonlines, libsvm, parquet
+from dokl.readers.open_file import OpenFile, reading
 from dokl.readers.options import Options
-from dokl.readers.source import Source, reading
 from dokl.readers.table import Chunk
 
-_READ: dict[str, Callable[[Source, Options], Iterator[Chunk]]] = {
+_READ: dict[str, Callable[[OpenFile, Options], Iterator[Chunk]]] = {
     "csv": delimited.read,
     "tsv": delimited.read,
     "jsonl": jsonlines.read,
@@ -41,7 +41,7 @@ class Reader:
     on the disk (packed, if it is packed); bytes_total is None for a pipe.
     """
 
-    def __init__(self, source: Source, format: str, options: Options) -> None:
+    def __init__(self, source: OpenFile, format: str, options: Options) -> None:
         self.name, self.format = source.name, format
         self._source = source
         self._chunks = _READ[format](source, options)
@@ -118,7 +118,7 @@ def open_table(
     """
     options = options or Options()
     known = None if options.format is None else known_format(options.format)
-    opened = Source(source, live)
+    opened = OpenFile(source, live)
     format = known or guessed_format(opened)
     if format == "tsv" and options.delimiter is None:
         options = replace(options, delimiter="\t")
@@ -137,7 +137,7 @@ def known_format(name: str) -> str:
     return plain
 
 
-def guessed_format(source: Source) -> str:
+def guessed_format(source: OpenFile) -> str:
     """What the name says; where it says nothing, what the first line looks like."""
     line = source.first_line
     if line.startswith(b"PAR1"):

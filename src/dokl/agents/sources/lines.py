@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dokl.errors import BadInput
-from dokl.readers.source import FOREIGN, GZIP, reading
+from dokl.readers.open_file import FOREIGN, GZIP, reading
 
 CHUNK = 1 << 18
 LONGEST_LINE = 1 << 20  # bytes; a longer one is no row, and is not kept in memory

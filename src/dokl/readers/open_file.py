@@ -99,7 +99,7 @@ class _Arriving(Iterator[bytes]):
         return [first, *(self.lines.popleft() for _ in range(more))]
 
 
-class Source:
+class OpenFile:
     """An open file, or stdin for "-", unpacked where it is gzip (its first bytes say so).
 
     first_line is looked at and not taken; iterating gives every line, as bytes. live: of a pipe,
