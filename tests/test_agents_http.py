@@ -10,7 +10,7 @@ import pytest
 from dokl.agents.answers import Busy, Stopping
 from dokl.agents.http import app as http_app
 from dokl.agents.http import openapi
-from dokl.agents.http.bounds import Bounds, Refusal
+from dokl.agents.http.bounds import HttpBounds, Refusal
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged
 from http_agents import BODY_BYTES, ROW, FakeAgent, network
@@ -168,7 +168,7 @@ def test_bad_rows_are_named_and_not_learned(agent, kind, content, status, words)
 
 def test_an_agent_that_does_not_answer_is_not_waited_for_for_ever():
     futures = []
-    answer = send(FakeAgent(futures.append), ROW, bounds=Bounds(wait_seconds=0.05))
+    answer = send(FakeAgent(futures.append), ROW, bounds=HttpBounds(wait_seconds=0.05))
     assert answer.status_code == 503
     assert "same Idempotency-Key" in answer.json()["error"]
     assert futures[0].set_running_or_notify_cancel(), "the samples must not be called back"
@@ -216,7 +216,7 @@ def test_a_body_that_says_it_is_too_large_is_not_read(agent, length):
 @pytest.mark.parametrize("path", ["/samples", "/predict"])
 def test_a_body_that_does_not_end_is_left(agent, headers, path):
     body = Endless()
-    made = http_app.Endpoints(agent, None, Bounds())
+    made = http_app.Endpoints(agent, None, HttpBounds())
     assert asyncio.run(call(made.app, headers, body, path)) == 413
     assert body.parts == BODY_BYTES // 10_000 + 1
     assert made.room.bytes == made.room.requests == 0
@@ -243,7 +243,7 @@ def test_large_bodies_are_parsed_beside(agent):
 
 
 def test_a_slow_body_is_not_waited_for(agent):
-    made = http_app.Endpoints(agent, None, Bounds(read_seconds=0.1))
+    made = http_app.Endpoints(agent, None, HttpBounds(read_seconds=0.1))
     assert asyncio.run(call(made.app, {}, Endless(pause=0.02, part=1))) == 408
     assert made.room.bytes == 0
 
@@ -252,14 +252,14 @@ def test_a_sender_that_leaves_is_forgotten(agent):
     async def gone():
         return {"type": "http.disconnect"}
 
-    made = http_app.Endpoints(agent, None, Bounds())
+    made = http_app.Endpoints(agent, None, HttpBounds())
     assert asyncio.run(call(made.app, {}, gone)) == 400
     assert made.room.bytes == made.room.requests == 0
 
 
 def test_more_requests_than_may_be_at_a_time_are_told_to_come_back():
     waiting = []
-    made = http_app.Endpoints(FakeAgent(waiting.append), None, Bounds(requests=3))
+    made = http_app.Endpoints(FakeAgent(waiting.append), None, HttpBounds(requests=3))
 
     async def play():
         def one():
@@ -283,7 +283,7 @@ def test_more_requests_than_may_be_at_a_time_are_told_to_come_back():
 
 
 def test_bodies_held_at_a_time_are_bounded(agent):
-    made = http_app.Endpoints(agent, None, Bounds(bodies=1, read_seconds=0.3))
+    made = http_app.Endpoints(agent, None, HttpBounds(bodies=1, read_seconds=0.3))
     held = []
 
     class Stalls(Endless):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol.effects import Learned, Notice, Save, SendTheta
+from dokl.agents.protocol.effects import LearnedRows, Notice, Save, SendTheta
 from dokl.agents.protocol.messages import unpack
 from dokl.arrays import Block
 from dokl.diffusion import init
@@ -88,7 +88,7 @@ def test_lockstep_equals_the_reference_engine(graph, model, labels, d, loss, ord
         apart = np.linalg.norm(link.theta(name) - expected.theta[k])
         assert apart <= 1e-4 * np.linalg.norm(expected.theta[k])
         assert np.allclose(node.state.bias[0], expected.bias[k], atol=1e-4)
-        f = np.concatenate([effect.f for effect in link.effects(Learned, name)])
+        f = np.concatenate([effect.f for effect in link.effects(LearnedRows, name)])
         assert np.allclose(f, predictions[:, k], atol=1e-3)
     assert not link.notices("silent")
     assert not link.notices("jumped")

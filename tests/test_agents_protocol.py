@@ -11,7 +11,7 @@ from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import (
     Ask,
     Combined,
-    Learned,
+    LearnedRows,
     Notice,
     Save,
     SendTheta,
@@ -119,7 +119,7 @@ def test_mode_off_is_off(small, rng):
     node = Protocol(small, "n00", ["n01"], ExchangePolicy(mode="off"), 1)
     assert node.peer_up("n01", 0.0) == []
     (learned,) = node.samples(*rows(rng, 10), 0.0)
-    assert isinstance(learned, Learned)
+    assert isinstance(learned, LearnedRows)
     assert node.tick(9.0) == node.finish(9.0) == []
     assert node.next_due(9.0) is None
     assert reasons(node.message("n01", node.packed(0.0), 9.0)) == ["off"]

@@ -11,7 +11,7 @@ import pytest
 
 from dokl.agents.answers import Busy, Stopping
 from dokl.agents.clock import Clock, JumpWatch
-from dokl.agents.curve import POINTS, Curve
+from dokl.agents.curve import POINTS, LossCurve
 from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
 from dokl.agents.description.text import text
 from dokl.agents.inputs import Arrival
@@ -499,7 +499,7 @@ def test_a_certificate_that_runs_out_is_a_problem_in_time(start):
 
 # -- small parts -------------------------------------------------------------------------------
 def test_the_curve_is_bounded_and_keeps_the_mean():
-    curve, rng = Curve(), np.random.default_rng(0)
+    curve, rng = LossCurve(), np.random.default_rng(0)
     losses = rng.uniform(size=200_000)
     for start_ in range(0, len(losses), 70):
         piece = losses[start_ : start_ + 70]
@@ -512,7 +512,7 @@ def test_the_curve_is_bounded_and_keeps_the_mean():
 
 
 def test_a_curve_forgets_old_errors():
-    curve = Curve()
+    curve = LossCurve()
     curve.add(np.full(1000, 100.0), 1000)
     curve.add(np.full(400, 1.0), 1400)
     assert curve.recent == 1.0

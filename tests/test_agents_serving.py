@@ -11,7 +11,7 @@ import pytest
 
 from dokl.agents import certificates
 from dokl.agents.http import app as http_app
-from dokl.agents.http.bounds import Bounds
+from dokl.agents.http.bounds import HttpBounds
 from dokl.agents.http.serving import Server
 from dokl.errors import BadInput
 from http_agents import BODY_BYTES, ROW, FakeAgent
@@ -90,7 +90,7 @@ def test_a_body_of_chunks_without_end_is_refused(agent):
     head = b"POST /samples HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     chunk = b"2710\r\n" + b" " * 10_000 + b"\r\n"
     with (
-        Server(http_app.app(agent), ("127.0.0.1", 0), Bounds(idle_seconds=0.2)) as server,
+        Server(http_app.app(agent), ("127.0.0.1", 0), HttpBounds(idle_seconds=0.2)) as server,
         connected(server, head + b"Transfer-Encoding: chunked\r\n\r\n") as connection,
         pytest.raises(OSError),  # it goes on sending, and is cut off
     ):
@@ -112,7 +112,7 @@ def test_a_refused_connection_can_be_used_again(agent):
     "text", [b"", b"GET /status HTTP/1.1\r\nHost: 127", b"\x16\x03\x01garbage"]
 )
 def test_connections_that_ask_nothing_are_closed(agent, text):
-    bounds = Bounds(idle_seconds=0.2)
+    bounds = HttpBounds(idle_seconds=0.2)
     with (
         Server(http_app.app(agent, bounds=bounds), ("127.0.0.1", 0), bounds) as server,
         connected(server, text) as connection,
@@ -126,7 +126,7 @@ def test_connections_that_ask_nothing_are_closed(agent, text):
 def test_an_answer_that_nobody_reads_does_not_stay(agent):
     agent.status = lambda: {"much": "x" * 20_000_000}
     ask_for = b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with Server(http_app.app(agent), ("127.0.0.1", 0), Bounds(idle_seconds=0.2)) as server:
+    with Server(http_app.app(agent), ("127.0.0.1", 0), HttpBounds(idle_seconds=0.2)) as server:
         connection = connected(server, ask_for)
         wait_until(lambda: server._server.server_state.connections)
         wait_until(lambda: not server._server.server_state.connections)
@@ -136,7 +136,7 @@ def test_an_answer_that_nobody_reads_does_not_stay(agent):
 def test_there_are_only_so_many_connections(agent):
     with ExitStack() as stack:
         server = stack.enter_context(
-            Server(http_app.app(agent), ("127.0.0.1", 0), Bounds(connections=2))
+            Server(http_app.app(agent), ("127.0.0.1", 0), HttpBounds(connections=2))
         )
         kept = [stack.enter_context(connected(server)) for _ in range(2)]
         wait_until(lambda: len(server._server.server_state.connections) == 2)

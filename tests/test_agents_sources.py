@@ -544,13 +544,13 @@ def test_lines_however_they_are_cut(monkeypatch):
 
 def test_a_file_that_is_renamed_while_it_is_opened_is_waited_for(path, monkeypatch):
     path.write_text(text(0, 1))
-    opened, stop = files.File, threading.Event()
+    opened, stop = files.LineFile, threading.Event()
 
     def gone(place):
         path.unlink()
-        monkeypatch.setattr(files, "File", opened)
+        monkeypatch.setattr(files, "LineFile", opened)
         threading.Timer(0.1, path.write_text, [text(2, 3)]).start()
         return opened(place)
 
-    monkeypatch.setattr(files, "File", gone)
+    monkeypatch.setattr(files, "LineFile", gone)
     assert numbers([next(follow(path, INPUTS, poll=0.01, stop=stop))]) == [2, 3]

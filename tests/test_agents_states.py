@@ -20,7 +20,7 @@ CTA = ExchangePolicy(mode="lockstep", patience_seconds=1.0)
 ATC = replace(CTA, order="atc")
 POLICIES = (PUSH, PULL, OFF, BY_SAMPLES, CTA, ATC)
 PEERS = ("n01", "n02", "n03")
-CODE = ("gossip", "lockstep", "machine", "node", "peers")
+CODE = ("gossip", "lockstep", "machine", "node", "neighbours")
 LAST = Life.LEARNING  # nothing leads out of it but the end of the process
 
 

@@ -9,7 +9,7 @@ import pytest
 from dokl.agents.description import About, AgreedInputs, Model, Network, Node
 from dokl.agents.transports import QUEUE, Transport
 from dokl.agents.transports import zenoh_settings as settings
-from dokl.agents.transports.boxes import Inbox, Outbox
+from dokl.agents.transports.boxes import ReceiveBox, SendBox
 from dokl.agents.transports.memory import Hub, MemoryTransport
 from dokl.errors import BadFile, BadInput, UnknownName
 
@@ -120,7 +120,7 @@ def test_a_session_that_could_not_open_is_refused_before_anything_is_changed(tmp
 
 # -- boxes -------------------------------------------------------------------------------------
 def test_the_newest_of_each_kind_is_sent():
-    box = Outbox(lossless=False)
+    box = SendBox(lossless=False)
     box.hold(False)
     for step in range(100):
         box.put("theta", b"%d" % step)
@@ -131,7 +131,7 @@ def test_the_newest_of_each_kind_is_sent():
 
 
 def test_without_loss_all_are_sent_in_order_and_a_full_box_lets_the_oldest_go():
-    box = Outbox(lossless=True)
+    box = SendBox(lossless=True)
     for step in range(QUEUE + 3):
         box.put("theta", b"%d" % step)
     box.hold(False)
@@ -140,7 +140,7 @@ def test_without_loss_all_are_sent_in_order_and_a_full_box_lets_the_oldest_go():
 
 
 def test_the_sender_waits_while_the_box_is_held_and_goes_when_it_closes():
-    box, sent = Outbox(lossless=False), []
+    box, sent = SendBox(lossless=False), []
 
     def send():
         while (message := box.take()) is not None:
@@ -172,7 +172,7 @@ class Endless:
 
 def test_a_payload_that_is_too_large_is_counted_and_not_copied():
     woken = []
-    box = Inbox(False, 10, lambda: woken.append(1))
+    box = ReceiveBox(False, 10, lambda: woken.append(1))
     box.know(["a"])
     box.arrived("a", "theta", Endless())
     box.arrived("a", "theta", b"0123456789")
@@ -183,7 +183,7 @@ def test_a_payload_that_is_too_large_is_counted_and_not_copied():
 
 
 def test_who_is_no_neighbour_any_more_is_forgotten():
-    box = Inbox(False, 10, lambda: None)
+    box = ReceiveBox(False, 10, lambda: None)
     box.know(["a", "b"])
     for peer in "ab":
         box.saw(peer, True)
@@ -197,7 +197,7 @@ def test_who_is_no_neighbour_any_more_is_forgotten():
 
 
 def test_events_of_a_link_that_flaps_do_not_pile_up():
-    box = Inbox(False, 10, lambda: None)
+    box = ReceiveBox(False, 10, lambda: None)
     box.know(["a"])
     for _ in range(1000):
         box.saw("a", True)

@@ -12,7 +12,7 @@ from dokl.agents.description import ExchangePolicy
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import (
     Combined,
-    Learned,
+    LearnedRows,
     Notice,
     Refuse,
     Save,
@@ -94,7 +94,7 @@ def test_samples_wait_for_a_newcomers_start(small, rng):
     node.peer_up("n01", 0.1)
     assert node.message("n01", theta_message(small, 0.0, hello=True, step=3), 0.2) == []
     effects = node.message("n01", theta_message(small, 0.1, step=3), 0.3)
-    assert [type(e) for e in effects] == [Notice, Save, Learned]
+    assert [type(e) for e in effects] == [Notice, Save, LearnedRows]
     expected, _ = small.learn(small.adopt(small.start(), [np.full((1, 20), 0.1)], [50]), X, Y)
     assert pack_state(node.state) == pack_state(expected)
     assert (node.queued, node.learned) == (0, 9)

@@ -10,11 +10,11 @@ POINTS = 200
 RECENT = 200.0  # samples over which the recent error is averaged
 
 
-class Curve:
+class LossCurve:
     """Mean losses over bins of samples; when there are too many bins, each two become one.
 
     >>> import numpy as np
-    >>> curve = Curve()
+    >>> curve = LossCurve()
     >>> curve.add(np.array([4.0, 2.0]), learned=2)
     >>> curve.recent, curve.points
     (3.0, [])

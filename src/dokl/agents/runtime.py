@@ -21,7 +21,7 @@ from typing import Any
 from dokl.agents import status
 from dokl.agents.answers import Answer, Busy, Job, Stopping, refuse
 from dokl.agents.clock import Clock, JumpWatch
-from dokl.agents.curve import Curve
+from dokl.agents.curve import LossCurve
 from dokl.agents.description import Network
 from dokl.agents.group import Group
 from dokl.agents.inbox import Inbox
@@ -29,7 +29,15 @@ from dokl.agents.inputs import Arrival, Inputs
 from dokl.agents.logs import Log
 from dokl.agents.problems import Problems
 from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import Ask, Effect, Learned, Notice, Refuse, SendHello, SendTheta
+from dokl.agents.protocol.effects import (
+    Ask,
+    Effect,
+    LearnedRows,
+    Notice,
+    Refuse,
+    SendHello,
+    SendTheta,
+)
 from dokl.agents.reloading import changed, expiry
 from dokl.agents.store import Store, StoreFailed
 from dokl.agents.transports import Transport
@@ -63,7 +71,7 @@ class Agent:
         self.store, self.transport = store, transport
         self.log = log or Log(name, self.clock)
         self.learner, self.inputs = network.learner(), Inputs(network)
-        self.curve, self.counts = Curve(), Counter[str]()
+        self.curve, self.counts = LossCurve(), Counter[str]()
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
         self.problems = Problems(self.clock)
@@ -327,7 +335,7 @@ class Agent:
             self.transport.offer(packed, (self.store.incarnation, self.protocol.step), hello)
 
     def _note(self, effect: Effect) -> None:
-        if isinstance(effect, Learned):
+        if isinstance(effect, LearnedRows):
             self.curve.add(effect.losses, effect.learned)
         elif isinstance(effect, Refuse):
             about = {"neighbour": effect.peer, "reason": effect.reason, "text": effect.text}

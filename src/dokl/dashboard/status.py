@@ -25,7 +25,7 @@ KINDS = ("mse", "mistakes")
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerStatus:
     """A neighbour as an agent sees it: connected or not, and how old its last message is."""
 
     up: bool
@@ -47,7 +47,7 @@ class Status:
     curve: tuple[tuple[float, float], ...] = ()
     disagreement: float | None = None
     bytes: float | None = None
-    peers: dict[str, Peer] = field(default_factory=dict)
+    peers: dict[str, PeerStatus] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -153,9 +153,10 @@ def _curve(value: object) -> tuple[tuple[float, float], ...]:
     return tuple(points)
 
 
-def _peers(value: object) -> dict[str, Peer]:
+def _peers(value: object) -> dict[str, PeerStatus]:
     found = list(_table(value).items())[:MOST_PEERS]
     tables = ((text(name), _table(facts)) for name, facts in found)
     return {
-        n: Peer(facts.get("up") is True, _not_negative(facts.get("age_s"))) for n, facts in tables
+        n: PeerStatus(facts.get("up") is True, _not_negative(facts.get("age_s")))
+        for n, facts in tables
     }

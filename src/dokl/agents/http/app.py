@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl
 from dokl.agents.answers import Busy, Stopping
 from dokl.agents.description import host_port, is_loopback
 from dokl.agents.http import gauges, openapi
-from dokl.agents.http.bounds import Bounds, Refusal, Room
+from dokl.agents.http.bounds import HttpBounds, Refusal, Room
 from dokl.agents.http.responses import as_csv, as_json, predictions
 from dokl.agents.http.serving import Server
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
@@ -53,18 +53,18 @@ T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def app(agent: Agent, *, token: str | None = None, bounds: Bounds | None = None) -> Starlette:
+def app(agent: Agent, *, token: str | None = None, bounds: HttpBounds | None = None) -> Starlette:
     """The application; with a token it wants that, without one it expects to be on loopback."""
-    return Endpoints(agent, token, bounds or Bounds()).app
+    return Endpoints(agent, token, bounds or HttpBounds()).app
 
 
-def serve(agent: Agent, address: str, bounds: Bounds | None = None) -> Server:
+def serve(agent: Agent, address: str, bounds: HttpBounds | None = None) -> Server:
     """A server at HOST:PORT; `start` or `run` it, and `stop` it.
 
     At an address that others can reach it speaks https with the node's certificate and wants the
     node's token.
     """
-    bounds = bounds or Bounds()
+    bounds = bounds or HttpBounds()
     if is_loopback(address):
         return Server(app(agent, bounds=bounds), host_port(address), bounds)
     network, name = agent.network, agent.name
@@ -82,7 +82,7 @@ def serve(agent: Agent, address: str, bounds: Bounds | None = None) -> Server:
 class Endpoints:
     """What the endpoints share: the agent, who may ask, and how much is under way."""
 
-    def __init__(self, agent: Agent, token: str | None, bounds: Bounds) -> None:
+    def __init__(self, agent: Agent, token: str | None, bounds: HttpBounds) -> None:
         self.agent, self.bounds, self.room = agent, bounds, Room(bounds)
         self.answers: Counter[int] = Counter()
         self._token = None if token is None else f"Bearer {token}".encode()

@@ -16,7 +16,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class HttpBounds:
     """requests: parsed or waiting for the journal at a time. connections: open at a time.
     bodies: how many bodies of the greatest size may be held in memory, all requests together.
     read_seconds: for a body to arrive. wait_seconds: for the journal. idle_seconds: for the next
@@ -51,7 +51,7 @@ class Refusal(Exception):
 class Room:
     """Counts what is under way."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: HttpBounds) -> None:
         self.bounds = bounds
         self.requests = 0
         self.bytes = 0

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from dokl.agents.http.bounds import Bounds
+from dokl.agents.http.bounds import HttpBounds
 from dokl.errors import BadInput, MissingExtra
 
 try:
@@ -38,10 +38,10 @@ class Server:
         self,
         application: Any,
         address: tuple[str, int],
-        bounds: Bounds | None = None,
+        bounds: HttpBounds | None = None,
         certificate: tuple[Path, Path] | None = None,
     ) -> None:
-        bounds = bounds or Bounds()
+        bounds = bounds or HttpBounds()
         self._certificate = certificate
         self._config = uvicorn.Config(
             application,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dokl.agents.inputs import bodies
-from dokl.agents.inputs.bodies import Cells, Table, said
+from dokl.agents.inputs.bodies import BodyTable, Cells, said
 from dokl.agents.inputs.targets import Targets
 from dokl.arrays import Array, first_bad
 from dokl.errors import BadInput
@@ -98,7 +98,7 @@ class Inputs:
         """X (n, d) of a CSV body with a header, to predict; a target or an id is not looked at."""
         return self.asked(bodies.from_csv(body, self.most_rows))
 
-    def asked(self, table: Table) -> Array:
+    def asked(self, table: BodyTable) -> Array:
         """X (n, d) of a table that asks for predictions."""
         self._check_names(table, needed=True)
         X, _ = self._inputs(table)
@@ -107,7 +107,7 @@ class Inputs:
                 raise BadInput(f"row {row + 1} has no inputs; they are {self._listed()}")
         return X
 
-    def arrival(self, table: Table) -> Arrival:
+    def arrival(self, table: BodyTable) -> Arrival:
         """Samples, inputs and labels of a table."""
         self._check_names(table, needed=False)
         X, missing = self._inputs(table)
@@ -128,10 +128,10 @@ class Inputs:
 
     def check_header(self, names: Sequence[str]) -> None:
         """Refuse the header of a file whose rows could be no samples."""
-        self._check_names(bodies.Table(0, dict.fromkeys(names, ())), needed=False)
+        self._check_names(bodies.BodyTable(0, dict.fromkeys(names, ())), needed=False)
 
     # -- columns -------------------------------------------------------------------------------
-    def _check_names(self, table: Table, needed: bool) -> None:
+    def _check_names(self, table: BodyTable, needed: bool) -> None:
         for name in table.cells:
             if name not in self._known:
                 near = difflib.get_close_matches(name[:80], [*self.columns, self.target], 1, 0.0)[0]
@@ -145,7 +145,7 @@ class Inputs:
             if gone and (needed or len(gone) < len(self.columns)):
                 raise BadInput(f"there is no column {gone[0]!r}; the inputs are {self._listed()}")
 
-    def _inputs(self, table: Table) -> tuple[Array, Array]:
+    def _inputs(self, table: BodyTable) -> tuple[Array, Array]:
         """X (n, d), and the rows (n,) in which every input is missing."""
         empty: Cells = (None,) * table.n
         prepared, columns = self._prepared, {}
@@ -165,13 +165,13 @@ class Inputs:
         return X, missing
 
     # -- rows ----------------------------------------------------------------------------------
-    def _ids(self, table: Table) -> Sequence[str | None]:
+    def _ids(self, table: BodyTable) -> Sequence[str | None]:
         cells = table.cells.get(self._id) if self._id else None
         if cells is None:
             return (None,) * table.n
         return [_id(cell, row) for row, cell in enumerate(cells, 1)]
 
-    def _have_inputs(self, table: Table, missing: Array, label: Array) -> Array:
+    def _have_inputs(self, table: BodyTable, missing: Array, label: Array) -> Array:
         """Which rows (n,) have inputs; label: (n,) those that would be labels without."""
         full = ~missing
         for row in np.flatnonzero(missing & ~label):

@@ -26,7 +26,7 @@ Cells = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Table:
+class BodyTable:
     """n rows by column: name -> n cells, None where a row does not have it.
 
     rows: the objects that they came from, which may have different keys; None where all rows have
@@ -48,7 +48,7 @@ class Table:
 
 
 # -- JSON --------------------------------------------------------------------------------------
-def from_json(body: bytes, most: int) -> Table:
+def from_json(body: bytes, most: int) -> BodyTable:
     """The rows of a JSON body, at most so many."""
     text = _text(body)
     try:
@@ -63,7 +63,7 @@ def from_json(body: bytes, most: int) -> Table:
     return _of_objects(found if isinstance(found, list) else [found], most)
 
 
-def from_lines(lines: Sequence[str], most: int) -> Table:
+def from_lines(lines: Sequence[str], most: int) -> BodyTable:
     """A row on each line, as a JSON object."""
     _check_count(len(lines), most)
     return _of_objects([_line(line, i) for i, line in enumerate(lines, 1)], most)
@@ -78,12 +78,12 @@ def _line(line: str, number: int) -> Any:
         raise BadInput(f"row {number}: {error}") from None
 
 
-def _of_objects(rows: list[Any], most: int) -> Table:
+def _of_objects(rows: list[Any], most: int) -> BodyTable:
     _check_count(len(rows), most)
     if set(map(type, rows)) != {dict}:
         at = next(i for i, row in enumerate(rows) if not isinstance(row, dict))
         raise BadInput(f'row {at + 1}: an object like {{"x": 1}} is expected, not {said(rows[at])}')
-    return Table(len(rows), _Columns(rows), rows)
+    return BodyTable(len(rows), _Columns(rows), rows)
 
 
 class _Columns(Mapping[str, Cells]):
@@ -110,7 +110,7 @@ class _Columns(Mapping[str, Cells]):
         return len(self._names)
 
 
-def _of_columns(names: Any, data: Any, most: int) -> Table:
+def _of_columns(names: Any, data: Any, most: int) -> BodyTable:
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise BadInput('"columns" must be a list of names')
     if not isinstance(data, list):
@@ -122,7 +122,7 @@ def _of_columns(names: Any, data: Any, most: int) -> Table:
 
 
 # -- CSV ---------------------------------------------------------------------------------------
-def from_csv(body: bytes, most: int) -> Table:
+def from_csv(body: bytes, most: int) -> BodyTable:
     """The rows of a CSV body with a header, at most so many; blank lines are no rows."""
     text = _text(body)
     lines = io.StringIO(text, newline="")
@@ -133,7 +133,7 @@ def from_csv(body: bytes, most: int) -> Table:
 
 
 # -- both --------------------------------------------------------------------------------------
-def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> Table:
+def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> BodyTable:
     """A table of rows of cells under these names."""
     _check_count(len(rows), most)
     if (same := twice(names)) is not None:
@@ -144,7 +144,7 @@ def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> Tab
             f"row {at + 1}: {len(names)} cells are expected, one for each column, and "
             f"{len(rows[at])} are there"
         )
-    return Table(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
+    return BodyTable(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
 def said(value: Any) -> str:

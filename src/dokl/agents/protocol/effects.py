@@ -8,7 +8,7 @@ from dokl.arrays import Array
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedRows:
     """Rows were learned: a-priori predictions f (rows, m), losses (rows,), and the total so far."""
 
     rows: int
@@ -69,4 +69,4 @@ class Save:
     """Theta changed by something that is not in the journal: snapshot it in this transaction."""
 
 
-Effect = Learned | Combined | SendTheta | SendHello | Ask | Refuse | Notice | Save
+Effect = LearnedRows | Combined | SendTheta | SendHello | Ask | Refuse | Notice | Save

@@ -11,8 +11,8 @@ from typing import Any
 
 from dokl.agents.protocol.effects import Ask, Effect, Notice, Save, SendTheta
 from dokl.agents.protocol.messages import Message
-from dokl.agents.protocol.node import PAUSE, Node
-from dokl.agents.protocol.peers import Peer
+from dokl.agents.protocol.neighbours import Neighbour
+from dokl.agents.protocol.node import PAUSE, LiveNode
 from dokl.agents.protocol.states import Event, Life, Telling, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
@@ -31,7 +31,7 @@ class Gossip:
     telling: what there is to tell. told: the theta that neighbours were last told of.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: LiveNode) -> None:
         self.node = node
         self.told: Array | None = None
         self.told_at, self.told_step, self.again = float("-inf"), 0, 0
@@ -84,7 +84,7 @@ class Gossip:
         text = "the vector taken over from neighbours made the first samples diverge: from zero"
         return [Notice("restarted", text), *effects, Save()]
 
-    def theta(self, peer: Peer, message: Message, now: float) -> list[Effect]:
+    def theta(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         """Keep the newest of each neighbour until the next exchange."""
         reason = peer.stale(message)
         if reason is not None:
@@ -94,7 +94,7 @@ class Gossip:
         peer.fresh, peer.interest = message.theta, after(peer.interest, Event.THETA)
         return self._join(now)
 
-    def hello(self, peer: Peer, message: Message, now: float) -> list[Effect]:
+    def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         """A neighbour that has something new is worth asking, and so is any while we change
         ourselves: it will change with us.
         """
@@ -104,13 +104,13 @@ class Gossip:
             peer.interest = after(peer.interest, Event.NO_NEWS)
         return self._join(now)
 
-    def peer_up(self, peer: Peer, now: float) -> list[Effect]:
+    def peer_up(self, peer: Neighbour, now: float) -> list[Effect]:
         """It may have missed everything, and so may we."""
         self.telling = after(self.telling, Event.PEER_UP)
         peer.interest = after(peer.interest, Event.PEER_UP)
         return [*self.node.greet(now), *self._join(now)]
 
-    def peer_lost(self, peer: Peer, now: float) -> list[Effect]:
+    def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
         """Its weight returns to self."""
         peer.fresh, peer.interest = None, after(peer.interest, Event.PEER_LOST)
         return self._join(now)
@@ -221,7 +221,7 @@ class Gossip:
         parts = [(peer, peer.fresh) for peer in usable if peer.fresh is not None]
         return self._start(parts)
 
-    def _start(self, parts: list[tuple[Peer, Array]]) -> list[Effect]:
+    def _start(self, parts: list[tuple[Neighbour, Array]]) -> list[Effect]:
         node = self.node
         if not parts:
             node.life = after(node.life, Event.NOBODY)

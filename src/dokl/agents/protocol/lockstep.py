@@ -14,8 +14,8 @@ from typing import Any
 
 from dokl.agents.protocol.effects import Effect, Notice, SendTheta
 from dokl.agents.protocol.messages import Message
-from dokl.agents.protocol.node import Node
-from dokl.agents.protocol.peers import Peer
+from dokl.agents.protocol.neighbours import Neighbour
+from dokl.agents.protocol.node import LiveNode
 from dokl.agents.protocol.states import Event, Life, Round, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
@@ -32,7 +32,7 @@ class Lockstep:
     waiting_since: since when the round waits for neighbours; None while it does not.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: LiveNode) -> None:
         self.node = node
         self.own: tuple[tuple[int, Array], ...] = ()
         self._stand_at(node.step)
@@ -47,7 +47,7 @@ class Lockstep:
         self.node.queue.add(X, Y)
         return self._rounds(now)
 
-    def theta(self, peer: Peer, message: Message, now: float) -> list[Effect]:
+    def theta(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         """Keep a neighbour's round; a repeated one is no news, but may be a question."""
         self.asked = self.asked or message.waiting
         same, reason = message.incarnation == peer.known[0], peer.stale(message)
@@ -67,20 +67,20 @@ class Lockstep:
         peer.patience = after(peer.patience, Event.ROUND)
         return self._rounds(now)
 
-    def _missing(self, peer: Peer, message: Message) -> bool:
+    def _missing(self, peer: Neighbour, message: Message) -> bool:
         """Whether an overtaken round is still wanted."""
         return message.step >= self.node.step and message.step not in peer.rounds
 
-    def hello(self, peer: Peer, message: Message, now: float) -> list[Effect]:
+    def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         """It may say that the neighbour has finished."""
         return self._rounds(now)
 
-    def peer_up(self, peer: Peer, now: float) -> list[Effect]:
+    def peer_up(self, peer: Neighbour, now: float) -> list[Effect]:
         """Tell it where we are; it is waited for from now on."""
         peer.patience = after(peer.patience, Event.PEER_UP)
         return [*self.node.greet(now), *self._resend(now), *self._rounds(now)]
 
-    def peer_lost(self, peer: Peer, now: float) -> list[Effect]:
+    def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
         """Nobody waits for it; what it sent before still counts for its round."""
         return self._rounds(now)
 
@@ -126,7 +126,7 @@ class Lockstep:
     def _something_to_do(self) -> bool:
         return self._adapted or self.node.queue.rows > 0
 
-    def _awaited(self) -> list[Peer]:
+    def _awaited(self) -> list[Neighbour]:
         """The neighbours without whom this round does not go on."""
         peers = list(self.node.peers.values())
         gathering = self.phase in _GATHERING
@@ -135,7 +135,7 @@ class Lockstep:
             return absent
         return [peer for peer in peers if self._waits_for(peer)]
 
-    def _waits_for(self, peer: Peer) -> bool:
+    def _waits_for(self, peer: Neighbour) -> bool:
         n = self.node.step
         if not peer.usable or peer.given_up or n in peer.rounds:
             return False

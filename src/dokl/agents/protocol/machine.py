@@ -20,8 +20,8 @@ from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
 from dokl.agents.protocol.lockstep import Lockstep
 from dokl.agents.protocol.messages import HELLO, Message, Refused
-from dokl.agents.protocol.node import Node
-from dokl.agents.protocol.peers import Peer
+from dokl.agents.protocol.neighbours import Neighbour
+from dokl.agents.protocol.node import LiveNode
 from dokl.agents.protocol.states import Event, Life, Supply, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
@@ -49,7 +49,7 @@ class Protocol:
         state: State | None = None,
         learned: int = 0,
     ) -> None:
-        self._node = Node(learner, name, neighbours, exchange, incarnation, state, learned)
+        self._node = LiveNode(learner, name, neighbours, exchange, incarnation, state, learned)
         if exchange.mode == "lockstep":
             self._node.step = learned
         self._way: Gossip | Lockstep = _way(self._node)
@@ -121,7 +121,7 @@ class Protocol:
             return node.refuse(peer, error.reason, f"neighbour {peer!r}: {error.text}")
         return self._understood(known, message, now)
 
-    def _understood(self, peer: Peer, message: Message, now: float) -> list[Effect]:
+    def _understood(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         node = self._node
         if message.kind == HELLO:
             peer.trust = after(peer.trust, Event.HELLO)
@@ -225,23 +225,23 @@ class Protocol:
             return []
         return [text for peer in node.peers.values() for text in _doubts(node, peer)]
 
-    def _at(self, now: float) -> Node:
+    def _at(self, now: float) -> LiveNode:
         self._node.now = now
         return self._node
 
 
-def _way(node: Node) -> Gossip | Lockstep:
+def _way(node: LiveNode) -> Gossip | Lockstep:
     mode = node.exchange.mode
     joins = mode in ("push", "pull") and node.peers
     node.life = after(node.life, Event.JOIN if joins else Event.NO_JOIN)
     return Lockstep(node) if mode == "lockstep" else Gossip(node)
 
 
-def _takes_part(peer: Peer) -> bool:
+def _takes_part(peer: Neighbour) -> bool:
     return peer.usable and not peer.given_up
 
 
-def _doubts(node: Node, peer: Peer) -> list[str]:
+def _doubts(node: LiveNode, peer: Neighbour) -> list[str]:
     share = f"its weight {node.weight(peer):.3g} is back at self"
     if peer.barred:
         return [f"neighbour {peer.name!r} is refused: {share}"]

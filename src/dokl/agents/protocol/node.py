@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dokl.agents.protocol import messages
-from dokl.agents.protocol.effects import Combined, Effect, Learned, Notice, Refuse, Save, SendHello
+from dokl.agents.protocol.effects import (
+    Combined,
+    Effect,
+    LearnedRows,
+    Notice,
+    Refuse,
+    Save,
+    SendHello,
+)
 from dokl.agents.protocol.messages import HELLO, THETA, Message
-from dokl.agents.protocol.peers import Peer
+from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.states import Event, Life, Supply, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
@@ -64,7 +72,7 @@ class Queue:
         del self._batches[length:]
 
 
-class Node:
+class LiveNode:
     """State, neighbours and counters of a node. `step` counts changes of theta, or rounds."""
 
     def __init__(
@@ -82,7 +90,7 @@ class Node:
         self.life = Life.NEW if state is None and learned == 0 else Life.LEARNING
         self.state = learner.start() if state is None else state
         self.step = 1 if state is not None and bool(state.theta.any()) else 0
-        self.peers = {peer: Peer(peer) for peer in sorted(neighbours)}
+        self.peers = {peer: Neighbour(peer) for peer in sorted(neighbours)}
         self.supply = Supply.OPEN
         self.queue = Queue()
         self.refused: dict[str, int] = {}
@@ -95,13 +103,13 @@ class Node:
         self._packed: tuple[Any, State, bytes] | None = None
 
     # -- neighbours --------------------------------------------------------------------------
-    def weight(self, peer: Peer) -> float:
+    def weight(self, peer: Neighbour) -> float:
         """Metropolis, from local knowledge: own degree and the neighbour's."""
         return 1.0 / (1 + max(len(self.peers), peer.degree))
 
     def set_neighbours(self, names: Iterable[str]) -> None:
         """Those of a new description; what is known of the old ones stays."""
-        self.peers = {name: self.peers.get(name) or Peer(name) for name in sorted(names)}
+        self.peers = {name: self.peers.get(name) or Neighbour(name) for name in sorted(names)}
         self.announce()
 
     def refuse(self, name: str, reason: str, text: str) -> list[Effect]:
@@ -118,14 +126,14 @@ class Node:
         state, f = self.learner.learn(self.state, X, Y)
         self.state, self.life = state, life
         self.step, self.learned = self.step + 1, self.learned + len(X)
-        return [Learned(len(X), f, self.learner.losses(Y, f), self.learned)]
+        return [LearnedRows(len(X), f, self.learner.losses(Y, f), self.learned)]
 
     def pass_over(self, rows: int, error: Diverged) -> list[Effect]:
         """Rows that were accepted and, with the theta of now, diverge: they count as learned."""
         self.learned, self.diverged = self.learned + rows, self.diverged + rows
         return [Notice("diverged", f"{rows} rows were passed over: {error}"), Save()]
 
-    def combine(self, parts: Sequence[tuple[Peer, Array]]) -> list[Effect]:
+    def combine(self, parts: Sequence[tuple[Neighbour, Array]]) -> list[Effect]:
         """Move towards neighbours' thetas, in the order of their names; the rest stays at self."""
         if not parts:
             return []
@@ -142,7 +150,7 @@ class Node:
         self.disagreement = mean / size if size else None
         return [Combined(tuple(peer.name for peer, _ in parts), mean), Save()]
 
-    def adopt(self, parts: Sequence[tuple[Peer, Array]]) -> list[Effect]:
+    def adopt(self, parts: Sequence[tuple[Neighbour, Array]]) -> list[Effect]:
         """A newcomer starts where its neighbours are."""
         self.life = after(self.life, Event.ADOPTED)
         counts = [peer.count for peer, _ in parts]

@@ -7,7 +7,7 @@ others send is refused before. `docs/agents.md` draws these tables, and a test w
 entry.
 
 Numbers, deadlines and what messages say of their sender (its degree, whether it has finished) are
-no states: they stand beside these, in `Node`, `Peer`, `Gossip` and `Lockstep`.
+no states: they stand beside these, in `LiveNode`, `Neighbour`, `Gossip` and `Lockstep`.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from dokl.agents.inputs import Arrival, Inputs
-from dokl.agents.sources.lines import File, Line, Pipe
-from dokl.agents.sources.rows import OnBad, Position, Rows, place
+from dokl.agents.sources.lines import Line, LineFile, Pipe
+from dokl.agents.sources.rows import OnBad, Position, RowReader, place
 from dokl.errors import BadInput
 
 BATCH = 500
@@ -48,10 +48,10 @@ def read_file(
 
     position: of the last arrival that was stored; it counts bytes as they are unpacked.
     """
-    rows = Rows(name_of(path), inputs, strict, on_bad or _nothing)
+    rows = RowReader(name_of(path), inputs, strict, on_bad or _nothing)
     most = min(batch, inputs.most_rows)
     stop = stop or threading.Event()
-    file = File(Path(path))
+    file = LineFile(Path(path))
     try:
         if not file.regular:
             yield from _piped(Pipe(file.stream, stop), rows, most)
@@ -86,7 +86,7 @@ def follow(
     file that was cut is read from its new beginning. A new beginning may repeat the header or not.
     on_note(text) hears of these events.
     """
-    rows = Rows(name_of(path), inputs, strict, on_bad or _nothing)
+    rows = RowReader(name_of(path), inputs, strict, on_bad or _nothing)
     tail = _Tail(Path(path), rows, position, on_note or _nothing)
     most, stop = min(batch, inputs.most_rows), stop or threading.Event()
     try:
@@ -114,12 +114,12 @@ def read_stdin(
     The position is only a count of rows: what was read from a pipe and not stored is gone, and a
     restart takes what comes then. Where that matters, follow a file.
     """
-    rows = Rows("stdin", inputs, strict, on_bad or _nothing)
+    rows = RowReader("stdin", inputs, strict, on_bad or _nothing)
     pipe = Pipe(sys.stdin.buffer if stream is None else stream, stop or threading.Event())
     yield from _piped(pipe, rows, min(batch, inputs.most_rows))
 
 
-def _piped(pipe: Pipe, rows: Rows, most: int) -> Iterator[Arrival]:
+def _piped(pipe: Pipe, rows: RowReader, most: int) -> Iterator[Arrival]:
     while lines := pipe.take(most):
         yield from rows.arrivals(lines, None)
     if pipe.ended:
@@ -130,7 +130,7 @@ def _nothing(*told: str) -> None:
     """Nobody wants to know."""
 
 
-def _go_on(file: File, rows: Rows, position: Position) -> None:
+def _go_on(file: LineFile, rows: RowReader, position: Position) -> None:
     """Go to where a file was read to, if it is the same file."""
     at, _, head = place(position)
     if not (file.begins(head) and file.move(at)):
@@ -144,7 +144,9 @@ def _go_on(file: File, rows: Rows, position: Position) -> None:
 class _Tail:
     """The end of a file that may be renamed, replaced or cut; file: None while there is none."""
 
-    def __init__(self, path: Path, rows: Rows, position: Position | None, on_note: OnNote) -> None:
+    def __init__(
+        self, path: Path, rows: RowReader, position: Position | None, on_note: OnNote
+    ) -> None:
         self._path, self._rows, self._note = path, rows, on_note
         self._leaving = self._missed = False
         self.file = None if position is None else self._found(position)
@@ -182,14 +184,14 @@ class _Tail:
             self.file.close()
             self.file = None
 
-    def _opened(self, path: Path) -> File | None:
+    def _opened(self, path: Path) -> LineFile | None:
         if not path.exists():
             if not self._missed:
                 self._note(f"{path} is not there yet: it is waited for")
             self._missed = True
             return None
         try:
-            file = File(path)
+            file = LineFile(path)
         except BadInput:
             if path.exists():
                 raise
@@ -199,7 +201,7 @@ class _Tail:
             raise BadInput(f"{path}: only a plain file can be followed")
         return file
 
-    def _found(self, position: Position) -> File | None:
+    def _found(self, position: Position) -> LineFile | None:
         """The file that was followed before, whatever it is called now; None if it is gone."""
         at, inode, head = place(position)
         self._rows.go_on(position)

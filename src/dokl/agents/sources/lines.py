@@ -67,7 +67,7 @@ class Lines:
         return [self.whole.popleft() for _ in range(min(most, len(self.whole)))]
 
 
-class File:
+class LineFile:
     """A file to read lines from, plain or gzip; `at` is the place after the last line taken.
 
     Places count bytes as they are unpacked. path: under which name it is followed.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dokl.agents.inputs import Arrival, Inputs
-from dokl.agents.inputs.bodies import Table, from_lines, table
-from dokl.agents.sources.lines import File, Line
+from dokl.agents.inputs.bodies import BodyTable, from_lines, table
+from dokl.agents.sources.lines import Line, LineFile
 from dokl.errors import BadInput
 from dokl.readers.parsing import cells_of, delimiter_of
 
@@ -35,7 +35,7 @@ class _Wrong(BadInput):
 
 
 @dataclass
-class Rows:
+class RowReader:
     """Lines into arrivals.
 
     form: "csv", "jsonl", or None before the first line. header: the line with the names. fresh: a
@@ -55,7 +55,7 @@ class Rows:
     rows: int = 0
     bad: int = 0
 
-    def arrivals(self, lines: list[Line], file: File | None) -> Iterator[Arrival]:
+    def arrivals(self, lines: list[Line], file: LineFile | None) -> Iterator[Arrival]:
         """An arrival with all good rows among some lines, if there are any."""
         texts: list[tuple[int, str]] = []
         first, wrong = self.line + 1, None
@@ -102,7 +102,7 @@ class Rows:
         self.bad += 1
         self.on_bad(where, why)
 
-    def _position(self, file: File | None, left: int) -> dict[str, Any]:
+    def _position(self, file: LineFile | None, left: int) -> dict[str, Any]:
         """Where to go on, with this many bytes left of what was taken."""
         counts = {"rows": self.rows, "bad": self.bad, "line": self.line}
         if file is None:
@@ -187,7 +187,7 @@ class Rows:
         except BadInput as error:
             return None, str(error)
 
-    def _table(self, texts: list[str]) -> Table:
+    def _table(self, texts: list[str]) -> BodyTable:
         if self.form == "jsonl":
             return from_lines(texts, len(texts))
         if any('"' in text for text in texts):  # each line for itself: a quote must not run on

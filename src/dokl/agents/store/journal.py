@@ -57,7 +57,7 @@ _LARGEST = 2**62  # incarnations, whatever the clock says
 Restored = tuple[bytes | None, int, Iterator[tuple[Array, Array]]]
 
 
-class Bounds(Protocol):
+class StoreLimits(Protocol):
     """The limits that a store keeps."""
 
     @property
@@ -77,7 +77,7 @@ class Store:
     """
 
     def __init__(
-        self, path: Path, lock: IO[str], db: sqlite3.Connection, identity: Any, limits: Bounds
+        self, path: Path, lock: IO[str], db: sqlite3.Connection, identity: Any, limits: StoreLimits
     ) -> None:
         self.path, self.limits = path, limits
         self.d, self.m = int(identity["d"]), int(identity["m"])
@@ -91,7 +91,7 @@ class Store:
         path: PathLike,
         identity: Mapping[str, Any],
         durability: str,
-        limits: Bounds,
+        limits: StoreLimits,
         now_ns: int | None = None,
     ) -> Self:
         """Open the store of a node, or make it; refuse another node's, and one that is in use.

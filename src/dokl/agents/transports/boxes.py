@@ -11,7 +11,7 @@ from dokl.agents.transports import KINDS, QUEUE
 from dokl.errors import UnknownName
 
 
-class Outbox:
+class SendBox:
     """Messages for the sender's thread: the newest of each kind, or all in order (lossless).
 
     Full, the lossless one lets its oldest go (counted in `dropped`): the caller never waits.
@@ -59,7 +59,7 @@ class Outbox:
             self._changed.notify_all()
 
 
-class Inbox:
+class ReceiveBox:
     """Messages and events for the runtime, put here by threads of the network.
 
     A payload is measured before it is copied: one larger than max_bytes is only counted.

@@ -29,7 +29,7 @@ from itertools import count
 
 from dokl.agents.description import Network
 from dokl.agents.transports import KINDS
-from dokl.agents.transports.boxes import Inbox
+from dokl.agents.transports.boxes import ReceiveBox
 from dokl.errors import BadInput, UnknownName
 
 ANSWER_SECONDS = 5.0  # how long a question may be under way
@@ -164,7 +164,7 @@ class MemoryTransport:
         max_bytes: int = 100_000_000,
     ) -> None:
         self.name, self.hub = name, hub
-        self.inbox = Inbox(lossless, max_bytes, wake)
+        self.inbox = ReceiveBox(lossless, max_bytes, wake)
         self.bytes_in, self.refused = self.inbox.bytes_in, self.inbox.refused
         self.bytes_out: dict[str, int] = {}
         self.problem: str | None = None

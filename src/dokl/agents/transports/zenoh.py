@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 
 from dokl.agents.description import Network
-from dokl.agents.transports.boxes import Inbox, Outbox
-from dokl.agents.transports.zenoh_session import Version, Wire, zenoh_module
+from dokl.agents.transports.boxes import ReceiveBox, SendBox
+from dokl.agents.transports.zenoh_session import Version, ZenohSession, zenoh_module
 from dokl.agents.transports.zenoh_settings import check
 from dokl.errors import BadInput
 
@@ -44,8 +44,8 @@ class ZenohTransport:
         self.name = name
         self._network, self._lossless = network, lossless
         self._max_bytes = max_bytes or 4 * network.m * network.model.D + _HEADER
-        self._inbox = Inbox(lossless, self._max_bytes, wake)
-        self._outbox = Outbox(lossless)
+        self._inbox = ReceiveBox(lossless, self._max_bytes, wake)
+        self._outbox = SendBox(lossless)
         self.bytes_in, self.refused = self._inbox.bytes_in, self._inbox.refused
         self.bytes_out: dict[str, int] = {}
         self._counting = threading.Lock()  # bytes_out has two writers or more
@@ -54,7 +54,7 @@ class ZenohTransport:
         self._changing = threading.Lock()  # one open, switch or close at a time
         self._wanted = self._had = 0  # reopens asked for and begun
         self._closing = threading.Event()
-        self._wire: Wire | None = None
+        self._wire: ZenohSession | None = None
         self._sender: threading.Thread | None = None
 
     # -- opening and closing ------------------------------------------------------------------
@@ -100,7 +100,7 @@ class ZenohTransport:
                 self.bytes_out.setdefault(peer, 0)
 
     def _connect(self) -> None:
-        self._wire = Wire(
+        self._wire = ZenohSession(
             self._network, self.name, self._inbox, self._answer, self._lossless, self._max_bytes
         )
         self._outbox.hold(False)

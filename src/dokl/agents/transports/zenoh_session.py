@@ -1,6 +1,6 @@
 """One open Zenoh session of a node: what it declares, sends, hears and answers.
 
-The access table is read when a session opens, so a changed network means a new `Wire`.
+The access table is read when a session opens, so a changed network means a new `ZenohSession`.
 
 Callbacks run on Zenoh's own threads and only put things aside. What may have to wait for a slow
 link has a thread of its own: one per neighbour (`Edge`), so that none waits for another's link.
@@ -19,7 +19,7 @@ from typing import Any
 
 from dokl.agents.description import Network
 from dokl.agents.transports import KINDS
-from dokl.agents.transports.boxes import Inbox
+from dokl.agents.transports.boxes import ReceiveBox
 from dokl.agents.transports.zenoh_settings import check, configuration, key, pull_key
 from dokl.errors import BadInput, MissingExtra
 
@@ -42,11 +42,11 @@ def zenoh_module() -> Any:
         raise MissingExtra("a live network", "live") from None
 
 
-class Wire:
+class ZenohSession:
     """The session of node `name`; lossless: everything in order, by callback."""
 
     def __init__(
-        self, network: Network, name: str, inbox: Inbox, answer: Answer, lossless: bool,
+        self, network: Network, name: str, inbox: ReceiveBox, answer: Answer, lossless: bool,
         max_bytes: int,
     ) -> None:  # fmt: skip
         self._zenoh = zenoh_module()

@@ -15,7 +15,7 @@ _THERE, _AWAY = (Contact.UP, Contact.BACK), (Contact.LOST, Contact.BACK)
 
 
 @dataclass
-class Peer:
+class Neighbour:
     """One neighbour.
 
     known: (incarnation, step) of its newest theta here. said: the same of its newest message,
@@ -45,7 +45,7 @@ class Peer:
     last_received: float | None = None
     distance2: float | None = None
 
-    def copy(self) -> Peer:
+    def copy(self) -> Neighbour:
         """For `mark`: nothing in here is changed in place, so a shallow copy will do."""
         return replace(self)
 
