@@ -315,7 +315,7 @@ class Counting(driver.Executor):
 )
 def test_pieces_end_where_something_is_due_and_what_was_done_is_skipped(done, calls):
     executor, bar = Counting([7, 4], done), Bar()
-    (result,) = driver.drive(executor, recording.asked((), 5, 1, 0), bar)
+    (result,) = driver.drive(executor, recording.check_asked((), 5, 1, 0), bar)
     assert executor.calls == calls
     assert result.points == [step for step in (5, 10) if step > done]
     assert (result.steps, bar.done) == (11, 22)

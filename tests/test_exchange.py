@@ -22,7 +22,7 @@ from dokl import (
 from dokl.agents.description import ExchangePolicy
 from dokl.diffusion import init, step
 from dokl.errors import BadInput, UnknownName
-from dokl.exchange.rules import exchanged
+from dokl.exchange.rules import exchange_once
 from dokl.graphs import metropolis
 from dokl.streams import Example2, Missing
 from fake_link import Link, described
@@ -85,7 +85,7 @@ def test_an_exchange_is_what_loops_by_hand_make_of_it(name):
     payload, told = rng.normal(size=(5, 12)), np.zeros((5, 12))
     told[2:4] = payload[2:4] * 1.001  # these have hardly changed
     for turn in range(4):
-        mixed, now, sent = exchanged(
+        mixed, now, sent = exchange_once(
             rules["sending"], rules["mixing"], ring(5), turn, payload, told
         )
         true = by_hand(ring(5), payload, told, rules["sending"], rules["mixing"], turn)
@@ -99,7 +99,7 @@ def test_an_exchange_is_what_loops_by_hand_make_of_it(name):
 def test_everything_sent_and_the_mean_is_the_product():
     rng = np.random.default_rng(0)
     payload = rng.normal(size=(7, 30))
-    mixed, _, sent = exchanged(Sending(), Mixing(), ring(7), 0, payload, np.zeros_like(payload))
+    mixed, _, sent = exchange_once(Sending(), Mixing(), ring(7), 0, payload, np.zeros_like(payload))
     np.testing.assert_allclose(mixed, ring(7) @ payload, atol=1e-14)
     assert sent == 14 * 30 * 8
     assert Exchange().plain

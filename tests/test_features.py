@@ -313,7 +313,7 @@ def test_agreed_fingerprint():
 
 def test_recipes_draw_and_compare():
     recipe = Features(Gaussian(2.0), 3, 16, "orthogonal")
-    assert random_numbers.drawn(recipe, 4) == sample(Gaussian(2.0), 3, 16, "orthogonal", 4)
+    assert random_numbers.draw_recipe(recipe, 4) == sample(Gaussian(2.0), 3, 16, "orthogonal", 4)
     assert recipe.draw(4) != recipe.draw(5)
     assert not np.array_equal(recipe.draw(4).omega, recipe.draw(5).omega)
 

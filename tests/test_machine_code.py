@@ -11,8 +11,8 @@ from dokl import machine_code
 
 PART = "from numba import njit\n\n@njit\ndef part(x):\n    return x + {}\n"
 WHOLE = (
-    "from small.machine_code import kept\nfrom small.part import part\n\n"
-    "@kept('part.py')\ndef whole(x):\n    return 10 * part(x)\n"
+    "from small.machine_code import cached_njit\nfrom small.part import part\n\n"
+    "@cached_njit('part.py')\ndef whole(x):\n    return 10 * part(x)\n"
 )
 
 

@@ -70,14 +70,14 @@ def test_spawned_seeds_are_golden_and_distinct():
     assert set(seeds).isdisjoint(random_numbers.spawn(13, 500))
 
 
-def test_drawn_redraws_recipes_and_keeps_arrays():
+def test_draw_recipe_redraws_recipes_and_keeps_arrays():
     class Recipe:
         def draw(self, seed):
             return seed + 1
 
     array = np.zeros(2)
-    assert random_numbers.drawn(Recipe(), 4) == 5
-    assert random_numbers.drawn(array, 4) is array
+    assert random_numbers.draw_recipe(Recipe(), 4) == 5
+    assert random_numbers.draw_recipe(array, 4) is array
 
 
 def test_normal_quantile_matches_scipy():

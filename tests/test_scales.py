@@ -9,7 +9,7 @@ from dokl.scales import (
     KERNELS,
     PENALTY,
     correlation,
-    learned,
+    learn_scales,
     negative_likelihood,
     squared_distances,
 )
@@ -52,7 +52,7 @@ def test_useless_inputs_get_long_scales():
     X = rng.normal(size=(300, 10))
     y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.05 * rng.normal(size=300)
     for kernel in KERNELS:
-        found = learned(X, y[:, None], kernel)
+        found = learn_scales(X, y[:, None], kernel)
         assert set(np.argsort(found.lengths)[:2]) == {0, 1}
         assert found.relevance[:2].sum() > 0.6
         assert found.relevance.sum() == pytest.approx(1.0)
@@ -61,14 +61,14 @@ def test_useless_inputs_get_long_scales():
 
 def test_same_rows_same_scales():
     X, Y = pilot(100)
-    one, two = learned(X, Y), learned(X, Y)
+    one, two = learn_scales(X, Y), learn_scales(X, Y)
     np.testing.assert_array_equal(one.lengths, two.lengths)
 
 
 def test_awkward_pilots():
-    constant = learned(np.zeros((20, 2)), np.zeros((20, 1)))
+    constant = learn_scales(np.zeros((20, 2)), np.zeros((20, 1)))
     assert np.isfinite(constant.lengths).all()
-    few = learned(np.random.default_rng(0).normal(size=(5, 40)), np.ones((5, 1)))
+    few = learn_scales(np.random.default_rng(0).normal(size=(5, 40)), np.ones((5, 1)))
     assert np.isfinite(few.lengths).all()
     with pytest.raises(UnknownName, match="kernel"):
-        learned(np.ones((3, 1)), np.ones((3, 1)), "rough")
+        learn_scales(np.ones((3, 1)), np.ones((3, 1)), "rough")

@@ -7,7 +7,7 @@ and -1 for the others. A score of exactly 0 is the first class, as in scikit-lea
 array([[ 1., -1., -1.],
        [-1., -1.,  1.],
        [-1.,  1., -1.]])
->>> decided(np.array([[0.3], [0.0], [-2.0]]))
+>>> class_numbers(np.array([[0.3], [0.0], [-2.0]]))
 array([1, 0, 0])
 """
 
@@ -30,16 +30,16 @@ def targets(numbers: Array, classes: int) -> Array:
     return np.where(numbers[:, None] == np.arange(classes), 1.0, -1.0)
 
 
-def decided(scores: Array) -> Array:
+def class_numbers(scores: Array) -> Array:
     """Class numbers (...,) of scores (..., m): the sign of one, or the first of the largest."""
     if scores.shape[-1] == 1:
         return np.asarray(scores[..., 0] > 0).astype(np.int64)
     return np.asarray(np.nan_to_num(scores).argmax(axis=-1))
 
 
-def mistaken(scores: Array, Y: Array) -> Array:
+def wrong_answers(scores: Array, Y: Array) -> Array:
     """1.0 where scores (..., m) decide for another class than targets Y (..., m) say, else 0.0."""
-    return np.asarray(decided(scores) != decided(Y)).astype(np.float64)
+    return np.asarray(class_numbers(scores) != class_numbers(Y)).astype(np.float64)
 
 
 def probabilities(scores: Array) -> Array:

@@ -51,7 +51,7 @@ def used_rows(block: Block) -> Array:
 PAGE, LINE = 4096, 64  # bytes
 
 
-def placed(shape: tuple[int, ...], dtype: Any, quarter: int) -> Array:
+def empty_in_quarter(shape: tuple[int, ...], dtype: Any, quarter: int) -> Array:
     """An empty array that begins in the given quarter of a memory page.
 
     The loops stream several arrays side by side. Vectors across cache lines cost up to half their

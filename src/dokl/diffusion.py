@@ -24,7 +24,7 @@ from dokl import state as states
 from dokl.arrays import Array, Block
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import Exchange
-from dokl.exchange.rules import exchanged
+from dokl.exchange.rules import exchange_once
 from dokl.features import FeatureMap
 from dokl.metrics import mean_present
 from dokl.state import State
@@ -63,7 +63,7 @@ def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: Stat
         return method.incoming(state, A @ method.outgoing(state))  # type: ignore[no-any-return]
     turn, payload = state.clock // exchange.every, method.outgoing(state)
     rules = exchange.sending, exchange.mixing
-    mixed, told, sent = exchanged(*rules, A, turn, payload, state.told)
+    mixed, told, sent = exchange_once(*rules, A, turn, payload, state.told)
     state = method.incoming(state, mixed.astype(payload.dtype))
     return replace(state.having(told=told), sent=state.sent + sent)
 

@@ -13,7 +13,7 @@ the step would die with time, and scores that change late would not be followed.
 >>> rng = np.random.default_rng(0)
 >>> tracker = start((0.9,), outputs=1)
 >>> scores = np.abs(rng.standard_t(3, size=(5000, 1)))  # heavier tails than the normal law's
->>> tracker, used = followed(tracker, scores)
+>>> tracker, used = follow_scores(tracker, scores)
 >>> round(float((scores[1000:, :, None] <= used[1000:]).mean()), 2)
 0.9
 """
@@ -57,7 +57,7 @@ def check_level(level: float) -> float:
     return float(level)
 
 
-def followed(tracker: Tracker, scores: Array) -> tuple[Tracker, Array]:
+def follow_scores(tracker: Tracker, scores: Array) -> tuple[Tracker, Array]:
     """Follow scores (n, m), row by row; returns the widths (n, m, L) that stood before each row.
 
     A score that is NaN (no target) changes nothing.

@@ -129,13 +129,13 @@ class Learner:
         if self.classes is None:
             rows: list[Any] = scores.tolist()
             return [row[0] for row in rows] if self.m == 1 else rows
-        return [self.classes[i] for i in answers.decided(scores).tolist()]
+        return [self.classes[i] for i in answers.class_numbers(scores).tolist()]
 
     def losses(self, Y: Array, f: Array) -> Array:
         """Squared error (n,) of predictions f (n, m), or 1 for each mistaken class."""
         if self.classes is None:
             return np.asarray(np.mean((np.asarray(Y, np.float64) - f) ** 2, axis=1))
-        return answers.mistaken(f, Y)
+        return answers.wrong_answers(f, Y)
 
     # -- sharing, for one node ---------------------------------------------------------------
     def outgoing(self, state: State) -> Array:

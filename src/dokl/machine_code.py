@@ -19,7 +19,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def kept(*sources: str, **options: Any) -> Callable[[F], F]:
+def cached_njit(*sources: str, **options: Any) -> Callable[[F], F]:
     """Like `njit(cache=True, **options)`, for these files of the package as they are now.
 
     sources: the files, besides its own, from which the function takes functions and constants,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.answers import mistaken
+from dokl.answers import wrong_answers
 from dokl.arrays import Array
 
 
@@ -42,7 +42,7 @@ def mistakes(f: Array, y: Array) -> Array:
 
     One output: the sign, targets -1 and 1. Several: the largest, targets 1 for the true class.
     """
-    wrong = mistaken(f, y)
+    wrong = wrong_answers(f, y)
     wrong[np.isnan(f).any(axis=2)] = np.nan
     return mean_present(wrong, (1,))
 

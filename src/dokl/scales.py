@@ -9,7 +9,7 @@ same rows give the same scales on every machine. Several outputs share one kerne
 are added. A weak penalty keeps the scale of an input that says nothing from running away.
 
 >>> X = np.random.default_rng(0).normal(size=(150, 3))
->>> found = learned(X, np.sin(2 * X[:, :1]))
+>>> found = learn_scales(X, np.sin(2 * X[:, :1]))
 >>> bool(found.lengths[0] < 0.3 * found.lengths[1:].min())
 True
 """
@@ -53,7 +53,9 @@ def isotropic(length: float, d: int) -> Scales:
     return Scales(np.full(d, float(length)))
 
 
-def learned(X: Array, Y: Array, kernel: str = "gaussian", evaluations: int = EVALUATIONS) -> Scales:
+def learn_scales(
+    X: Array, Y: Array, kernel: str = "gaussian", evaluations: int = EVALUATIONS
+) -> Scales:
     """Scales for standardised rows X: (n, d) and targets Y: (n, m); n of a thousand at most.
 
     Always from the same start: scales of fewer rows are a bad one. Few rows look linear, a goes

@@ -10,7 +10,7 @@ import numpy as np
 
 from dokl import __version__
 from dokl.agents.protocol.messages import REASONS
-from dokl.exchange.rules import squared
+from dokl.exchange.rules import sum_of_squares
 
 if TYPE_CHECKING:
     from dokl.agents.runtime import Agent
@@ -40,7 +40,7 @@ def of(agent: Agent) -> dict[str, Any]:
         "learned": agent.protocol.learned,
         "step": agent.protocol.step,
         "error": _error(agent),
-        "theta_norm": float(np.sqrt(squared(agent.protocol.state.theta))),
+        "theta_norm": float(np.sqrt(sum_of_squares(agent.protocol.state.theta))),
         "disagreement": facts["disagreement"],
         "exchange": _exchange(agent, facts),
         "neighbours": neighbours,

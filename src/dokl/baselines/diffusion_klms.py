@@ -30,17 +30,17 @@ from dokl.baselines.growing import (
     Shape,
     append,
     blocks_of,
-    checked_gaussian,
-    compiled,
     count_of,
     evaluate,
+    growing_njit,
     inner,
+    require_gaussian,
     scaled_rows,
 )
 from dokl.baselines.networks import edges, hops, one_graph, out_links
 from dokl.baselines.runs import BaselineLearner, Samples, positive
 from dokl.kernels import Gaussian
-from dokl.random_numbers import drawn
+from dokl.random_numbers import draw_recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +53,12 @@ class DiffusionKLMS:
     name = "diffusion-klms"
 
     def __post_init__(self) -> None:
-        checked_gaussian(self.kernel)
+        require_gaussian(self.kernel)
         positive("mu", self.mu)
 
     def draw(self, seed: int) -> DiffusionKLMS:
         """The same with its network drawn."""
-        return replace(self, weights=drawn(self.weights, seed))
+        return replace(self, weights=draw_recipe(self.weights, seed))
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""
@@ -123,7 +123,7 @@ def combine(
                 new[k, b, j] = a * old[node, b, j] + (0 if first else new[k, b, j])
 
 
-@compiled
+@growing_njit
 def sweep(
     start: int, stop: int, X: Array, y: Array, weight: Array, mu: Any,
     indptr: Array, indices: Array, weights: Array,

@@ -27,7 +27,7 @@ from numba.extending import intrinsic
 from dokl.arrays import Array, check_rows, is_sparse
 from dokl.errors import BadInput
 from dokl.kernels import Gaussian, Kernel
-from dokl.machine_code import kept
+from dokl.machine_code import cached_njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,10 +48,10 @@ def exactly(function: F) -> F:
     return cast(F, njit(fastmath={"contract"}, nogil=True, error_model="numpy")(function))
 
 
-def compiled(function: F) -> F:
+def growing_njit(function: F) -> F:
     """Compiled, kept on disk, run without Python's lock."""
     options = {"fastmath": FAST, "nogil": True, "error_model": "numpy"}
-    return kept("baselines/growing.py", **options)(function)
+    return cached_njit("baselines/growing.py", **options)(function)
 
 
 class Powers(NamedTuple):
@@ -95,7 +95,7 @@ _FLOAT: Any = {types.int32: types.float32, types.int64: types.float64}
 
 
 @_intrinsic
-def ordered(typing: Any, x: Any) -> Any:
+def ordered_bits(typing: Any, x: Any) -> Any:
     """The bits of a non-negative float, as an integer: ordered as the floats are."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -105,7 +105,7 @@ def ordered(typing: Any, x: Any) -> Any:
 
 
 @_intrinsic
-def from_ordered(typing: Any, x: Any) -> Any:
+def from_ordered_bits(typing: Any, x: Any) -> Any:
     """The float of these bits."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -221,7 +221,7 @@ def append(centres: Array, alpha: Array, k: int, M: int, X: Array, r: int, a: An
     return M + 1
 
 
-@compiled
+@growing_njit
 def evaluate_rows(
     centres: Array, alpha: Array, k: int, M: int, X: Array,
     near: Array, shape: Shape, powers: Powers, out: Array,
@@ -231,7 +231,7 @@ def evaluate_rows(
         out[r] = evaluate(centres, alpha, k, M, X, r, near, shape, powers)
 
 
-def checked_gaussian(kernel: Any) -> Gaussian:
+def require_gaussian(kernel: Any) -> Gaussian:
     """The kernel, if it is Gaussian: the others are not compiled here."""
     if isinstance(kernel, Gaussian):
         return kernel

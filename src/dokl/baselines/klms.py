@@ -15,7 +15,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.baselines.alone import Alone
-from dokl.baselines.growing import Powers, Shape, append, checked_gaussian, compiled, evaluate
+from dokl.baselines.growing import Powers, Shape, append, evaluate, growing_njit, require_gaussian
 from dokl.baselines.runs import Samples, positive
 from dokl.kernels import Gaussian
 
@@ -29,7 +29,7 @@ class KLMS:
     name = "klms"
 
     def __post_init__(self) -> None:
-        checked_gaussian(self.kernel)
+        require_gaussian(self.kernel)
         positive("mu", self.mu)
 
     def learner(self, samples: Samples, dtype: Any) -> Alone:
@@ -37,7 +37,7 @@ class KLMS:
         return Alone(samples, dtype, self.kernel, sweep, (dtype(self.mu),))
 
 
-@compiled
+@growing_njit
 def sweep(
     start: int, stop: int, K: int, k: int, X: Array, y: Array, weight: Array, mu: Any,
     centres: Array, alpha: Array, M: int, near: Array, shape: Shape, powers: Powers,

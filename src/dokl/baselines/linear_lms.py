@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array, check_rows, is_sparse
-from dokl.baselines.growing import compiled
+from dokl.baselines.growing import growing_njit
 from dokl.baselines.networks import edges, one_graph, out_links
 from dokl.baselines.runs import BaselineLearner, Samples, positive
-from dokl.random_numbers import drawn
+from dokl.random_numbers import draw_recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class LinearLMS:
 
     def draw(self, seed: int) -> LinearLMS:
         """The same with its network drawn."""
-        return replace(self, weights=drawn(self.weights, seed))
+        return replace(self, weights=draw_recipe(self.weights, seed))
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""
@@ -87,7 +87,7 @@ class _Learner(BaselineLearner):
         return [LinearModel(theta.copy(), self.method.constant) for theta in last]
 
 
-@compiled
+@growing_njit
 def sweep(
     start: int, stop: int, X: Array, y: Array, weight: Array, mu: Any,
     indptr: Array, indices: Array, weights: Array, theta: Array, f: Array,

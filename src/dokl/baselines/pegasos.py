@@ -17,7 +17,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.baselines.alone import Alone
-from dokl.baselines.growing import Powers, Shape, append, checked_gaussian, compiled, evaluate
+from dokl.baselines.growing import Powers, Shape, append, evaluate, growing_njit, require_gaussian
 from dokl.baselines.runs import Samples, positive
 from dokl.errors import BadInput
 from dokl.kernels import Gaussian
@@ -32,7 +32,7 @@ class KernelPegasos:
     name = "pegasos"
 
     def __post_init__(self) -> None:
-        checked_gaussian(self.kernel)
+        require_gaussian(self.kernel)
         positive("lam", self.lam)
 
     def learner(self, samples: Samples, dtype: Any) -> Alone:
@@ -46,7 +46,7 @@ class KernelPegasos:
         return learner
 
 
-@compiled
+@growing_njit
 def sweep(
     start: int, stop: int, K: int, k: int, X: Array, y: Array, weight: Array,
     lam: float, seen: Array,

@@ -24,15 +24,15 @@ from dokl.baselines.growing import (
     Shape,
     append,
     blocks_of,
-    checked_gaussian,
-    compiled,
     count_of,
     distance,
-    from_ordered,
+    from_ordered_bits,
     gather,
+    growing_njit,
     inner,
-    ordered,
+    ordered_bits,
     power,
+    require_gaussian,
     scale_of,
 )
 from dokl.baselines.runs import Samples, positive
@@ -50,7 +50,7 @@ class QKLMS:
     name = "qklms"
 
     def __post_init__(self) -> None:
-        checked_gaussian(self.kernel)
+        require_gaussian(self.kernel)
         positive("mu", self.mu)
         if not (np.isfinite(self.q) and self.q >= 0):
             raise BadInput(f"q, the squared radius, must be finite and at least 0, got {self.q!r}")
@@ -68,18 +68,18 @@ def evaluate_near(
 ) -> Any:  # fmt: skip
     """One pass: the sum at row r, the smallest squared distance, and the block it lies in."""
     kind, where = X.dtype.type, 0
-    total, best = kind(0), ordered(kind(np.inf))
+    total, best = kind(0), ordered_bits(kind(np.inf))
     for b in range(blocks_of(M)):
-        count, smallest = count_of(M, b), ordered(kind(np.inf))
+        count, smallest = count_of(M, b), ordered_bits(kind(np.inf))
         if len(shape.before):
             gather(near, centres, b, count, X, r, X.shape[1] - len(shape.fused))
         for j in range(count):
             u = distance(near, centres, b, j, X, r, shape)
-            smallest = min(smallest, ordered(u))
+            smallest = min(smallest, ordered_bits(u))
             total += alpha[0, b, j] * power(-u, powers)
         if smallest < best:
             best, where = smallest, b
-    return total, from_ordered(best), where
+    return total, from_ordered_bits(best), where
 
 
 @inner
@@ -96,7 +96,7 @@ def place_in(
     return first
 
 
-@compiled
+@growing_njit
 def sweep(
     start: int, stop: int, K: int, k: int, X: Array, y: Array, weight: Array, mu: Any, q: Any,
     centres: Array, alpha: Array, M: int, near: Array, shape: Shape, powers: Powers,

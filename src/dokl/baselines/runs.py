@@ -16,9 +16,9 @@ from dokl.arrays import Array
 from dokl.diffusion import Trace
 from dokl.errors import BadInput, Diverged
 from dokl.progress import progress
-from dokl.random_numbers import drawn, spawn
+from dokl.random_numbers import draw_recipe, spawn
 from dokl.simulation import driver
-from dokl.simulation.recording import OF_PREDICTIONS, Asked, Recorder, asked
+from dokl.simulation.recording import OF_PREDICTIONS, Asked, Recorder, check_asked
 
 # From predictions f and targets y: (n, K, 1), the learner, and the steps -> (n, ...).
 PER_STEP = OF_PREDICTIONS | {
@@ -131,7 +131,7 @@ class ByLearner(driver.Executor):
     def __init__(self, method: Any, stream: Any, wanted: Asked, dtype: Any, seed: int) -> None:
         _, graph_seed, data_seed = spawn(seed, 3)  # as `dokl.run`: the same data and graph
         samples = samples_of(stream, data_seed)
-        self.method, self.dtype, self.engine = drawn(method, graph_seed), dtype, method.name
+        self.method, self.dtype, self.engine = draw_recipe(method, graph_seed), dtype, method.name
         self.learner = self.method.learner(samples, dtype)
         self.blocks, self.nodes, self.keep = [samples], samples.K, wanted.keep
         self.size = wanted.snapshot or max(1, PIECE // samples.K)
@@ -191,7 +191,7 @@ def run(
     >>> result["mse"].shape, bool(10 < result["size"][-1] < 40)
     ((300,), True)
     """
-    wanted = asked(record, snapshot, runs, seed, RECORDABLE, ())
+    wanted = check_asked(record, snapshot, runs, seed, RECORDABLE, ())
     kind, began = np.dtype(dtype).type, time.perf_counter()
     bar = progress(driver.samples_in(stream, runs), method.name, show_progress)
     with bar as shown, ThreadPoolExecutor(min(workers or os.cpu_count() or 1, runs)) as pool:

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numba.core.errors import NumbaError
 
-from dokl.arrays import LINE, Array, Block, is_sparse, placed
+from dokl.arrays import LINE, Array, Block, empty_in_quarter, is_sparse
 from dokl.diffusion import Problem, check_block, check_index, check_progress
 from dokl.engines import rounds
 from dokl.engines.choice import NotCompilable
@@ -65,7 +65,7 @@ def feature_numbers(features: FeatureMap, dtype: Any) -> LoopMap:
     else:
         signs = _writable(features.signs, dtype)
         norms = _writable(features.norms_turns(dtype), dtype)
-    base = placed((features.n_frequencies,), dtype, 1)
+    base = empty_in_quarter((features.n_frequencies,), dtype, 1)
     base[:] = features.phase_turns(dtype)
     return LoopMap(freq, base, signs, norms, features.paired, P)
 
@@ -74,7 +74,7 @@ def _lined_up(omega: Array) -> Array:
     """Frequencies (d, F) with zeros behind each row, so that every row begins a cache line."""
     d, F = omega.shape
     each = LINE // omega.itemsize
-    rows = placed((d, -(-F // each) * each), omega.dtype, 2)
+    rows = empty_in_quarter((d, -(-F // each) * each), omega.dtype, 2)
     rows[:, :F], rows[:, F:] = omega, 0.0
     return rows
 
@@ -187,7 +187,7 @@ def _memory(plan: NumbaPlan, state: State, steps: int = MANY) -> LoopMemory:
     if steps < MANY:  # finding a good place takes longer than a single step
         old = old.astype(dtype, "C")
     else:
-        kept, old = old, placed(old.shape, dtype, 3)
+        kept, old = old, empty_in_quarter(old.shape, dtype, 3)
         old[:] = kept
     mean, mean_bias = plan.nothing, plan.nothing
     if "mean_theta" in state:

@@ -18,7 +18,7 @@ from dokl.exchange import Exchange
 from dokl.progress import progress
 from dokl.simulation import driver
 from dokl.simulation.driver import Job
-from dokl.simulation.recording import Recorder, asked
+from dokl.simulation.recording import Recorder, check_asked
 from dokl.state import State
 
 
@@ -99,7 +99,7 @@ def run(
     >>> trace["mse"].shape, bool(trace.tail().mean() < trace["mse"][:20].mean())
     ((400,), True)
     """
-    given, workers = asked(record, snapshot, runs, seed), workers or os.cpu_count() or 1
+    given, workers = check_asked(record, snapshot, runs, seed), workers or os.cpu_count() or 1
     if isinstance(stream, Iterator) and runs > 1:
         raise BadInput("an iterator of Streams can be read only once: pass a list, or runs=1")
     total, began = driver.samples_in(stream, runs), time.perf_counter()

@@ -134,7 +134,7 @@ class Classification(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _labels(self, scores: Array) -> Array:
         """The label of the highest score; scores: (n, m)."""
-        return np.asarray(self.classes_[answers.decided(scores)])
+        return np.asarray(self.classes_[answers.class_numbers(scores)])
 
     def prequential(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, nodes: Any = None

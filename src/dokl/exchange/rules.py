@@ -53,8 +53,8 @@ class Sending:
 
     def noticeable(self, payload: Array, told: Array) -> bool:
         """Whether a vector has changed enough since it was last told; both (P,)."""
-        change = squared(payload - told)
-        return change > self.least**2 * squared(payload) if self.least else True
+        change = sum_of_squares(payload - told)
+        return change > self.least**2 * sum_of_squares(payload) if self.least else True
 
     def chosen(self, size: int, turn: int) -> slice:
         """The numbers of a vector whose turn it is."""
@@ -86,18 +86,18 @@ class Mixing:
         own = total.copy()
         for weight, other in arrived:
             apart = other - own
-            length = float(np.sqrt(squared(apart))) if self.clip else 0.0
+            length = float(np.sqrt(sum_of_squares(apart))) if self.clip else 0.0
             total += (weight * self.clip / length if length > self.clip else weight) * apart
         return total
 
 
-def squared(values: Array) -> float:
+def sum_of_squares(values: Array) -> float:
     """Sum of squares in float64, the same however the numbers lie in memory."""
     flat = np.ascontiguousarray(values, np.float64).reshape(-1)
     return float(np.sum(flat * flat))
 
 
-def exchanged(
+def exchange_once(
     sending: Sending, mixing: Mixing, A: Any, turn: int, payload: Array, told: Array
 ) -> tuple[Array, Array, int]:
     """One exchange of all nodes: (mixed (K, P), what was last told (K, P), bytes sent).

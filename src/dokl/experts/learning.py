@@ -155,7 +155,7 @@ def _learn_by_experts(
     rule = bank.awake, weight, bank.settings.bound
     mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, *rule)
     scores = np.abs(Y - f) / np.sqrt(np.maximum(variance, 1e-300))
-    tracker, widths = intervals.followed(bank.tracker, scores)
+    tracker, widths = intervals.follow_scores(bank.tracker, scores)
     about: dict[str, Any] = {"sums": tuple(totals), "mended": mended, "tracker": tracker}
     bank = replace(bank, memories=tuple(known), mixture=mixture, **about)
     return surprised(bank, scores), Told(f, variance, widths)

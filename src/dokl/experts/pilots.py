@@ -95,7 +95,7 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array) -> Generation:
     rows, y = inputs.clipped(X), targets.inward(Y)
     some = _some(bank.settings.seed, len(rows), scales.MOST)
     # From the start each time: where few rows looked linear, the slope around their scales is flat.
-    found = scales.learned(rows[some], y[some])
+    found = scales.learn_scales(rows[some], y[some])
     middle = median_distance(rows[some])
     centres = min(bank.settings.most, len(rows))
     among = rows[_some(bank.settings.seed, len(rows), CANDIDATES * centres)]

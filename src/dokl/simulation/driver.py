@@ -19,7 +19,7 @@ from dokl.diffusion import Problem, Trace
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
 from dokl.progress import Bar
-from dokl.random_numbers import drawn, spawn
+from dokl.random_numbers import draw_recipe, spawn
 from dokl.simulation.recording import NOW_AND_THEN, Asked, Recorder
 
 # Predictions held at once; also how often a progress bar moves.
@@ -43,8 +43,8 @@ class Job:
     def draw(self, seed: int) -> tuple[Problem, Exchange, int]:
         """Features and weights of a realization, and the seed of its data."""
         feature_seed, graph_seed, data_seed = spawn(seed, 3)
-        problem = replace(self.problem, features=drawn(self.problem.features, feature_seed))
-        exchange = replace(self.exchange, weights=drawn(self.exchange.weights, graph_seed))
+        problem = replace(self.problem, features=draw_recipe(self.problem.features, feature_seed))
+        exchange = replace(self.exchange, weights=draw_recipe(self.exchange.weights, graph_seed))
         return problem, exchange, data_seed
 
 

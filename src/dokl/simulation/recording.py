@@ -72,7 +72,7 @@ class Asked:
         return self.runs == 1 or "state" in self.record
 
 
-def asked(
+def check_asked(
     record: Any, snapshot: Any, runs: Any, seed: Any,
     recordable: Collection[str] = RECORDABLE, now_and_then: Collection[str] = NOW_AND_THEN,
 ) -> Asked:  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 
 from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput
-from dokl.random_numbers import drawn, generator
+from dokl.random_numbers import draw_recipe, generator
 from dokl.streams.examples import Law, draw_law
 from dokl.streams.stream import Stream, draw_nodes, node_count
 
@@ -175,7 +175,7 @@ class Missing:
 
     def draw(self, seed: int) -> Stream:
         """The stream of this seed."""
-        stream: Stream = drawn(self.base, seed)
+        stream: Stream = draw_recipe(self.base, seed)
         return self._thinned(stream, self._present(seed, stream.n, stream.K))
 
     def draw_nodes(self, seed: int, nodes: Array) -> Stream:

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dokl import random_numbers
 from dokl.arrays import Array
 from dokl.errors import BadInput
-from dokl.random_numbers import normal_quantile, uniforms
+from dokl.random_numbers import draw_recipe, normal_quantile, uniforms
 from dokl.theory.inputs import InputLaw
 from dokl.theory.moments import autocorrelation, feature_rows, product, trace
 
@@ -177,6 +176,6 @@ class ModalFeatures:
 
     def draw(self, seed: int) -> Any:
         """The projected map of this seed."""
-        drawn = random_numbers.drawn(self.features, seed)
+        drawn = draw_recipe(self.features, seed)
         modes = leading_modes(drawn, self.inputs, self.r, self.tail)
         return drawn.project(modes.vectors)

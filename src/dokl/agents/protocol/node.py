@@ -23,7 +23,7 @@ from dokl.agents.protocol.states import Event, Life, Supply, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
 from dokl.exchange import Mixing
-from dokl.exchange.rules import LARGEST16, squared
+from dokl.exchange.rules import LARGEST16, sum_of_squares
 from dokl.learner import Learner
 from dokl.state import State
 
@@ -140,13 +140,13 @@ class LiveNode:
         self.life = after(self.life, Event.COMBINED)
         clip, own = self.exchange.clip, self.state.theta[0]
         for peer, theta in parts:
-            peer.distance2 = squared(theta.astype(np.float64) - own)
+            peer.distance2 = sum_of_squares(theta.astype(np.float64) - own)
             peer.clipped = bool(clip) and peer.distance2 > clip * clip
         weighted = [(self.weight(peer), theta) for peer, theta in parts]
         self.state = self.learner.combine(self.state, weighted, Mixing(clip))
         self.combines += 1
         mean = sum(peer.distance2 or 0.0 for peer, _ in parts) / len(parts)
-        size = squared(self.state.theta)
+        size = sum_of_squares(self.state.theta)
         self.disagreement = mean / size if size else None
         return [Combined(tuple(peer.name for peer, _ in parts), mean), Save()]
 

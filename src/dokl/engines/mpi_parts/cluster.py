@@ -23,7 +23,7 @@ from dokl.engines.mpi_parts import crew
 from dokl.engines.mpi_parts.checkpoints import Checkpoint, Keeper, digest_of
 from dokl.errors import BadInput
 from dokl.progress import Bar, progress
-from dokl.random_numbers import drawn, spawn
+from dokl.random_numbers import draw_recipe, spawn
 from dokl.simulation import driver
 from dokl.simulation.recording import NOW_AND_THEN, PER_STEP, Recorder
 from dokl.state import State
@@ -117,7 +117,7 @@ class OverRanks(driver.Executor):
         if self.plan.share is not None:
             return len(self.plan.share.owner)
         K = node_count(stream)
-        return int(drawn(stream, seed).K) if K is None else int(K)
+        return int(draw_recipe(stream, seed).K) if K is None else int(K)
 
     def _agreed(self, blocks: Iterator[Block]) -> Iterator[Block]:
         """The next block on all ranks, or an error on all."""

@@ -28,10 +28,10 @@ from dokl.engines.numba_parts.loops import (
     scale_and_add,
     slope_at,
 )
-from dokl.machine_code import kept
+from dokl.machine_code import cached_njit
 
 part = njit(fastmath=FAST, nogil=True, error_model="numpy")
-cached: Any = kept(
+cached: Any = cached_njit(
     "engines/numba_parts/loops.py",
     "losses.py",
     "arrays.py",
@@ -116,8 +116,8 @@ def gain_at(average, clock):
 
 
 @part
-def placed(n, like, quarter):
-    """n numbers as in `like`, beginning in a quarter of a page; see `dokl.arrays.placed`."""
+def empty_in_quarter(n, like, quarter):
+    """n numbers as in `like`, as `dokl.arrays.empty_in_quarter` gives them."""
     width = like.itemsize
     raw = np.empty(n + PAGE // width, like.dtype)
     start = (quarter * (PAGE // 4) - raw.ctypes.data) % PAGE // width
@@ -128,7 +128,7 @@ def placed(n, like, quarter):
 def scratch_for(D, base, norms):
     """Work space: z, u, padded input, transform, zeros, eight indices and eight values."""
     p, kind = norms.shape[1], base.dtype
-    z, u = placed(D, base, 0), placed(max(base.size, norms.size), base, 2)
+    z, u = empty_in_quarter(D, base, 0), empty_in_quarter(max(base.size, norms.size), base, 2)
     j, v = np.zeros(8, np.int64), np.zeros(8, kind)
     return z, u, np.zeros(p, kind), np.empty(p, kind), np.zeros(D, kind), j, v
 

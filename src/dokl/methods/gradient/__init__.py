@@ -21,7 +21,7 @@ from dokl import losses, schedules
 from dokl.arrays import Array, Block, first_bad, used_rows
 from dokl.errors import BadInput, Diverged
 from dokl.exchange import Exchange
-from dokl.exchange.rules import squared
+from dokl.exchange.rules import sum_of_squares
 from dokl.losses import Loss
 from dokl.schedules import Schedule
 from dokl.state import Slot, Slots, State
@@ -126,7 +126,7 @@ class Gradient:
         """
         if state.peak == 0 or self.loss.bounded:
             return False
-        return bool(np.sqrt(features.sup_norm2 * squared(payload)) > self.limit(state.peak))
+        return bool(np.sqrt(features.sup_norm2 * sum_of_squares(payload)) > self.limit(state.peak))
 
     def spec(self) -> dict[str, Any]:
         """Name and numbers."""
