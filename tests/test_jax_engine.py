@@ -123,10 +123,10 @@ def test_many_realizations_at_once_are_each_alone(monkeypatch, name, mixing):
 
 def test_realizations_of_a_shape_share_one_compilation():
     cases = batch_of(replace(named["huber"], n=30))
-    traced.compiled.cache_clear()
+    traced.compile_sweep.cache_clear()
     for case in cases:
         run(case)
-    assert traced.compiled.cache_info().misses == 1
+    assert traced.compile_sweep.cache_info().misses == 1
 
 
 STREAMS = {"all": Example2(K=4, n=60), "some": Missing(Example2(K=4, n=60), p=0.3)}

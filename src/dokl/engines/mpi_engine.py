@@ -19,7 +19,7 @@ from dokl.engines import numba_engine
 from dokl.engines.choice import NotCompilable
 from dokl.engines.mpi_parts import crew, halo
 from dokl.engines.mpi_parts.halo import Halo, HaloExchange
-from dokl.engines.mpi_parts.partition import cut, partition
+from dokl.engines.mpi_parts.partition import measure_cut, partition
 from dokl.engines.numba_parts import sweeps
 from dokl.engines.numba_parts.projection import pieces
 from dokl.engines.numba_parts.sweeps import LoopMemory, LoopRows
@@ -77,7 +77,7 @@ def plan(
     near = halo.build(comm, graphs, owner, local.dtype)
     share = Share(owner, near.own, near)
     if comm.size > 1:
-        found = cut(graphs, owner)
+        found = measure_cut(graphs, owner)
         crew.log.info(
             f"{K} nodes on {comm.size} ranks: {found.cut} of {found.edges} edges are cut, "
             f"{found.vectors} vectors travel per combination"
@@ -160,7 +160,7 @@ class Worker:
         """Own nodes' state as it lies: the next `advance` overwrites it."""
         memory, shape = self._present(), (len(self.share.own), self.m, -1)
         theta = memory.old[: shape[0] * self.m].reshape(shape)
-        return State(numba_engine.remembered(memory, theta), self.clock, self.peak)
+        return State(numba_engine.memory_arrays(memory, theta), self.clock, self.peak)
 
     def _present(self) -> LoopMemory:
         """Memory with the buffer that holds the vectors as `old`."""

@@ -197,7 +197,7 @@ def _memory(plan: NumbaPlan, state: State, steps: int = MANY) -> LoopMemory:
     return LoopMemory(old, new, mean, state.bias.astype(dtype, "C"), mean_bias, state.count.copy())
 
 
-def remembered(memory: LoopMemory, theta: Array) -> dict[str, Array]:
+def memory_arrays(memory: LoopMemory, theta: Array) -> dict[str, Array]:
     """What the loops left, by name; theta: (K, m, D)."""
     nodes = {"theta": theta, "bias": memory.bias, "count": memory.seen}
     if memory.mean.size:
@@ -270,7 +270,7 @@ def _advance(
         raise
     theta = (memory.new if swapped else memory.old).reshape(K, m, D)
     peak = max(state.peak, float(largest[1]))
-    new = State(remembered(memory, theta), state.clock + block.n, peak)
+    new = State(memory_arrays(memory, theta), state.clock + block.n, peak)
     return new, out, float(largest[0])
 
 

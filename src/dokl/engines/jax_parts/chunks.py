@@ -228,9 +228,9 @@ class ChunkedCall:
             even = {name: even_out(arrays[name], batch.mesh.size) for name in names & set(arrays)}
             arrays |= even
         if self.fused is not None:
-            return fused.compiled(rule, *self.fused, frozenset(names), batch.mesh), arrays
+            return fused.compile_kernel(rule, *self.fused, frozenset(names), batch.mesh), arrays
         layout = tuple((name, np.ndim(a), name in names) for name, a in arrays.items())
-        return traced.compiled(rule, layout, batch.mesh), arrays
+        return traced.compile_sweep(rule, layout, batch.mesh), arrays
 
     def _samples(self, start: int, stop: int, fill: int) -> dict[str, Any]:
         """x: (runs, n, K, d) and y: (runs, n, K, m) of some steps."""

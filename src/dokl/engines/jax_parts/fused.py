@@ -230,10 +230,10 @@ def build(sizes: Sizes, tile: Tile) -> Path:
 
 
 @lru_cache(maxsize=256)
-def compiled(
+def compile_kernel(
     rule: traced.TracedRule, sizes: Sizes, tile: Tile, own: frozenset[str], mesh: Mesh | None
 ) -> Any:
-    """As `traced.compiled`: a function of a dictionary of arrays, here calling the kernel.
+    """As `traced.compile_sweep`: a function of a dictionary of arrays, here calling the kernel.
 
     own: names of arrays with one entry for each realization.
     """

@@ -236,7 +236,9 @@ FEATURE_AXIS = {
 
 
 @lru_cache(maxsize=256)
-def compiled(rule: TracedRule, layout: tuple[tuple[str, int, bool], ...], mesh: Mesh | None) -> Any:
+def compile_sweep(
+    rule: TracedRule, layout: tuple[tuple[str, int, bool], ...], mesh: Mesh | None
+) -> Any:
     """`sweep` for many realizations at once, compiled; arrays come as one dictionary.
 
     layout: (name, number of axes, whether each realization has its own) of every array.

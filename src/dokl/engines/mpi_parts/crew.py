@@ -46,7 +46,7 @@ def mpi() -> Any:
     return MPI
 
 
-def told(names: tuple[str, ...]) -> int | None:
+def launcher_number(names: tuple[str, ...]) -> int | None:
     """A number from the launcher, None if there was none."""
     values = (os.environ.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdigit()), None)
@@ -59,7 +59,7 @@ def world(ranks: int | None = None) -> Comm:
     doing everything. So the launcher's count is compared, too.
     """
     comm = mpi().COMM_WORLD
-    started = told(SIZES)
+    started = launcher_number(SIZES)
     if ranks is not None and comm.size != ranks:
         raise BadInput(
             f"{ranks} ranks were asked for, but MPI sees {comm.size}: start it with "
@@ -81,7 +81,7 @@ def _library() -> str:
 
 def speaks(comm: Comm) -> bool:
     """Whether this process speaks for all: the launcher's first, in case MPI sees size-1 jobs."""
-    rank = told(RANKS)
+    rank = launcher_number(RANKS)
     return bool(comm.rank == 0) if rank is None or comm.size > 1 else rank == 0
 
 
@@ -168,7 +168,7 @@ def one_voice(wanted: bool, quiet: bool = False) -> Iterator[bool]:
     try:
         comm = world()
     except DoklError as error:
-        _farewell(error, told(RANKS) in (None, 0), None)
+        _farewell(error, launcher_number(RANKS) in (None, 0), None)
     _listen(not quiet and comm.rank == 0)
     with together(comm):
         try:

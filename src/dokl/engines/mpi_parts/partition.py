@@ -41,7 +41,7 @@ def partition(graphs: list[Any], K: int, P: int) -> Array:
 
     >>> from dokl.graphs import metropolis, ring
     >>> A = metropolis(ring(6))
-    >>> cut([A], partition([A], 6, 3))
+    >>> measure_cut([A], partition([A], 6, 3))
     Cut(edges=6, cut=3, vectors=6)
     """
     if not 1 <= P <= K:
@@ -53,7 +53,7 @@ def partition(graphs: list[Any], K: int, P: int) -> Array:
     return owner
 
 
-def cut(graphs: list[Any], owner: Array) -> Cut:
+def measure_cut(graphs: list[Any], owner: Array) -> Cut:
     """What a partition costs; averaged over graphs used in turn, rounded up."""
     edges = between = vectors = 0
     for A in graphs:
