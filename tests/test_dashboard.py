@@ -293,9 +293,9 @@ def test_json_is_one_document(lab):
 def test_a_long_table_leaves_out_calm_nodes_only():
     nodes = [NodeView(f"n{i}", "down" if i == 7 else "up") for i in range(9)]
     nodes[8] = NodeView("n8", "up", problems=("full",))
-    assert [n.name for n in terminal.chosen(nodes, 4)] == ["n0", "n1", "n7", "n8"]
-    assert [n.name for n in terminal.chosen(nodes, 1)] == ["n7", "n8"]
-    assert terminal.chosen(nodes, 9) == nodes
+    assert [n.name for n in terminal.choose_nodes(nodes, 4)] == ["n0", "n1", "n7", "n8"]
+    assert [n.name for n in terminal.choose_nodes(nodes, 1)] == ["n7", "n8"]
+    assert terminal.choose_nodes(nodes, 9) == nodes
 
 
 def test_what_cannot_be_watched_is_said_in_a_line(lab, tmp_path):

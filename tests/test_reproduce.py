@@ -32,10 +32,10 @@ from dokl.reproduce import (
     texts,
     timing,
 )
-from dokl.reproduce.bins import binned, edges, middles
+from dokl.reproduce.bins import bin_means, edges, middles
 from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.paper import classification, expected
-from dokl.reproduce.parts import PARTS, chosen
+from dokl.reproduce.parts import PARTS, choose_parts
 from dokl.reproduce.results import FigureCurve, PartResult, Row
 from dokl.streams import Shards
 
@@ -53,7 +53,7 @@ def panel(monkeypatch, options):
 
     def made(name, runs, **changes):
         monkeypatch.setattr(figures, "figure", lambda _: replace(paper.figure(name), **changes))
-        monkeypatch.setattr(lines, "predicted", lambda *_: lines.Predicted())
+        monkeypatch.setattr(lines, "predict_lines", lambda *_: lines.Predicted())
         return figures.reproduce(name, replace(options, runs=runs))
 
     return made
@@ -152,7 +152,7 @@ class TestFigures:
         assert (np.diff(cuts) > 0).all()
         assert len(cuts) < 300
         curve = np.random.default_rng(0).random((2, 5000))
-        assert (binned(curve) * np.diff(cuts)).sum() == pytest.approx(curve.sum())
+        assert (bin_means(curve) * np.diff(cuts)).sum() == pytest.approx(curve.sum())
 
 
 class TestTables:
@@ -359,7 +359,7 @@ class TestReport:
 
     def test_results_are_stored_and_written_again(self, tmp_path):
         runner.save(tmp_path, a_result())
-        assert runner.stored(tmp_path)["fig1a"] == a_result()
+        assert runner.read_results(tmp_path)["fig1a"] == a_result()
         runner.write(tmp_path)
         assert json.loads((tmp_path / "fig1a.json").read_text())["rows"][0]["agrees"] is True
         first = (tmp_path / "fig1a.svg").read_bytes()
@@ -394,12 +394,12 @@ class TestCommand:
 
     def test_names(self, tmp_path):
         with pytest.raises(UnknownName, match="fig1"):
-            chosen("fig11")
+            choose_parts("fig11")
         with pytest.raises(UnknownName, match="banana"):
-            chosen("table2", ("bananas",))
-        assert [p.name for p in chosen("table3", ("mnist",))] == ["table3-mnist"]
-        assert "table3-mnist" not in [p.name for p in chosen("all")]
-        assert "table3-mnist" in [p.name for p in chosen("all", long=True)]
+            choose_parts("table2", ("bananas",))
+        assert [p.name for p in choose_parts("table3", ("mnist",))] == ["table3-mnist"]
+        assert "table3-mnist" not in [p.name for p in choose_parts("all")]
+        assert "table3-mnist" in [p.name for p in choose_parts("all", long=True)]
 
     def test_engines(self, tmp_path):
         with pytest.raises(UnknownName, match="Known: auto, jax, numba, reference"):

@@ -61,7 +61,7 @@ def reproduce(
     """
     from dokl.reproduce import runner
     from dokl.reproduce.options import ReproduceOptions
-    from dokl.reproduce.parts import chosen
+    from dokl.reproduce.parts import choose_parts
 
     if what == "list":
         _list(out, as_json)
@@ -72,7 +72,7 @@ def reproduce(
     options = ReproduceOptions(
         out, seed, runs, engine, data_dir, quick, long, False if quiet or as_json else None
     )
-    parts, found = chosen(what, only, long), []
+    parts, found = choose_parts(what, only, long), []
     runner.folder_for(out)
     for i, part in enumerate(parts, 1):
         if not quiet and len(parts) > 1:
@@ -100,9 +100,9 @@ def _show(result: Any) -> None:
 def _list(out: Path, as_json: bool) -> None:
     from dokl.report import table
     from dokl.reproduce.parts import COMMANDS, PARTS
-    from dokl.reproduce.runner import stored
+    from dokl.reproduce.runner import read_results
 
-    there = stored(out)
+    there = read_results(out)
     rows = [
         {"part": p.name, "command": p.command, "only": p.only, "what": COMMANDS[p.command],
          "long": p.long, "stored": p.name in there}
@@ -124,7 +124,7 @@ def _written(written: list[Path], md: Path | None, out: Path, quiet: bool) -> No
     from dokl.reproduce import markdown, runner
 
     if md is not None:
-        results = runner.stored(out)
+        results = runner.read_results(out)
         if not results:
             raise BadInput(f"{out} holds no results yet: run dokl reproduce all first")
         written = [*written, *markdown.write(results, md)]

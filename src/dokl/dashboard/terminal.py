@@ -26,7 +26,7 @@ def table(view: View, rows: int | None = None) -> Any:
     for name in ("samples", "samples/s", "error", "disagreement", "oldest msg", "bytes/s"):
         grid.add_column(name, justify="right", no_wrap=True)
     grid.add_column("problems", overflow="fold", max_width=60)
-    shown = chosen(view.nodes, rows)
+    shown = choose_nodes(view.nodes, rows)
     for node in shown:
         # Text, not str: what agents say is no markup.
         grid.add_row(*map(Text, cells(node)), style="red" if node.state == DOWN else "")
@@ -36,7 +36,7 @@ def table(view: View, rows: int | None = None) -> Any:
     return Group(Text(headline(view), style="bold"), grid, *below)
 
 
-def chosen(nodes: Sequence[NodeView], rows: int | None) -> list[NodeView]:
+def choose_nodes(nodes: Sequence[NodeView], rows: int | None) -> list[NodeView]:
     """The nodes that fit, in their order; those in trouble are never left out for others."""
     if rows is None or len(nodes) <= rows:
         return list(nodes)

@@ -3,7 +3,7 @@
 A paper is a folder: `settings.toml` says how its experiments are run, `expected.toml` what should
 come out and who says so, and every result carries where it came from.
 
->>> from dokl.reproduce.parts import PARTS, chosen
->>> [part.name for part in chosen("fig1", ("a",))]
+>>> from dokl.reproduce.parts import PARTS, choose_parts
+>>> [part.name for part in choose_parts("fig1", ("a",))]
 ['fig1a']
 """

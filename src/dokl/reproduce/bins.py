@@ -17,7 +17,7 @@ def edges(n: int, most: int = 200) -> Array:
     return np.array(cuts)
 
 
-def binned(curves: Array) -> Array:
+def bin_means(curves: Array) -> Array:
     """Means over the bins of `edges`: (..., n) -> (..., bins)."""
     cuts = edges(curves.shape[-1])
     sums = np.add.reduceat(curves, cuts[:-1], axis=-1)

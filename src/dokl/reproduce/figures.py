@@ -20,7 +20,7 @@ from dokl.kernels import Gaussian
 from dokl.methods import gradient
 from dokl.metrics import decibels
 from dokl.reproduce import lines
-from dokl.reproduce.bins import binned, middles
+from dokl.reproduce.bins import bin_means, middles
 from dokl.reproduce.cache import Gathered, Work
 from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.paper import Figure, expected, figure
@@ -111,7 +111,7 @@ def _work(
 
     def compute(seed: int, runs: int) -> dict[str, Array]:
         trace = job(seed, runs)
-        found = {"curve": binned(trace.curves["mse"]), "tail": trace.tail("mse")}
+        found = {"curve": bin_means(trace.curves["mse"]), "tail": trace.tail("mse")}
         if "size" in trace.curves:
             found["size"] = trace.curves["size"][:, -1]
         return found
@@ -160,7 +160,7 @@ def reproduce(name: str, options: ReproduceOptions) -> PartResult:
     if "qklms" in found:
         rows.append(size_row("dictionary", name, found["qklms"].arrays["size"]))
     runs = options.runs_of(setting)
-    theory = lines.predicted(name, setting, jobs, options)
+    theory = lines.predict_lines(name, setting, jobs, options)
     rows += lines.rows(theory)
     made = options.made([*found.values()], runs, theory_seconds=round(theory.seconds, 1))
     notes = [NOTES[name]] if name in NOTES else []

@@ -19,7 +19,7 @@ from dokl.graphs import GraphRecipe
 from dokl.kernels import Gaussian
 from dokl.metrics import decibels
 from dokl.random_numbers import generator, spawn
-from dokl.reproduce.bins import binned, middles
+from dokl.reproduce.bins import bin_means, middles
 from dokl.reproduce.cache import Work
 from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.paper import Figure
@@ -55,7 +55,7 @@ def rows(found: Predicted) -> list[Row]:
     return [Row("theory", label, "dB", float(decibels(x))) for label, x in found.tails.items()]
 
 
-def predicted(
+def predict_lines(
     name: str, setting: Figure, measured: dict[str, Work], options: ReproduceOptions
 ) -> Predicted:
     """The lines of a panel; none where the theory does not apply, and Figure 2 has levels."""
@@ -111,6 +111,6 @@ def _lines(
             for method in METHODS
         ])  # fmt: skip
         tail = curves[:, -max(1, setting.n // 10) :].mean(axis=1)
-        return {"curve": binned(curves)[None], "tail": tail[None]}
+        return {"curve": bin_means(curves)[None], "tail": tail[None]}
 
     return compute

@@ -29,7 +29,7 @@ def section(result: PartResult, folder: str) -> str:
         lines = [show.cells(row) for row in rows]
         for line in lines:
             line[-1] = "**no**" if line[-1] == "NO" else line[-1]
-        out.append(grid(*show.used(header, lines)))
+        out.append(grid(*show.drop_empty_columns(header, lines)))
     out += result.notes
     out.append(f"<sub>{texts.provenance(result.made)}</sub>")
     return "\n\n".join(out)

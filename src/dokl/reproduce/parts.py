@@ -47,10 +47,10 @@ def _parts() -> dict[str, Part]:
 PARTS = _parts()
 
 
-def chosen(command: str, only: Sequence[str] = (), long: bool = False) -> list[Part]:
+def choose_parts(command: str, only: Sequence[str] = (), long: bool = False) -> list[Part]:
     """The parts of a command, or of all; `only` names some of them, and then long ones, too.
 
-    >>> [part.name for part in chosen("table2")]
+    >>> [part.name for part in choose_parts("table2")]
     ['table2-adult', 'table2-banana', 'table2-waveform']
     """
     if command not in (*COMMANDS, "all"):

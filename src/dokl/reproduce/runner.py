@@ -36,7 +36,7 @@ def remark(part: Part, options: ReproduceOptions) -> str:
     return ""
 
 
-def stored(folder: Path) -> dict[str, PartResult]:
+def read_results(folder: Path) -> dict[str, PartResult]:
     """Every result that a folder holds, in the paper's order."""
     found = {name: load(folder, name) for name in PARTS}
     return {name: result for name, result in found.items() if result is not None}
@@ -53,7 +53,7 @@ def folder_for(path: Path) -> Path:
 
 def write(folder: Path, names: Sequence[str] | None = None) -> list[Path]:
     """Pictures and tables of some parts (or all stored), and the report on all of them."""
-    found = stored(folder_for(folder))
+    found = read_results(folder_for(folder))
     written = []
     for name in found if names is None else names:
         result = found[name]

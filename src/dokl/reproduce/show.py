@@ -44,7 +44,9 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def used(header: list[str], lines: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+def drop_empty_columns(
+    header: list[str], lines: list[list[str]]
+) -> tuple[list[str], list[list[str]]]:
     """The same without empty columns."""
     kept = [i for i in range(len(header)) if i < 2 or any(line[i] for line in lines)]
     return [header[i] for i in kept], [[line[i] for i in kept] for line in lines]
@@ -61,7 +63,7 @@ def groups(result: PartResult) -> dict[str, list[Row]]:
 def print_result(result: PartResult) -> None:
     """To the terminal."""
     for group, rows in groups(result).items():
-        header, lines = used([group, *HEADER[1:]], [cells(row) for row in rows])
+        header, lines = drop_empty_columns([group, *HEADER[1:]], [cells(row) for row in rows])
         report.table(f"{result.part}: {result.title}", header, lines)
     for note in result.notes:
         print(note)
