@@ -21,7 +21,7 @@ from dokl.agents.certificates import (
     node_files,
 )
 from dokl.agents.certificates import files as certificate_files
-from dokl.agents.certificates.files import new_folder, replaced
+from dokl.agents.certificates.files import new_folder, replace_files
 from dokl.agents.description import Node, problems
 from dokl.errors import BadFile, BadInput
 from live_networks import on_disk, small
@@ -160,7 +160,7 @@ def test_files_are_replaced_together_or_not_at_all(tmp_path, monkeypatch):
         pass
     folder, old = tmp_path / "c", content(tmp_path / "c")
     change, during = {"a.key": b"x", "a.pem": b"y", "b.key": None, "d.key": b"z"}, {}
-    with pytest.raises(RuntimeError), replaced(folder, change):
+    with pytest.raises(RuntimeError), replace_files(folder, change):
         raise RuntimeError(during.update(content(folder)))
     assert during == {"a.key": b"x", "a.pem": b"y", "d.key": b"z"}
     assert content(folder) == old
@@ -173,7 +173,7 @@ def test_files_are_replaced_together_or_not_at_all(tmp_path, monkeypatch):
         really(a, b)
 
     monkeypatch.setattr(certificate_files.os, "replace", second_fails)
-    with pytest.raises(BadFile, match="Input/output"), replaced(folder, change):
+    with pytest.raises(BadFile, match="Input/output"), replace_files(folder, change):
         pass
     assert content(folder) == old
     assert mode(folder / "a.key") == 0o600

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, saved
+from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, read_saved
 from dokl.errors import BadFile, BadInput, UnknownName
 
 IDENTITY = {"name": "a", "fingerprint": "0123456789abcdef", "m": 1, "D": 4, "d": 3}
@@ -299,13 +299,13 @@ def test_it_can_be_looked_into_while_it_is_open(path, store):
     with store.transaction() as change:
         change.samples(*rows(0, 4))
         change.snapshot(b"state", 3)
-    packed, learned, batches = saved(path, IDENTITY)
+    packed, learned, batches = read_saved(path, IDENTITY)
     assert (packed, learned) == (b"state", 3)
     assert same(next(batches), rows(3, 1))
     with pytest.raises(BadFile, match="not of node 'b'"):
-        saved(path, {**IDENTITY, "name": "b"})
+        read_saved(path, {**IDENTITY, "name": "b"})
     with pytest.raises(BadFile, match="no such store"):
-        saved(path.with_name("other.db"), IDENTITY)
+        read_saved(path.with_name("other.db"), IDENTITY)
 
 
 def test_another_thread_may_go_on(store):

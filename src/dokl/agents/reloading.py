@@ -13,7 +13,7 @@ LEARNING = (
 )  # fmt: skip
 
 
-def changed(path: Path, name: str, old: Network) -> Network:
+def reload_description(path: Path, name: str, old: Network) -> Network:
     """The description as it is now, if node `name` can take it over while it runs."""
     new = read(path)
     if name not in new.names:

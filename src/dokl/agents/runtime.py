@@ -38,7 +38,7 @@ from dokl.agents.protocol.effects import (
     SendHello,
     SendTheta,
 )
-from dokl.agents.reloading import changed, expiry
+from dokl.agents.reloading import expiry, reload_description
 from dokl.agents.store import Store, StoreFailed
 from dokl.agents.transports import Transport
 from dokl.arrays import Array
@@ -396,7 +396,7 @@ class Agent:
         return done
 
     def _reload(self, path: Path) -> None:
-        network = changed(path, self.name, self.network)
+        network = reload_description(path, self.name, self.network)
         self.transport.reopen(network)  # which refuses certificates that cannot be used
         self.network = network
         self.protocol.change(network.neighbours(self.name), network.exchange)

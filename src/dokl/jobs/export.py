@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dokl.agents.description import Network, read
-from dokl.agents.store import saved
+from dokl.agents.store import read_saved
 from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.estimators import KernelClassifier, KernelRegressor
@@ -38,7 +38,7 @@ def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, in
     path = folder / f"{name}.db"
     if not path.exists():
         raise BadInput(f"{path}: node {name!r} has no journal there, it was never started")
-    packed, learned, batches = saved(path, identity(network, name))
+    packed, learned, batches = read_saved(path, identity(network, name))
     learner = network.learner()
     state = learner.start() if packed is None else learner.unpack(packed)
     # Rows that wait for their round in lockstep are in the journal, and not learned yet.

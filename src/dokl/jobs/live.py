@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dokl.agents.certificates import NODE_DAYS, PARTS, Authority, expires, node_files
-from dokl.agents.certificates.files import replaced
+from dokl.agents.certificates.files import replace_files
 from dokl.agents.description import Network, Node, check_name, is_loopback, parse, problems, read
 from dokl.agents.description.inspection import layout_problems, nonsense
 from dokl.errors import BadFile, BadInput, MissingExtra
@@ -164,7 +164,7 @@ def renew(
     for name in chosen:
         network.node(name)
     content = _made(network, chosen, days, keep_tokens=True)
-    with replaced(network.folder, content):
+    with replace_files(network.folder, content):
         pass
     return network, chosen
 
@@ -234,5 +234,5 @@ def _save(wanted: Network, edited: str, content: dict[str, bytes | None]) -> Non
         raise BadInput(f"{wanted.path} is written in a way that cannot be edited: do it by hand")
     with ExitStack() as stack:
         if content:
-            stack.enter_context(replaced(wanted.folder, content))
+            stack.enter_context(replace_files(wanted.folder, content))
         atomic_text(wanted.path, edited)

@@ -18,7 +18,7 @@ from dokl.agents.clock import Clock
 from dokl.agents.description import Network, is_loopback
 from dokl.agents.logs import Log
 from dokl.agents.sources import name_of
-from dokl.agents.store import stored_offset
+from dokl.agents.store import read_offset
 from dokl.errors import BadInput, DoklError
 from dokl.jobs.agents import ENDS, Settings, run_agent
 
@@ -142,7 +142,7 @@ def _read_before(settings: Settings) -> bool:
     if not store.exists() or str(settings.data).endswith(".gz"):
         return False
     try:
-        position = stored_offset(store, name_of(str(settings.data)))
+        position = read_offset(store, name_of(str(settings.data)))
     except DoklError:  # the agent itself will say what is wrong
         return False
     size = Path(str(settings.data)).stat().st_size

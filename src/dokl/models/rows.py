@@ -20,7 +20,7 @@ from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput, listed
 from dokl.preprocess import require
 from dokl.readers import Chunk
-from dokl.readers.table import numbers, shown, text
+from dokl.readers.table import numbers, quote_cell, text
 
 FORMS = "a data frame, a dict of columns, a list of dicts, or an array (rows, columns)"
 # Of a column: its levels if it holds text, None if it holds numbers.
@@ -94,7 +94,8 @@ def _is_records(rows: Any) -> bool:
 def _cells(name: str, cells: Any) -> Any:
     if isinstance(cells, str) or not hasattr(cells, "__len__"):
         raise BadInput(
-            f"column {name!r} is one value, {shown(cells)}: put a single row into a list, [row]"
+            f"column {name!r} is one value, {quote_cell(cells)}: put a single row into a list, "
+            "[row]"
         )
     return cells
 
@@ -139,13 +140,13 @@ def column(name: str, cells: Any, kind: Kind) -> Array:
     if kind is None:
         values, bad = numbers(plain)
         if bad:
-            at, cell = bad[0], shown(plain[bad[0]])
+            at, cell = bad[0], quote_cell(plain[bad[0]])
             raise BadInput(f"row {at + 1}, column {name!r}: {cell} is not a number")
         return values
     for i, cell in enumerate(plain):
         nested = isinstance(cell, Sequence | Mapping) and not isinstance(cell, str)
         if nested or not isinstance(cell, Hashable):
-            raise BadInput(f"row {i + 1}, column {name!r}: {shown(cell)} is no single value")
+            raise BadInput(f"row {i + 1}, column {name!r}: {quote_cell(cell)} is no single value")
     known, out = frozenset(kind), np.empty(len(plain), object)
     out[:] = [_level(cell, known) for cell in plain]
     return out

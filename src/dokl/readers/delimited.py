@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput
-from dokl.readers.open_file import OpenFile, decoded
+from dokl.readers.open_file import OpenFile, decode_lines
 from dokl.readers.options import Options
 from dokl.readers.parsing import csv_reader, delimiter_of, twice, width
 from dokl.readers.table import Chunk, Columns, number
@@ -33,7 +33,7 @@ class _Table:
         self.name, self.source = source.name, source
         self.rows = options.rows(source.first_line)
         self.line = 1
-        first = decoded([source.first_line], self.name, 1)
+        first = decode_lines([source.first_line], self.name, 1)
         if "\r" in first.rstrip("\r\n"):
             raise BadInput(f"{self.name}: lines end in CR alone. Save it with LF or CRLF")
         self.delimiter = options.delimiter or delimiter_of(first)
@@ -76,7 +76,7 @@ class _Table:
         if _unusual(data) or len(mark) > 1 or len(self.names) == 1:
             return None
         if not data.isascii():
-            decoded(raw, self.name, self.line)  # which names the byte that is wrong
+            decode_lines(raw, self.name, self.line)  # which names the byte that is wrong
         at = {name: i for i, name in enumerate(self.names) if name in self.columns.kept}
         numeric = np.zeros(len(self.names), bool)
         numeric[[i for name, i in at.items() if known[name] == "number"]] = True
@@ -92,9 +92,9 @@ class _Table:
     def _records(self, raw: list[bytes]) -> tuple[list[list[str]], list[int]]:
         """Rows of cells and their line numbers; a quoted cell may go on beyond these lines."""
         n, start = len(raw), 0
-        text = io.StringIO(decoded(raw, self.name, self.line), newline="\n")
+        text = io.StringIO(decode_lines(raw, self.name, self.line), newline="\n")
         after = enumerate(self.source, self.line + n)
-        more = (decoded([line], self.name, at) for at, line in after)
+        more = (decode_lines([line], self.name, at) for at, line in after)
         reader = csv_reader(itertools.chain(text, more), self.delimiter)
         rows, lines = [], []
         try:

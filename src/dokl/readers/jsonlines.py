@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from dokl.errors import BadInput
-from dokl.readers.open_file import OpenFile, decoded
+from dokl.readers.open_file import OpenFile, decode_lines
 from dokl.readers.options import Options
 from dokl.readers.parsing import json_value
-from dokl.readers.table import Chunk, Columns, shown
+from dokl.readers.table import Chunk, Columns, quote_cell
 
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of objects; the columns are those asked for, or all keys of the first chunk."""
     columns, line = None, 1
     while raw := source.take(options.rows(source.first_line)):
-        rows, at = _objects(decoded(raw, source.name, line), source.name, line)
+        rows, at = _objects(decode_lines(raw, source.name, line), source.name, line)
         line += len(raw)
         if not rows:
             continue
@@ -51,5 +51,6 @@ def _object(line: str, name: str, at: int) -> dict[str, Any]:
     except BadInput as error:
         raise BadInput(f"{name}, line {at}: {error}") from None
     if not isinstance(value, dict):
-        raise BadInput(f'{name}, line {at}: expected an object like {{"x": 1}}, got {shown(value)}')
+        found = quote_cell(value)
+        raise BadInput(f'{name}, line {at}: expected an object like {{"x": 1}}, got {found}')
     return value

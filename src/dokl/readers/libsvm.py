@@ -12,9 +12,9 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
-from dokl.readers.open_file import OpenFile, decoded
+from dokl.readers.open_file import OpenFile, decode_lines
 from dokl.readers.options import Options
-from dokl.readers.table import Chunk, number, shown
+from dokl.readers.table import Chunk, number, quote_cell
 
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
@@ -92,7 +92,7 @@ def _loaded(
     except ValueError as error:
         problem = str(error)
     for at, row in rows:
-        if fault := _fault(decoded([row], name, at), 0 if zero_based else 1, d):
+        if fault := _fault(decode_lines([row], name, at), 0 if zero_based else 1, d):
             raise BadInput(f"{name}, line {at}: {fault}")
     raise BadInput(f"{name}, lines {rows[0][0]} to {rows[-1][0]}: {problem}")
 
@@ -101,14 +101,14 @@ def _fault(line: str, low: int, d: int) -> str | None:
     """What is wrong with a line, or None."""
     label, *pairs = line.partition("#")[0].split()
     if not _finite(label):
-        return f"the label {shown(label)} is not a number"
+        return f"the label {quote_cell(label)} is not a number"
     before = low - 1
     for pair in pairs:
         feature, _, value = pair.partition(":")
         if feature == "qid":
             continue
         if not (feature.isdigit() and _finite(value)):
-            return f"{shown(pair)} is not a feature number and a value, like 3:0.5"
+            return f"{quote_cell(pair)} is not a feature number and a value, like 3:0.5"
         if int(feature) < low:
             return "feature number 0, and they start at 1. Say so if this file starts at 0"
         if int(feature) >= low + d:

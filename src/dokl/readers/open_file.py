@@ -188,7 +188,7 @@ def _size(file: Any) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def decoded(raw: list[bytes], name: str, first_line: int) -> str:
+def decode_lines(raw: list[bytes], name: str, first_line: int) -> str:
     """Lines as one text; a byte that is not UTF-8 is named by its line."""
     data = b"".join(raw)
     try:

@@ -105,7 +105,9 @@ class Columns:
         types = set(map(type, cells))
         for i, cell in enumerate(cells if types & {list, dict} else ()):
             if isinstance(cell, list | dict):
-                raise BadInput(f"{self._place(lines[i], name)}: {shown(cell)} is no single value")
+                raise BadInput(
+                    f"{self._place(lines[i], name)}: {quote_cell(cell)} is no single value"
+                )
         values = np.empty(len(cells), dtype=object)
         if types <= {str, type(None)}:  # few different ones, as a rule
             seen = {cell: text(cell) for cell in set(cells)}
@@ -194,7 +196,7 @@ def guessed_kind(cells: Any) -> str:
 
 def _fault(cell: Any) -> str:
     """What is wrong with a cell that `number` refused."""
-    return f"{shown(cell)} is {'infinite' if _infinite(cell) else 'not a number'}"
+    return f"{quote_cell(cell)} is {'infinite' if _infinite(cell) else 'not a number'}"
 
 
 def _infinite(cell: Any) -> bool:
@@ -206,7 +208,7 @@ def _infinite(cell: Any) -> bool:
         return False
 
 
-def shown(cell: Any) -> str:
+def quote_cell(cell: Any) -> str:
     """A cell as a message quotes it."""
     quoted = repr(cell.item() if isinstance(cell, np.generic) else cell)
     return quoted if len(quoted) <= 42 else quoted[:40] + "..."

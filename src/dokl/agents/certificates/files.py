@@ -80,7 +80,7 @@ def _told(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(folder: Path, content: dict[str, bytes | None]) -> Iterator[None]:
+def replace_files(folder: Path, content: dict[str, bytes | None]) -> Iterator[None]:
     """Files of a folder get new content (None: they go), which stays if the block ends well.
 
     All new ones lie ready before the first takes its place. Whatever fails, the files are as they

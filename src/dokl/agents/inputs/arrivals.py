@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dokl.agents.inputs import bodies
-from dokl.agents.inputs.bodies import BodyTable, Cells, said
+from dokl.agents.inputs.bodies import BodyTable, Cells, quote_value
 from dokl.agents.inputs.targets import Targets
 from dokl.arrays import Array, first_bad
 from dokl.errors import BadInput
@@ -203,14 +203,16 @@ def _numbers(name: str, cells: Cells) -> Array:
 
 
 def _refused(cell: Any) -> str:
-    return f"{said(cell)} is not a number that can be used"
+    return f"{quote_value(cell)} is not a number that can be used"
 
 
 def _texts(name: str, cells: Cells) -> Array:
     values = np.empty(len(cells), object)
     for row, cell in enumerate(cells):
         if isinstance(cell, list | dict):
-            raise BadInput(f"row {row + 1}, column {name!r}: {said(cell)} is no single value")
+            raise BadInput(
+                f"row {row + 1}, column {name!r}: {quote_value(cell)} is no single value"
+            )
         values[row] = text(cell)
     return values
 
@@ -219,10 +221,10 @@ def _id(cell: Any, row: int) -> str | None:
     if cell is None:
         return None
     if not isinstance(cell, str | int) or isinstance(cell, bool):
-        raise BadInput(f"row {row}: an id is a text or a whole number, not {said(cell)}")
+        raise BadInput(f"row {row}: an id is a text or a whole number, not {quote_value(cell)}")
     name = text(cell)
     if name is not None and len(name) > LONGEST_ID:
         raise BadInput(f"row {row}: the id is too long, {LONGEST_ID} characters are the most")
     if name is not None and not name.isprintable():
-        raise BadInput(f"row {row}: the id {said(cell)} is not plain text")
+        raise BadInput(f"row {row}: the id {quote_value(cell)} is not plain text")
     return name

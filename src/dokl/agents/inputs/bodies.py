@@ -20,7 +20,7 @@ from typing import Any
 
 from dokl.errors import BadInput
 from dokl.readers.parsing import Several, cells_of, delimiter_of, json_value, twice
-from dokl.readers.table import shown
+from dokl.readers.table import quote_cell
 
 Cells = Sequence[Any]
 
@@ -82,7 +82,8 @@ def _of_objects(rows: list[Any], most: int) -> BodyTable:
     _check_count(len(rows), most)
     if set(map(type, rows)) != {dict}:
         at = next(i for i, row in enumerate(rows) if not isinstance(row, dict))
-        raise BadInput(f'row {at + 1}: an object like {{"x": 1}} is expected, not {said(rows[at])}')
+        found = quote_value(rows[at])
+        raise BadInput(f'row {at + 1}: an object like {{"x": 1}} is expected, not {found}')
     return BodyTable(len(rows), _Columns(rows), rows)
 
 
@@ -117,7 +118,7 @@ def _of_columns(names: Any, data: Any, most: int) -> BodyTable:
         raise BadInput('"data" must be a list of rows, each a list of cells')
     for at, row in enumerate(data, 1):
         if not isinstance(row, list):
-            raise BadInput(f"row {at}: a list of cells is expected, not {said(row)}")
+            raise BadInput(f"row {at}: a list of cells is expected, not {quote_value(row)}")
     return table(names, data, most)
 
 
@@ -147,10 +148,10 @@ def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> Bod
     return BodyTable(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
-def said(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """A value as a message quotes it; lists and objects, which may be endless, are only named."""
     named = {dict: "an object", list: "a list", type(None): "null"}
-    return named.get(type(value)) or shown(value)
+    return named.get(type(value)) or quote_cell(value)
 
 
 def _text(body: bytes) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dokl import answers
-from dokl.agents.inputs.bodies import Cells, said
+from dokl.agents.inputs.bodies import Cells, quote_value
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.readers.table import number, text
@@ -75,4 +75,4 @@ class Targets:
         return code
 
     def _refused(self, cell: Any, row: int, why: str) -> BadInput:
-        return BadInput(f"row {row + 1}, column {self.name!r}: {said(cell)} {why}")
+        return BadInput(f"row {row + 1}, column {self.name!r}: {quote_value(cell)} {why}")

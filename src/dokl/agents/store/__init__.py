@@ -1,7 +1,7 @@
 """What a node must not forget, in one SQLite file: see `journal`."""
 
 from dokl.agents.store.database import StoreFailed
-from dokl.agents.store.journal import Store, saved, stored_offset
+from dokl.agents.store.journal import Store, read_offset, read_saved
 from dokl.agents.store.transaction import KeyReused, TooManyWaiting, Transaction
 
 __all__ = [
@@ -10,6 +10,6 @@ __all__ = [
     "StoreFailed",
     "TooManyWaiting",
     "Transaction",
-    "saved",
-    "stored_offset",
+    "read_offset",
+    "read_saved",
 ]

@@ -75,7 +75,7 @@ def _told(path: Path, error: sqlite3.Error) -> DoklError:
     code = getattr(error, "sqlite_errorcode", None) or 0
     plain = code & 0xFF
     if plain in _WRECKED:
-        return damaged(path, str(error))
+        return damage_error(path, str(error))
     if plain == sqlite3.SQLITE_FULL or (code in _DISK_ERRORS and _no_room(path)):
         return StoreFailed(f"{path}: the disk is full; nothing of this was stored", full=True)
     if plain == sqlite3.SQLITE_CANTOPEN:
@@ -83,7 +83,7 @@ def _told(path: Path, error: sqlite3.Error) -> DoklError:
     return StoreFailed(f"{path}: the store cannot be read or written ({error})")
 
 
-def damaged(path: Path, why: str) -> BadFile:
+def damage_error(path: Path, why: str) -> BadFile:
     """What is said of a store that cannot be believed."""
     return BadFile(
         f"{path}: the store is damaged ({why}). Move it away, with its -wal and -shm: the agent "
@@ -98,7 +98,7 @@ def _no_room(path: Path) -> bool:
 
 
 # -- one owner ---------------------------------------------------------------------------------
-def claimed(path: Path) -> IO[str]:
+def lock_store(path: Path) -> IO[str]:
     """The lock file of a store, held until it is closed or its process dies, however it dies.
 
     It stays on the disk: to delete it would let two processes hold two files of one name.
@@ -125,7 +125,7 @@ def claimed(path: Path) -> IO[str]:
 
 
 # -- one file ----------------------------------------------------------------------------------
-def opened(path: Path, durability: str) -> sqlite3.Connection:
+def open_database(path: Path, durability: str) -> sqlite3.Connection:
     """A connection to the store of a path, made if it is not there, checked if it is."""
     if durability not in DURABILITY:
         raise UnknownName("durability", durability, DURABILITY)
@@ -143,7 +143,7 @@ def opened(path: Path, durability: str) -> sqlite3.Connection:
     return db
 
 
-def looked_into(path: Path) -> sqlite3.Connection:
+def open_read_only(path: Path) -> sqlite3.Connection:
     """A connection that only reads, also beside the agent that owns the store."""
     if not path.is_file():
         raise BadFile(f"{path}: there is no such store")
@@ -206,4 +206,4 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         )
     found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
-        raise damaged(path, found)
+        raise damage_error(path, found)

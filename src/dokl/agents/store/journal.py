@@ -35,7 +35,13 @@ from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from dokl.agents.store import records
-from dokl.agents.store.database import StoreFailed, claimed, looked_into, opened, telling
+from dokl.agents.store.database import (
+    StoreFailed,
+    lock_store,
+    open_database,
+    open_read_only,
+    telling,
+)
 from dokl.agents.store.transaction import KeyReused, TooManyWaiting, Transaction
 from dokl.arrays import Array
 from dokl.errors import BadFile
@@ -48,7 +54,7 @@ __all__ = [
     "StoreFailed",
     "TooManyWaiting",
     "Transaction",
-    "saved",
+    "read_saved",
 ]
 
 OFFSET = "SELECT position FROM offsets WHERE source = ?"
@@ -83,7 +89,7 @@ class Store:
         self.d, self.m = int(identity["d"]), int(identity["m"])
         self.incarnation = 0
         self._lock, self._db = lock, db
-        self._counts = records.counted(db, path)
+        self._counts = records.count_rows(db, path)
 
     @classmethod
     def open(
@@ -99,9 +105,9 @@ class Store:
         identity: name, fingerprint, m, D, d. now_ns: the wall clock, if it is not to be asked.
         """
         path = Path(path)
-        lock = claimed(path)
+        lock = lock_store(path)
         try:
-            db = opened(path, durability)
+            db = open_database(path, durability)
         except BaseException:
             lock.close()
             raise
@@ -223,10 +229,10 @@ class Store:
         self._lock.close()
 
 
-def saved(path: PathLike, identity: Mapping[str, Any]) -> Restored:
+def read_saved(path: PathLike, identity: Mapping[str, Any]) -> Restored:
     """What `Store.restore` gives, only read, also while an agent has the store open."""
     path = Path(path)
-    db = looked_into(path)
+    db = open_read_only(path)
     try:
         with telling(path, opening=True):
             db.execute("BEGIN")  # snapshot and batches of one moment
@@ -240,10 +246,10 @@ def saved(path: PathLike, identity: Mapping[str, Any]) -> Restored:
     return packed, learned, iter(batches)
 
 
-def stored_offset(path: PathLike, source: str) -> dict[str, Any] | None:
+def read_offset(path: PathLike, source: str) -> dict[str, Any] | None:
     """What `Store.offset` gives, only read, also while an agent has the store open."""
     path = Path(path)
-    db = looked_into(path)
+    db = open_read_only(path)
     try:
         with telling(path):
             row = db.execute(OFFSET, (source,)).fetchone()

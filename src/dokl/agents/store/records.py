@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.agents.store.database import damaged, telling
+from dokl.agents.store.database import damage_error, telling
 from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput
 
@@ -64,7 +64,7 @@ def _shown(identity: str | None) -> str:
     return f"node {known.pop('name')!r} ({', '.join(f'{k} {v}' for k, v in known.items())})"
 
 
-def counted(db: sqlite3.Connection, path: Path) -> Counts:
+def count_rows(db: sqlite3.Connection, path: Path) -> Counts:
     """Count once, when the store is opened."""
     learned = db.execute("SELECT learned FROM snapshot").fetchone()
     last = db.execute("SELECT first + n FROM samples ORDER BY first DESC LIMIT 1").fetchone()
@@ -72,7 +72,7 @@ def counted(db: sqlite3.Connection, path: Path) -> Counts:
     known = 0 if learned is None else int(learned[0])
     total = known if last is None else int(last[0])
     if total < known:
-        raise damaged(path, f"{known} rows are in its snapshot and {total} in its journal")
+        raise damage_error(path, f"{known} rows are in its snapshot and {total} in its journal")
     return Counts(total, known, int(waiting))
 
 
@@ -82,7 +82,7 @@ def snapshot(db: sqlite3.Connection, path: Path) -> tuple[bytes | None, int]:
     if row is None:
         return None, 0
     if zlib.crc32(row[1]) != row[2]:
-        raise damaged(path, "the checksum of its snapshot does not match")
+        raise damage_error(path, "the checksum of its snapshot does not match")
     return bytes(row[1]), int(row[0])
 
 
@@ -102,7 +102,7 @@ def batches(
             rows = db.execute(ask, {"at": at, "n": BATCHES}).fetchall()
         for first, n, kind, data, crc in rows:
             if first > at or (first < at and at != learned) or zlib.crc32(data) != crc:
-                raise damaged(path, f"of its journal, rows {at + 1} to {first + n} do not fit")
+                raise damage_error(path, f"of its journal, rows {at + 1} to {first + n} do not fit")
             both = array(path, kind, data, (n * (d + m),))
             X, Y = both[: n * d].reshape(n, d), both[n * d :].reshape(n, m)
             yield X[at - first :], Y[at - first :]
@@ -116,7 +116,7 @@ def kind(*arrays: Array) -> str:
     return "<f4" if all(array.dtype == np.float32 for array in arrays) else "<f8"
 
 
-def packed(array: Array, kind: str) -> bytes:
+def pack_array(array: Array, kind: str) -> bytes:
     """An array as bytes, row after row."""
     return np.ascontiguousarray(array, _TYPES[kind]).tobytes()
 
@@ -125,7 +125,7 @@ def array(path: Path, kind: str, data: bytes, shape: tuple[int, ...]) -> Array:
     """An array of this shape, which can be written to."""
     size = int(np.prod(shape))
     if kind not in _TYPES or len(data) != size * _TYPES[kind].itemsize:
-        raise damaged(path, f"{len(data)} bytes where {size} numbers are expected")
+        raise damage_error(path, f"{len(data)} bytes where {size} numbers are expected")
     return np.asarray(np.frombuffer(data, _TYPES[kind]).astype(kind[1:]).reshape(shape))
 
 

@@ -64,7 +64,7 @@ class Transaction:
             )
         if n:
             kind = records.kind(X, Y)
-            rows = records.packed(X, kind) + records.packed(Y, kind)
+            rows = records.pack_array(X, kind) + records.pack_array(Y, kind)
             self._db.execute(
                 "INSERT INTO samples VALUES (?, ?, ?, ?, ?)",
                 (counts.total, n, kind, rows, zlib.crc32(rows)),
@@ -107,7 +107,7 @@ class Transaction:
                 "labels first, or raise waiting_labels in [limits]"
             )
         kind = records.kind(x)
-        row = (name, kind, records.packed(x, kind))
+        row = (name, kind, records.pack_array(x, kind))
         self._db.execute("INSERT OR REPLACE INTO waiting VALUES (?, ?, ?)", row)
         self._waiting(0 if known else 1)
         return known
