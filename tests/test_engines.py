@@ -443,9 +443,7 @@ def test_own_loss_that_does_not_compile(slope):
         name, _, plan = choose("auto", case.problem, case.exchange, None)
     assert name == "reference"
     assert plan.dtype == np.float64
-    with pytest.raises(
-        BadInput, match=r"engine 'numba' cannot run this .*use engine='reference'"
-    ):
+    with pytest.raises(BadInput, match=r"engine 'numba' cannot run this .*use engine='reference'"):
         choose("numba", case.problem, case.exchange, None)
 
 

@@ -305,9 +305,7 @@ def test_own_schedule_sees_counts_and_norms():
 
 def test_what_cannot_be_traced_is_named():
     case = Case("untraceable", loss=Loss("odd", lambda y, f: float(f), untraceable))
-    with pytest.raises(
-        BadInput, match=r"engine 'jax' cannot run this .*use engine='reference'"
-    ):
+    with pytest.raises(BadInput, match=r"engine 'jax' cannot run this .*use engine='reference'"):
         choose("jax", case.problem, case.exchange, None)
     vector = Loss("odd", lambda y, f: float(f), lambda y, f: np.ones(2) * f)
     with pytest.raises(choice.NotCompilable):
