@@ -25,6 +25,7 @@ MODELS = {
     "regressor, averaged": KernelRegressor("cauchy", loss="huber", average="uniform", alpha=1e-3),
     "classifier": KernelClassifier(),
     "classifier, hinge": KernelClassifier("laplacian", loss="hinge", max_features=5),
+    "classifier, standardised": KernelClassifier(standardise=True),
 }
 
 
@@ -229,6 +230,45 @@ def test_it_works_in_a_pipeline():
     model = preprocessing.StandardScaler() | KernelRegressor(sigma=3.0, intercept=True)
     score = evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
     assert score.get() < 1.0
+
+
+# -- running standardisation ---------------------------------------------------------------------
+def test_standardising_is_what_a_scaler_before_the_model_does():
+    ours, scaler = KernelRegressor(standardise=True), preprocessing.StandardScaler()
+    classifier = KernelClassifier(standardise=True)
+    piped, classes = scaler | KernelRegressor(), scaler.clone() | KernelClassifier()
+    for x, y, label in stream(60):
+        x = {name: 100.0 + 7.0 * value for name, value in x.items()}
+        assert ours.predict_one(x) == pytest.approx(piped.predict_one(x), rel=1e-6, abs=1e-9)
+        assert classifier.predict_one(x) == classes.predict_one(x)
+        for model, target in ((ours, y), (piped, y), (classifier, label), (classes, label)):
+            model.learn_one(x, target)
+
+
+def test_standardised_batches_are_the_loop():
+    rows = [({k: 3.0 * v - 9.0 for k, v in x.items()}, y) for x, y, _ in stream(50)]
+    one, many = KernelRegressor(standardise=True), KernelRegressor(standardise=True)
+    for x, y in rows:
+        one.learn_one(x, y)
+    many.learn_many(frame(rows[:20]), pd.Series([y for _, y in rows[:20]]))
+    many.learn_many(frame(rows[20:]), pd.Series([y for _, y in rows[20:]]))
+    predicted = many.predict_many(frame(rows))
+    for i, (x, _) in enumerate(rows):
+        assert one.predict_one(x) == pytest.approx(predicted[i], rel=1e-9)
+    # the mean of a feature is what an absent one stands at, and a new one says nothing
+    assert one.predict_one({"x0": 1.0, "new": 5.0, "x1": None}) == one.predict_one({"x0": 1.0})
+
+
+def test_a_call_that_fails_leaves_the_scaling():
+    model = KernelRegressor(standardise=True)
+    for x, y, _ in stream(20):
+        model.learn_one(x, y)
+    saved = pickle.dumps(model)
+    with pytest.raises(BadInput, match="NaN or infinite"):
+        model.learn_one({"x0": 100.0, "new": 1.0}, math.nan)
+    with pytest.raises(BadInput, match="'x0' holds more than can be squared"):
+        model.learn_one({"x0": 1e200}, 0.0)
+    assert pickle.dumps(model) == saved
 
 
 # -- keeping -------------------------------------------------------------------------------------

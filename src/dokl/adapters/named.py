@@ -153,9 +153,11 @@ class SparseRows:
         return self
 
 
-def numbers_of(x: Mapping[Hashable, Any]) -> tuple[list[Hashable], Array]:
-    """Names and values of the inputs that are there; None, NaN and 0 are absent inputs."""
-    present = {name: value for name, value in x.items() if value}
+def numbers_of(x: Mapping[Hashable, Any], zeros: bool = False) -> tuple[list[Hashable], Array]:
+    """Names and values of the inputs that are there; None and NaN are absent inputs, and so is 0
+    unless zeros are asked for.
+    """
+    present = {name: value for name, value in x.items() if (value is not None if zeros else value)}
     names, given = list(present), list(present.values())
     try:
         total, values = sum(given), np.array(given, np.float64)
@@ -193,14 +195,15 @@ def _check_finite(names: Sequence[Hashable], values: Array) -> None:
         raise BadInput(f"feature {names[wild[0]]!r} is infinite")
 
 
-def numbers_of_frame(X: Any) -> tuple[list[Hashable], Array]:
-    """Column names and values (n, columns) of a data frame; absent inputs are 0."""
+def numbers_of_frame(X: Any, zeros: bool = False) -> tuple[list[Hashable], Array]:
+    """Column names and values (n, columns) of a data frame; absent inputs are 0, or NaN where zeros
+    are asked for.
+    """
     names = list(X.columns)
     try:
         values = np.array(X.to_numpy(), np.float64)
     except (TypeError, ValueError) as error:
         raise BadInput(f"the data frame must hold numbers: {error}") from None
-    np.nan_to_num(values, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
-    if not np.isfinite(values).all():
-        _check_finite(names, np.where(np.isfinite(values).all(axis=0), 0.0, np.inf))
-    return names, values
+    wild = np.isinf(values).any(axis=0)
+    _check_finite(names, np.where(wild, np.inf, 0.0))
+    return names, values if zeros else np.where(np.isnan(values), 0.0, values)

@@ -8,7 +8,7 @@ Accuracy: 8...%
 
 A feature's frequencies are drawn from its name (see `dokl.adapters.named`), so nothing has to be
 known beforehand; a feature that is absent, None or NaN contributes nothing, as if it were 0.
-Bring features to comparable sizes first, with River's StandardScaler for example.
+Bring features to comparable sizes first, with River's StandardScaler or `standardise=True`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from dokl import kernels
 from dokl.adapters.machine import Machine
 from dokl.adapters.named import numbers_of, numbers_of_frame
+from dokl.adapters.running import Running
 from dokl.answers import shares
 from dokl.arrays import Array
 from dokl.errors import BadInput, MissingExtra
@@ -37,6 +38,7 @@ except ImportError:
 __all__ = ["KernelClassifier", "KernelRegressor"]
 
 Sample = Mapping[Hashable, Any]
+Named = tuple[list[Hashable], Array]  # names of inputs, and their values: (n, names)
 
 
 class _Learner:
@@ -52,13 +54,18 @@ class _Learner:
     intercept: bool | float
     max_features: int
     seed: int
+    standardise: bool = False
 
     _classifying = False
+    _machine: Machine | None = None
+    _running: Running | None = None
 
     def _begin(self, parameters: Mapping[str, Any]) -> None:
         set_parameters(self, parameters)
-        self._machine: Machine | None = self._made()
+        self._machine = self._made()
         self._state: State = self._machine.learner.start()
+        if self.standardise:
+            self._running = Running()
 
     def _made(self) -> Machine:
         named = isinstance(self.kernel, str)
@@ -80,21 +87,34 @@ class _Learner:
 
     def __getstate__(self) -> dict[str, Any]:
         """Parameters and what was learned: frequencies are drawn again when needed."""
-        return {**self.__dict__, "_machine": None}
+        left = ("_machine",) if self.standardise else ("_machine", "standardise")
+        return {name: value for name, value in self.__dict__.items() if name not in left}
 
-    def _one(self, x: Sample) -> Any:
-        names, values = numbers_of(x)
-        return self.machine.rows(names, values.reshape(1, -1))
+    def _one(self, x: Sample) -> Named:
+        names, values = numbers_of(x, zeros=self.standardise)
+        return names, values.reshape(1, -1)
 
-    def _many(self, X: Any) -> Any:
-        return self.machine.rows(*numbers_of_frame(X))
+    def _many(self, X: Any) -> Named:
+        return numbers_of_frame(X, zeros=self.standardise)
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, rows: Named) -> Array:
+        names, values = rows
+        if self._running is not None:
+            values = self._running.part(names).now(values.T).standardised().T
+        X = self.machine.rows(names, values)  # which may need another learner
         return self.machine.learner.predict(self._state, X)
 
-    def _advanced(self, state: State, X: Any, Y: Array, w: Any) -> State:
+    def _advanced(self, state: State, rows: Named, Y: Array, w: Any) -> State:
+        """The state after these rows; their scaling goes along, unless something fails."""
         weight = None if isinstance(w, float | int) and w == 1 else checked_weight(w, len(Y))
-        return self.machine.advance(state, X, Y, weight)
+        names, values = rows
+        if self._running is None:
+            return self.machine.advance(state, self.machine.rows(names, values), Y, weight)
+        part = self._running.part(names)
+        values = part.learn(values.T, [str(name) for name in names]).standardised().T
+        state = self.machine.advance(state, self.machine.rows(names, values), Y, weight)
+        self._running.put(names, part)
+        return state
 
 
 class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
@@ -129,6 +149,10 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         equal, when they come back, at about 20 us each.
     seed
         Models with the same seed (and kernel, width, size) have the same frequencies for a name.
+    standardise
+        Whether to bring every feature to mean 0 and deviation 1 by the rows so far, as a
+        StandardScaler before the model would; a feature that is absent then stands at its mean,
+        and one that is 0 is a number like others. What is known of a name stays.
 
     Examples
     --------
@@ -150,6 +174,7 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         intercept: bool | float = False,
         max_features: int = 1024,
         seed: int = 0,
+        standardise: bool = False,
     ) -> None:
         self._begin(locals())
 
@@ -208,6 +233,8 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         As there.
     seed
         As there.
+    standardise
+        As there.
 
     Examples
     --------
@@ -235,6 +262,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         intercept: bool | float = False,
         max_features: int = 1024,
         seed: int = 0,
+        standardise: bool = False,
     ) -> None:
         self._begin(locals())
         self._classes: dict[Hashable, int] = {}  # output numbers; output 0 is "none of these"
@@ -279,7 +307,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         p = self._probabilities(self._many(X))
         return pd.DataFrame(p, index=X.index, columns=list(self._classes))
 
-    def _learn(self, X: Any, labels: list[Any], w: Any) -> None:
+    def _learn(self, X: Named, labels: list[Any], w: Any) -> None:
         """Classes and state change together, or not at all."""
         new = [label for label in dict.fromkeys(labels) if label not in self._classes]
         if None in new:
@@ -291,7 +319,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         state = _grown(self._state, len(new)) if new else self._state
         self._state, self._classes = self._advanced(state, X, Y, w), classes
 
-    def _probabilities(self, X: Any) -> Array:
+    def _probabilities(self, X: Named) -> Array:
         """(n, classes): each class against the rest, scaled to sum to one."""
         if self.machine.method.loss.name != "logistic":
             raise NotImplementedError("probabilities need loss='logistic'")
