@@ -16,7 +16,7 @@ from river import checks, datasets, evaluate, metrics, preprocessing
 
 from dokl import Gaussian, Laplacian, Matern, kernels, losses
 from dokl.adapters.named import NamedFrequencies, Table, label_of
-from dokl.adapters.river import KernelClassifier, KernelRegressor
+from dokl.adapters.river import AutoClassifier, AutoRegressor, KernelClassifier, KernelRegressor
 from dokl.errors import BadInput, Diverged, MissingExtra
 
 MODELS = {
@@ -26,6 +26,8 @@ MODELS = {
     "classifier": KernelClassifier(),
     "classifier, hinge": KernelClassifier("laplacian", loss="hinge", max_features=5),
     "classifier, standardised": KernelClassifier(standardise=True),
+    "auto regressor": AutoRegressor(n_components=10),
+    "auto classifier": AutoClassifier(n_components=10, experts="one"),
 }
 
 
@@ -284,8 +286,9 @@ def test_a_pickle_holds_what_was_learned_and_no_frequencies():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: m.clone(include_attributes=True)])
-def test_copies_go_their_own_way(copied):
-    model = KernelRegressor()
+@pytest.mark.parametrize("model", [KernelRegressor(), AutoRegressor(10, "one")])
+def test_copies_go_their_own_way(copied, model):
+    model = model.clone()
     for x, y, _ in stream(20):
         model.learn_one(x, y)
     twin, x = copied(model), {"x0": 1.0, "new": 0.5}

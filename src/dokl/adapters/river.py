@@ -35,7 +35,9 @@ try:
 except ImportError:
     raise MissingExtra("dokl.adapters.river", "river") from None
 
-__all__ = ["KernelClassifier", "KernelRegressor"]
+from dokl.adapters.river_auto import AutoClassifier, AutoRegressor
+
+__all__ = ["AutoClassifier", "AutoRegressor", "KernelClassifier", "KernelRegressor"]
 
 Sample = Mapping[Hashable, Any]
 Named = tuple[list[Hashable], Array]  # names of inputs, and their values: (n, names)

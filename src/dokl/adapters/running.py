@@ -6,7 +6,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from dokl.preprocess import Moments
+from dokl.arrays import Array
+from dokl.preprocess import Moments, Scale
 
 _FIELDS = ("shift", "count", "total", "square")
 
@@ -48,3 +49,12 @@ class Running:
         slots = [self.slot_of[name] for name in names]
         for row, field in zip(self.sums, _FIELDS, strict=True):
             row[slots] = getattr(part, field)
+
+
+def filled(scale: Scale, X: Array) -> Array:
+    """X: (n, d) with the mean of the rows so far where a number is missing.
+
+    Before an input was there for the first time, its first value stands for it.
+    """
+    mean = scale.shift[:, None] + scale.total / np.maximum(scale.count, 1.0)
+    return np.where(np.isnan(X), mean.T, X)
