@@ -12,7 +12,7 @@ from river import base
 from dokl.adapters import first_rows
 from dokl.adapters.first_rows import Columns, Piece
 from dokl.adapters.named import numbers_of, numbers_of_frame
-from dokl.answers import decided
+from dokl.answers import class_numbers
 from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators import auto_classifier, auto_regressor
@@ -115,7 +115,7 @@ class _Auto:
         """A new estimator that has learned the rows so far: all of them where they are at hand."""
         if self._columns.first is None:
             X, Y, w = self._estimator.bank_.kept.all()
-            y = decided(Y)  # only classes come so late
+            y = class_numbers(Y)  # only classes come so late
         else:
             self._columns, X, y, w = first_rows.again(self._columns)
         self._estimator = self._fresh()
