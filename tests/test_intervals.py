@@ -21,17 +21,17 @@ def test_the_formula_as_plain_loops():
         g = a - 1 if score > q else a
         energy = (1 - 1 / 2000) * energy + g * g
         q = max(0.0, q - 2 * g / math.sqrt(3 * energy))
-    tracker, used = intervals.followed(intervals.start((0.9,)), scores[:, None])
+    tracker, used = intervals.follow_scores(intervals.start((0.9,)), scores[:, None])
     np.testing.assert_allclose(used[:, 0, 0], expected, rtol=1e-12)
     assert tracker.width[0, 0] == pytest.approx(q, rel=1e-12)
 
 
 def test_cuts_do_not_matter_to_the_last_bit():
     scores = np.hstack([drawn(400), drawn(400, seed=1)])
-    whole, used = intervals.followed(intervals.start(outputs=2), scores)
+    whole, used = intervals.follow_scores(intervals.start(outputs=2), scores)
     tracker, parts = intervals.start(outputs=2), []
     for rows in np.split(scores, [1, 2, 57, 58, 300]):
-        tracker, part = intervals.followed(tracker, rows)
+        tracker, part = intervals.follow_scores(tracker, rows)
         parts.append(part)
     assert np.array_equal(np.concatenate(parts), used)
     assert np.array_equal(tracker.width, whole.width)
@@ -41,7 +41,7 @@ def test_cuts_do_not_matter_to_the_last_bit():
 @pytest.mark.parametrize("df", [2, 100])
 def test_every_level_is_kept_whatever_the_tails(df):
     scores = drawn(8000, df=df)
-    _, used = intervals.followed(intervals.start(), scores)
+    _, used = intervals.follow_scores(intervals.start(), scores)
     covered = (scores[:, :, None] <= used)[1600:, 0].mean(axis=0)
     np.testing.assert_allclose(covered, intervals.LEVELS, atol=0.004)
 
@@ -49,15 +49,15 @@ def test_every_level_is_kept_whatever_the_tails(df):
 def test_scores_that_double_late_are_covered_again():
     scores = drawn(16_000, df=100)
     scores[12_000:] *= 2  # the tracker remembers 2,000 rows: later would be the same
-    _, used = intervals.followed(intervals.start((0.9,)), scores)
+    _, used = intervals.follow_scores(intervals.start((0.9,)), scores)
     covered = (scores <= used[:, :, 0])[:, 0]
     assert covered[12_000:14_000].mean() >= 0.87
     assert covered[14_000:].mean() == pytest.approx(0.9, abs=0.01)
 
 
 def test_no_target_changes_nothing_and_an_infinite_score_is_a_miss():
-    tracker, _ = intervals.followed(intervals.start(outputs=2), np.hstack([drawn(50)] * 2))
-    after, _ = intervals.followed(tracker, np.array([[math.nan, math.inf]]))
+    tracker, _ = intervals.follow_scores(intervals.start(outputs=2), np.hstack([drawn(50)] * 2))
+    after, _ = intervals.follow_scores(tracker, np.array([[math.nan, math.inf]]))
     assert np.array_equal(after.width[0], tracker.width[0])
     assert np.array_equal(after.energy[0], tracker.energy[0])
     assert (after.width[1] > tracker.width[1]).all()
