@@ -115,6 +115,21 @@ def test_intervals_cover(model):
         model.predict_interval(fresh, 90)
 
 
+def test_intervals_before_each_row_was_learned():
+    f, sd, lower, upper = AutoRegressor(**SMALL).prequential(
+        X, Y, return_std=True, return_interval=0.9
+    )
+    np.testing.assert_array_equal(f, AutoRegressor(**SMALL).prequential(X, Y))
+    np.testing.assert_allclose(upper - f, f - lower)
+    assert 0.85 < np.mean(((lower <= Y) & (Y <= upper))[200:]) < 0.95
+    wide = AutoRegressor(**SMALL).prequential(X, Y, return_interval=0.97)[2]
+    assert (wide > upper)[2:].all()  # after a single row there is no spread yet
+    fresh = AutoRegressor(**SMALL)
+    with pytest.raises(BadInput, match="between 0 and 1"):
+        fresh.prequential(X, Y, return_interval=90)
+    assert not hasattr(fresh, "bank_")
+
+
 def test_fit_uses_all_rows_and_starts_anew():
     model = AutoRegressor(**SMALL).fit(X[:500], Y[:500])
     assert model.score(X[500:], Y[500:]) > 0.98

@@ -76,11 +76,15 @@ def follow_scores(tracker: Tracker, scores: Array) -> tuple[Tracker, Array]:
     return replace(tracker, width=q, energy=G), used
 
 
-def width_at(tracker: Tracker, coverage: float) -> Array:
-    """q: (m,) for a level, between those that are tracked by the normal law's quantiles."""
+def width_at(tracker: Tracker, coverage: float, widths: Array | None = None) -> Array:
+    """q: (m,) for a level, between those that are tracked by the normal law's quantiles.
+
+    widths: (..., L) that it had at other times instead, for q: (...).
+    """
     from scipy.special import ndtri
 
     at, known = (ndtri(0.5 + 0.5 * np.asarray(c)) for c in (check_level(coverage), tracker.levels))
     # A common factor beyond the ends, and in between a factor that changes evenly.
-    factor = tracker.width / known
-    return np.array([float(np.interp(at, known, row)) * float(at) for row in factor])
+    share = np.array([np.interp(at, known, one) for one in np.eye(len(known))])
+    factor = (tracker.width if widths is None else widths) / known
+    return np.asarray(factor @ share * at)

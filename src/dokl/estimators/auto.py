@@ -32,6 +32,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
     verbose: bool
 
     _sets: dict[str, Callable[[], tuple[Kind, ...]]] = FOR_NUMBERS
+    _classifying = False
 
     # -- what subclasses provide -------------------------------------------------------------
     def _targets(self, y: Array) -> Array:

@@ -40,6 +40,8 @@ class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
     class_weight: Any
     _sets = FOR_CLASSES
 
+    _classifying = True
+
     def __init__(
         self,
         n_components: int = 1000,

@@ -92,16 +92,29 @@ class AutoRegressor(RegressorMixin, Auto):  # type: ignore[misc]
         return self
 
     def prequential(
-        self, X: Any, y: Any, sample_weight: Any = None, return_std: bool = False
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        return_std: bool = False,
+        return_interval: float | None = None,
     ) -> Any:
         """`partial_fit` that returns what it predicted for each row just before learning it, and
         with return_std how sure it was. Rows of weight 0 are not looked at: NaN stands there.
+
+        return_interval: a coverage such as 0.9; then the lower and the upper ends follow, too.
         """
         with all_or_nothing(self):
+            level = None if return_interval is None else intervals.check_level(return_interval)
             X, y = self._checked(X, y, reset=not hasattr(self, "bank_"))
             told = self._partial_fit(X, y, sample_weight)
-        mean = self._shaped(told.mean)
-        return (mean, self._shaped(np.sqrt(told.variance))) if return_std else mean
+        sd, found = np.sqrt(told.variance), [told.mean]
+        found += [sd] if return_std else []
+        if level is not None:
+            reach = sd * intervals.width_at(self.bank_.tracker, level, told.widths)
+            found += [told.mean - reach, told.mean + reach]
+        shaped = tuple(map(self._shaped, found))
+        return shaped[0] if len(shaped) == 1 else shaped
 
     def _shaped(self, values: Array) -> Array:
         return values[:, 0] if self._flat else values
