@@ -13,6 +13,7 @@ import dokl
 from dokl import AutoClassifier, AutoRegressor
 from dokl.errors import BadFile, BadInput, FingerprintMismatch, UnknownName
 from dokl.experts import saving as banks
+from dokl.experts.bank import features
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(700, 3))
@@ -121,13 +122,22 @@ def test_intervals_before_each_row_was_learned():
     )
     np.testing.assert_array_equal(f, AutoRegressor(**SMALL).prequential(X, Y))
     np.testing.assert_allclose(upper - f, f - lower)
-    assert 0.85 < np.mean(((lower <= Y) & (Y <= upper))[200:]) < 0.95
+    assert (upper > f)[sd > 0].all()
+    assert 0.85 < np.mean(((lower <= Y) & (upper >= Y))[200:]) < 0.95
     wide = AutoRegressor(**SMALL).prequential(X, Y, return_interval=0.97)[2]
     assert (wide > upper)[2:].all()  # after a single row there is no spread yet
     fresh = AutoRegressor(**SMALL)
     with pytest.raises(BadInput, match="between 0 and 1"):
         fresh.prequential(X, Y, return_interval=90)
     assert not hasattr(fresh, "bank_")
+
+
+def test_predictions_are_those_of_the_experts_weighed(model):
+    bank = model.bank_
+    Z = features(bank, bank.now, X)
+    each = [z @ memory.theta.T for z, memory in zip(Z, bank.memories, strict=True)]
+    expected = bank.now.targets.outward(np.tensordot(bank.weights, each, 1))[:, 0]
+    np.testing.assert_allclose(model.predict(X), expected, atol=1e-11)
 
 
 def test_fit_uses_all_rows_and_starts_anew():

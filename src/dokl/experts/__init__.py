@@ -9,5 +9,6 @@ bank        what there is: scalings, maps, experts, weights
 pilots      scales and maps from the rows so far
 learning    rows are predicted, learned, and mixed
 rest        experts that sleep and wake
+folding     one vector for each map: what predicts, without matrices
 predicting  means, variances
 """

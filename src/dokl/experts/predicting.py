@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.experts import folding
 from dokl.experts.bank import AT_ONCE, Bank, Generation, Told, features
 
 
 def predict(bank: Bank, X: Array) -> Array:
     """Means (n, m) of rows X: (n, d)."""
-    if bank.now is None:
-        weight, first, _ = bank.total
-        return np.tile(first / weight if weight else first, (len(X), 1))
-    return _in_pieces(lambda rows: _mean(bank, bank.now, rows), X, bank.m)  # type: ignore[arg-type]
-
-
-def _mean(bank: Bank, now: Generation, X: Array) -> Array:
-    """Experts that share a map are one vector."""
-    rows, total = now.inputs.clipped(X), np.zeros((len(X), bank.m))
-    for key, theta in folded(bank, now).items():
-        total += now.maps[key].transform(rows)[:, : theta.shape[1]] @ theta.T
-    return now.targets.outward(total)
-
-
-def folded(bank: Bank, now: Generation) -> dict[tuple[Any, str], Array]:
-    """For each map the experts' vectors, weighed and added: (m, D)."""
-    out: dict[tuple[Any, str], Array] = {}
-    weights = bank.weights
-    for kind, memory, w in zip(bank.kinds, bank.memories, weights, strict=True):
-        if w > 0:
-            D = now.maps[kind.features].D
-            theta = out.setdefault(kind.features, np.zeros((bank.m, D)))
-            theta[:, : memory.theta.shape[1]] += w * memory.theta
-    return out
+    return folding.predict(folding.folded(bank), X)
 
 
 def predict_with_variance(bank: Bank, X: Array) -> Told:
