@@ -17,6 +17,7 @@ from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
+from dokl.estimators.predict_only import folded
 from dokl.estimators.transformer import RandomFeatures
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "NetworkClassifier",
     "NetworkRegressor",
     "RandomFeatures",
+    "folded",
     "merge",
 ]

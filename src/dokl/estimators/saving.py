@@ -36,17 +36,21 @@ from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.learner import float_type
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
 from dokl.estimators.plain import pack, pack_made, unpack, unpack_made
+from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.estimators.transformer import RandomFeatures
 from dokl.exchange import Exchange
+from dokl.experts import folding
 from dokl.experts import saving as banks
 from dokl.features import FeatureMap, agreed_fingerprint, sample
+from dokl.intervals import Tracker
 from dokl.methods import gradient
 from dokl.state import State
 
 KIND, UPGRADE = "model", "pip install -U dokl"
 LEARNERS = (KernelRegressor, KernelClassifier, NetworkRegressor, NetworkClassifier)
 AUTO = (AutoRegressor, AutoClassifier)
-EVERY = (*LEARNERS, *AUTO, RandomFeatures)
+FOLDED = (FoldedRegressor, FoldedClassifier)
+EVERY = (*LEARNERS, *AUTO, *FOLDED, RandomFeatures)
 ESTIMATORS: dict[str, Any] = {made.__name__: made for made in EVERY}
 EXCHANGE = ("order", "every", "intercept", "average")
 # What a file that passes its checksum and makes no sense all the same leads to.
@@ -73,6 +77,9 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
         meta |= {"bank": banks.to_meta(estimator.bank_), **_about_targets(estimator)}
         arrays |= {f"bank.{k}": a for k, a in banks.to_arrays(estimator.bank_).items()}
         arrays |= _labels(estimator)
+    elif isinstance(estimator, FOLDED):
+        about, made = _folded(estimator)
+        meta, arrays = meta | about, arrays | made
     else:
         meta["features"] = _features(estimator.feature_map_)
     if hasattr(estimator, "feature_names_in_"):
@@ -92,12 +99,7 @@ def load_with_extra(path: files.PathLike, objects: Objects = None) -> tuple[Any,
     meta, arrays = files.read(path, KIND)
     try:
         estimator = _estimator(meta, arrays, objects)
-        more = {
-            name.removeprefix("extra."): array
-            for name, array in arrays.items()
-            if name.startswith("extra.")
-        }
-        return estimator, (dict(meta["extra"]), more)
+        return estimator, (dict(meta["extra"]), _own("extra.", arrays))
     except FingerprintMismatch as error:
         error.args = (f"{path}: {error}",)
         raise
@@ -112,7 +114,7 @@ def _check_savable(estimator: Any) -> None:
     if ESTIMATORS.get(type(estimator).__name__) is not type(estimator):
         known = ", ".join(ESTIMATORS)
         raise BadInput(f"a {type(estimator).__name__} cannot be saved here, only {known}")
-    if not (hasattr(estimator, "feature_map_") or hasattr(estimator, "bank_")):
+    if not any(hasattr(estimator, name) for name in ("feature_map_", "bank_", "folded_")):
         raise BadInput(f"a {type(estimator).__name__} that has learned nothing cannot be saved")
 
 
@@ -121,7 +123,7 @@ def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:
     params, arrays = estimator.get_params(deep=False), {}
     if "dtype" in params:
         params["dtype"] = np.dtype(params["dtype"]).name
-    if not isinstance(params["random_state"], int | np.integer | None):
+    if not isinstance(params.get("random_state"), int | np.integer | None):
         auto = isinstance(estimator, AUTO)
         drawn = estimator.bank_.settings if auto else estimator.feature_map_
         params["random_state"] = drawn.seed
@@ -140,6 +142,16 @@ def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:
     elif graph is not None:
         packed["graph"] = {"$weights": None}  # those in use, which are saved anyway
     return {"params": packed}, arrays
+
+
+def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
+    """What predicts and no more, as JSON and arrays."""
+    kernels, made = folding.to_arrays(model.folded_)
+    about = {"kernels": kernels, "rows": model.rows_, "remembers": model.remembers_}
+    made |= {"levels": model.tracker_.levels, "widths": model.tracker_.width}
+    made |= {"spread": model.spread_, "relevance": model.relevance_}
+    arrays = {f"folded.{name}": array for name, array in made.items()} | _labels(model)
+    return {"folded": about, **_about_targets(model)}, arrays
 
 
 def _links(graph: Any) -> Array:
@@ -216,6 +228,8 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
     model = made(**_unpacked(made, meta["params"], arrays, objects))
     if made in AUTO:
         return _auto(model, meta, arrays)
+    if made in FOLDED:
+        return _unfolded(model, meta, arrays)
     drawn = model.feature_map_ = _drawn(meta["features"], objects)
     model.sigma_ = float(getattr(drawn.kernel, "sigma", np.nan))
     model.n_features_in_ = drawn.d
@@ -232,15 +246,10 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
 
 def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """An estimator without settings; its bank is all it knows."""
-    own = {k.removeprefix("bank."): a for k, a in arrays.items() if k.startswith("bank.")}
-    model.bank_ = banks.from_arrays(meta["bank"], own)
+    model.bank_ = banks.from_arrays(meta["bank"], _own("bank.", arrays))
     model.n_features_in_ = model.bank_.d
-    if "feature_names" in arrays:
-        model.feature_names_in_ = arrays["feature_names"].astype(object)
-    if "flat" in meta:
-        model._flat = bool(meta["flat"])
+    _take_targets(model, meta, arrays)
     if isinstance(model, AutoClassifier):
-        model.classes_ = _classes(meta, arrays)
         names = ("slopes", "bias", "bend", "bias_bend")
         model.calibration_ = Calibration(*(arrays[f"calibration.{name}"] for name in names))
         if len(model.calibration_.bias) != len(model.classes_):
@@ -250,6 +259,36 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     if model.fingerprint_ != meta["fingerprint"]:
         raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
     return model
+
+
+def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """An estimator that predicts only."""
+    own, about = _own("folded.", arrays), meta["folded"]
+    model.folded_ = folding.from_arrays(about["kernels"], own)
+    model.rows_, model.remembers_ = int(about["rows"]), str(about["remembers"])
+    (m, d), L = model.folded_.slope.shape, len(own["levels"])
+    levels, widths = folding.checked(own, "levels", L), folding.checked(own, "widths", m, L)
+    model.tracker_ = Tracker(levels, widths, np.zeros_like(widths))
+    model.spread_ = folding.checked(own, "spread", m)
+    model.relevance_ = folding.checked(own, "relevance", d)
+    model.n_features_in_, model.fingerprint_ = d, str(meta["fingerprint"])
+    _take_targets(model, meta, arrays)
+    return model
+
+
+def _own(prefix: str, arrays: Arrays) -> Arrays:
+    """The arrays whose names begin so, under the rest of their names."""
+    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+
+
+def _take_targets(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
+    """The inputs' names, and what y is."""
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    if "flat" in meta:
+        model._flat = bool(meta["flat"])
+    if model._classifying:
+        model.classes_ = _classes(meta, arrays)
 
 
 def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[str, Any]:
@@ -328,8 +367,7 @@ def _first_rows(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> FirstRow
     if "first" not in meta:
         return None
     K, m, _ = model.state_.theta.shape
-    rows = {k.removeprefix("first."): a for k, a in arrays.items() if k.startswith("first.")}
-    return unpacked(str(meta["first"]), rows, K, m, model.feature_map_.d)
+    return unpacked(str(meta["first"]), _own("first.", arrays), K, m, model.feature_map_.d)
 
 
 def _classes(meta: Mapping[str, Any], arrays: Arrays) -> Array:

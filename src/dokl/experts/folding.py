@@ -11,6 +11,7 @@ lost is how sure the bank is of a row, which takes the matrices.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from dokl.arrays import Array
 from dokl.experts.bank import AT_ONCE, Bank
 from dokl.experts.maps import NestedMap
 from dokl.experts.scaling import Scaling
-from dokl.scales import correlation, squared_distances
+from dokl.scales import KERNELS, correlation, squared_distances
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,42 @@ def predict(made: Folded, X: Array) -> Array:
             total += each.at(rows)
         out[i : i + AT_ONCE] = made.targets.outward(total)
     return out
+
+
+# -- files ---------------------------------------------------------------------------------------
+def to_arrays(made: Folded) -> tuple[list[str], dict[str, Array]]:
+    """The kernels' names, and every array by name."""
+    out = {"base": made.base, "slope": made.slope}
+    for name, scaling in (("inputs", made.inputs), ("targets", made.targets)):
+        out |= {f"{name}.centre": scaling.centre, f"{name}.size": scaling.size}
+    for i, each in enumerate(made.bumps):
+        parts = {"lengths": each.lengths, "centres": each.centres, "heights": each.heights}
+        out |= {f"map.{i}.{name}": array for name, array in parts.items()}
+    return [each.kernel for each in made.bumps], out
+
+
+def from_arrays(kernels: Sequence[str], arrays: Mapping[str, Array]) -> Folded:
+    """What was written; KeyError, TypeError or ValueError where that cannot be."""
+    m, d = arrays["slope"].shape
+    bumps = []
+    for i, kernel in enumerate(kernels):
+        if kernel not in KERNELS:
+            raise ValueError(f"{kernel!r} is no kernel")
+        M = len(arrays[f"map.{i}.centres"])
+        shapes = {"lengths": (d,), "centres": (M, d), "heights": (m, M)}
+        parts = [checked(arrays, f"map.{i}.{name}", *shape) for name, shape in shapes.items()]
+        bumps.append(Bumps(kernel, *parts))
+    inputs, targets = (
+        Scaling(checked(arrays, f"{name}.centre", k), checked(arrays, f"{name}.size", k))
+        for name, k in (("inputs", d), ("targets", m))
+    )
+    base, slope = checked(arrays, "base", m), checked(arrays, "slope", m, d)
+    return Folded(inputs, targets, base, slope, tuple(bumps))
+
+
+def checked(arrays: Mapping[str, Array], name: str, *shape: int) -> Array:
+    """The array of this name, if it has this shape and finite numbers."""
+    array = arrays[name]
+    if array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(f"{name} is not {shape} finite numbers")
+    return array

@@ -1,0 +1,136 @@
+"""Estimators that predict and learn no more: what is left of one without settings, made small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dokl import answers, intervals
+from dokl.arrays import Array
+from dokl.errors import BadInput
+from dokl.estimators.auto_classifier import AutoClassifier
+from dokl.estimators.auto_regressor import AutoRegressor
+from dokl.experts import folding, predicting
+from dokl.experts.folding import Folded
+from dokl.intervals import Tracker
+
+# What is taken over from the estimator that learned.
+FACTS = ("relevance_", "remembers_", "fingerprint_", "n_features_in_")
+IF_ANY = ("feature_names_in_", "classes_", "_flat")
+
+
+class PredictOnly(BaseEstimator):  # type: ignore[misc]
+    """What both share; `folded` makes them.
+
+    folded_: what predicts. rows_: how many were learned. tracker_: widths of intervals in standard
+    deviations. spread_: (m,) the standard deviation that predictions had for the newest rows, on
+    average. relevance_, remembers_, fingerprint_: as they were.
+    """
+
+    folded_: Folded
+    rows_: int
+    tracker_: Tracker
+    spread_: Array
+    relevance_: Array
+    remembers_: str
+    fingerprint_: str
+
+    _classifying = False
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self, "folded_")
+        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        return folding.predict(self.folded_, np.asarray(rows))
+
+    def fit(self, X: Any, y: Any = None, **_: Any) -> NoReturn:
+        """Refuse: there is nothing left to learn with."""
+        raise BadInput(
+            "this model was exported for predicting only and cannot learn: go on with the model "
+            "that it was exported from"
+        )
+
+    partial_fit = prequential = fit
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write it to a data file; `dokl.load` reads it back."""
+        from dokl.estimators.saving import save  # which knows all the estimators, this one too
+
+        return save(self, path)
+
+
+class FoldedRegressor(RegressorMixin, PredictOnly):  # type: ignore[misc]
+    """An `AutoRegressor` without its matrices: the same predictions, intervals of one width."""
+
+    _flat: bool
+
+    def _shaped(self, values: Array) -> Array:
+        return values[:, 0] if self._flat else values
+
+    def predict(self, X: Any, return_std: bool = False) -> Array:
+        """Predictions (n,), or (n, m) for several outputs."""
+        if return_std:
+            raise BadInput(
+                "a model exported for predicting only does not know how sure it is of a row, which "
+                "takes the matrices that were left out: it has no standard deviations"
+            )
+        return self._shaped(self._scores(X))
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Lower and upper ends, as far apart as those of the full model were on average."""
+        mean = self._scores(X)
+        reach = intervals.width_at(self.tracker_, coverage) * self.spread_
+        return self._shaped(mean - reach), self._shaped(mean + reach)
+
+
+class FoldedClassifier(ClassifierMixin, PredictOnly):  # type: ignore[misc]
+    """An `AutoClassifier` without its matrices: the same labels and scores."""
+
+    classes_: Array
+
+    _classifying = True
+
+    def predict(self, X: Any) -> Array:
+        """Labels (n,)."""
+        return np.asarray(self.classes_[answers.decided(self._scores(X))])
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+
+def folded(estimator: Any) -> Any:
+    """An estimator that predicts what this one, without settings, does, and needs no matrices.
+
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = AutoRegressor(n_components=50, random_state=0).fit(X, X[:, 0] ** 2)
+    >>> small = folded(model)
+    >>> bool((small.predict(X) == model.predict(X)).all())
+    True
+    """
+    kinds = {AutoRegressor: FoldedRegressor, AutoClassifier: FoldedClassifier}
+    if isinstance(estimator, PredictOnly):
+        return estimator
+    if type(estimator) not in kinds:
+        raise BadInput(
+            f"a {type(estimator).__name__} holds nothing but what predicts: it is as small as it "
+            "gets"
+        )
+    check_is_fitted(estimator, "bank_")
+    small, bank = kinds[type(estimator)](), estimator.bank_
+    small.folded_, small.rows_ = folding.folded(bank), bank.seen
+    small.tracker_ = replace(bank.tracker, energy=np.zeros_like(bank.tracker.energy))
+    newest = predicting.predict_with_variance(bank, bank.kept.newest()[0])
+    small.spread_ = np.sqrt(newest.variance).mean(axis=0) if bank.seen else np.ones(bank.m)
+    for name in FACTS:
+        setattr(small, name, getattr(estimator, name))
+    for name in IF_ANY:
+        if hasattr(estimator, name):
+            setattr(small, name, getattr(estimator, name))
+    return small

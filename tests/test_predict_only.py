@@ -1,0 +1,96 @@
+"""Models made small: they predict the same, hold no matrix, and refuse to learn."""
+
+import numpy as np
+import pandas
+import pytest
+
+import dokl
+from dokl import AutoClassifier, AutoRegressor, files
+from dokl.errors import BadFile, BadInput
+from dokl.estimators import folded
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(400, 3))
+Y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.05 * RNG.normal(size=400)
+SMALL = {"n_components": 60, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AutoRegressor(**SMALL).partial_fit(X, 100 + 7 * Y)
+
+
+@pytest.mark.parametrize("rows", [1, 400])
+def test_it_predicts_the_same(tmp_path, rows):
+    model = AutoRegressor(**SMALL).partial_fit(X[:rows], Y[:rows])
+    small = dokl.load(folded(model).save(tmp_path / "small.dokl"))
+    np.testing.assert_allclose(small.predict(X), model.predict(X), rtol=0, atol=1e-12)
+    assert small.score(X, Y) == model.score(X, Y)
+    assert small.fingerprint_ == model.fingerprint_
+    assert (small.relevance_ == model.relevance_).all()
+    assert (small.rows_, small.remembers_) == (rows, model.remembers_)
+
+
+def test_the_file_holds_no_matrix(tmp_path, model):
+    whole, small = model.save(tmp_path / "m.dokl"), folded(model).save(tmp_path / "small.dokl")
+    assert small.stat().st_size < 0.1 * whole.stat().st_size
+    arrays = files.read(small, "model")[1]
+    centres = sum(len(a) for name, a in arrays.items() if name.endswith("centres"))
+    assert sum(a.size for a in arrays.values()) < centres * (3 + 1) + 100
+
+
+def test_intervals_have_one_width_and_std_is_refused(model):
+    small = folded(model)
+    lower, upper = small.predict_interval(X, 0.9)
+    np.testing.assert_allclose(0.5 * (lower + upper), model.predict(X))
+    assert np.ptp(upper - lower) < 1e-9
+    full = np.subtract(*model.predict_interval(X, 0.9)[::-1])
+    assert (upper - lower)[0] == pytest.approx(full.mean(), rel=1e-6)
+    assert (small.predict_interval(X, 0.97)[1] > upper).all()
+    with pytest.raises(BadInput, match="no standard deviations"):
+        small.predict(X, return_std=True)
+
+
+def test_it_refuses_to_learn(model):
+    small = folded(model)
+    for learn in (small.fit, small.partial_fit, small.prequential):
+        with pytest.raises(BadInput, match="cannot learn: go on with the model"):
+            learn(X, Y)
+    assert folded(small) is small
+
+
+def test_several_outputs_names_and_a_single_expert(tmp_path):
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+    model = AutoRegressor(experts="one", **SMALL).fit(frame, np.column_stack([Y, -Y]))
+    small = dokl.load(folded(model).save(tmp_path / "small.dokl"))
+    np.testing.assert_allclose(small.predict(frame), model.predict(frame), rtol=0, atol=1e-12)
+    assert small.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert small.predict_interval(frame)[0].shape == (400, 2)
+
+
+@pytest.mark.parametrize("cuts", [[0.5], [0.2, 1.0]])
+def test_classes(tmp_path, cuts):
+    labels = np.array(["low", "mid", "high"])[np.digitize(Y, cuts)]
+    model = AutoClassifier(**SMALL).fit(X, labels)
+    small = dokl.load(folded(model).save(tmp_path / "small.dokl"))
+    assert (small.predict(X) == model.predict(X)).all()
+    np.testing.assert_array_equal(small.decision_function(X), model.decision_function(X))
+
+
+def test_what_cannot_be_made_smaller():
+    with pytest.raises(BadInput, match="as small as it gets"):
+        folded(dokl.KernelRegressor(n_components=20).fit(X, Y))
+
+
+def test_nonsense_in_a_file_is_an_error_of_ours(tmp_path, model):
+    path = folded(model).save(tmp_path / "small.dokl")
+    meta, arrays = files.read(path, "model")
+    for name in arrays:
+        for junk in (np.zeros(0), np.full(arrays[name].shape, np.nan), np.array(["x"])):
+            files.write(path, "model", meta, arrays | {name: junk})
+            with pytest.raises(BadFile, match="damaged"):
+                dokl.load(path)
+    for junk in (None, 3, {}, {**meta["folded"], "kernels": ["gaussian", "mine"]}):
+        files.write(path, "model", meta | {"folded": junk}, arrays)
+        with pytest.raises(BadFile, match="damaged"):
+            dokl.load(path)
