@@ -396,3 +396,15 @@ def test_memory_is_flat(tmp_path, rows, cell):
     tracemalloc.stop()
     assert n == rows
     assert peak < 1e6, peak  # the numbers take 48 bytes a row: 9.6 MB and 1.9 MB
+
+
+def test_nothing_is_compiled_where_that_is_not_wanted(tmp_path, monkeypatch):
+    monkeypatch.setattr("dokl.readers.digits.numbers", None)
+    monkeypatch.setattr("dokl.readers.digits.sparse_rows", None)
+    (tmp_path / "r.csv").write_text("a,b\n1,2.5\n3,NA\n")
+    options = Options(numeric=("a", "b"), chunk=1, compiled=False)
+    with open_table(tmp_path / "r.csv", options) as reader:
+        assert [chunk.columns["a"].tolist() for chunk in reader] == [[1.0], [3.0]]
+    (tmp_path / "r.svm").write_text("1 1:2 3:4\n-1 2:5\n")
+    with open_table(tmp_path / "r.svm", Options(compiled=False)) as reader:
+        assert reader.first.X.toarray().tolist() == [[2, 0, 4], [0, 5, 0]]

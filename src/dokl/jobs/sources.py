@@ -13,7 +13,8 @@ class Wanted:
     """The columns that a model knows, and what they hold; all others are passed over.
 
     n_features: of a model that learned from LIBSVM rows, which have no names. trained: those of the
-    columns that were there in training.
+    columns that were there in training. chunk: rows at a time, unless somebody said how many.
+    compiled: whether rows will be wanted so fast that they are read by compiled code.
     """
 
     columns: tuple[str, ...] | None = None
@@ -21,6 +22,8 @@ class Wanted:
     numeric: tuple[str, ...] = ()
     n_features: int | None = None
     trained: tuple[str, ...] = ()
+    chunk: int | None = None
+    compiled: bool = True
 
     def instead(self, options: Options) -> Options:
         """The options, for these columns and no others."""
@@ -31,6 +34,8 @@ class Wanted:
             text=self.text,
             numeric=self.numeric,
             n_features=self.n_features,
+            chunk=options.chunk or self.chunk,
+            compiled=self.compiled,
         )
 
 

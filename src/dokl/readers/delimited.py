@@ -31,7 +31,7 @@ class _Table:
 
     def __init__(self, source: OpenFile, options: Options) -> None:
         self.name, self.source = source.name, source
-        self.rows = options.rows(source.first_line)
+        self.rows, self.compiled = options.rows(source.first_line), options.compiled
         self.line = 1
         first = decode_lines([source.first_line], self.name, 1)
         if "\r" in first.rstrip("\r\n"):
@@ -59,7 +59,7 @@ class _Table:
 
     def parsed(self, raw: list[bytes]) -> Chunk:
         """The rows of some lines, quickly where nothing about them is unusual."""
-        quick = self._quick(raw) if self.columns.known else None
+        quick = self._quick(raw) if self.compiled and self.columns.known else None
         if quick is not None:
             lines = range(self.line, self.line + len(raw))
             self.line += len(raw)

@@ -28,7 +28,7 @@ def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     d = _n_features(source, options)
     line = 1
     while raw := source.take(options.rows(source.first_line)):
-        quick = _quick(raw, d, 0 if options.zero_based else 1)
+        quick = _quick(raw, d, 0 if options.zero_based else 1) if options.compiled else None
         if quick is not None:
             yield Chunk((), {}, range(line, line + len(raw)), *quick)
             line += len(raw)

@@ -21,7 +21,8 @@ class Options:
     rows look like. header: False for a CSV file without one (columns are then x1..xd); True takes
     the first line for names even if they look like numbers. delimiter: None finds , ; or tab in
     the header. n_features: for LIBSVM; without it a file is read twice, and stdin refused.
-    zero_based: LIBSVM features are numbered from 0.
+    zero_based: LIBSVM features are numbered from 0. compiled: False where loading Numba, and at
+    first compiling, would take longer than it saves; the numbers are the same.
 
     >>> Options(drop="id", delimiter=";").drop
     ('id',)
@@ -37,6 +38,7 @@ class Options:
     delimiter: str | None = None
     n_features: int | None = None
     zero_based: bool = False
+    compiled: bool = True
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
