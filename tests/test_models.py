@@ -347,6 +347,50 @@ def test_models_of_libsvm_rows(tmp_path):
     assert [int(row["prediction"]) for row in rows] == model.predict(X).tolist()
 
 
+# -- models without settings -------------------------------------------------------------------
+def test_tables_have_intervals_where_the_estimator_has_them(tmp_path):
+    estimator = library.AutoRegressor(n_components=20, random_state=0)
+    model = TableModel(estimator, Preprocessor.plan(FIRST, standardise="off"), "y")
+    y = np.where(np.arange(60) % 7 == 3, np.nan, FIRST["temp"])
+    assert np.isnan(model.prequential(FIRST, y)).sum() == 9
+    assert model.coverage.n == model.tally.n == 51
+    before = model.coverage.sums()
+    with pytest.raises(BadInput, match="not a number"):
+        model.partial_fit(FIRST, ["x"] * 60)
+    np.testing.assert_array_equal(model.coverage.sums(), before)
+    again = library.load(model.save(tmp_path / "m.dokl"))
+    np.testing.assert_array_equal(again.coverage.sums(), before)
+    mean, std = again.predict(FIRST, return_std=True)
+    np.testing.assert_allclose(mean, model.predict(FIRST), atol=1e-9)
+    lower, upper = again.predict_interval(FIRST, 0.8)
+    assert (lower < mean).all()
+    assert (upper > mean).all()
+    assert (std > 0).all()
+
+
+def test_a_copy_that_only_predicts(model, tmp_path):
+    estimator = library.AutoRegressor(n_components=20, random_state=0)
+    full = TableModel(estimator, Preprocessor.plan(FIRST, standardise="off"), "y")
+    small = full.partial_fit(FIRST, FIRST["temp"]).predict_only()
+    expected = full.predict(FIRST)
+    full.partial_fit(FIRST, -FIRST["temp"])
+    again = library.load(small.save(tmp_path / "small.dokl"))
+    for each in (small, again):
+        np.testing.assert_array_equal(each.predict(FIRST), expected)
+        assert (each.rows_read, each.tally.n, each.coverage.n) == (60, 60, 60)
+        with pytest.raises(BadInput, match="cannot learn"):
+            each.partial_fit(FIRST, FIRST["temp"])
+    with pytest.raises(BadInput, match="as small as it gets"):
+        model.predict_only()
+
+
+def test_sparse_rows_are_made_dense_for_those_who_want_that():
+    X = csr_array([[i % 5, 0, i % 3] for i in range(60)], dtype=float)
+    model = TableModel(library.AutoRegressor(n_components=20, random_state=0))
+    model.partial_fit(X, X.toarray()[:, 0])
+    np.testing.assert_array_equal(model.predict(X), model.predict(X.toarray()))
+
+
 # -- saving ------------------------------------------------------------------------------------
 def test_nothing_learned_nothing_saved(tmp_path):
     model = TableModel(library.KernelRegressor(), Preprocessor.plan(FIRST), "y")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils import get_tags
 
-from dokl.arrays import Array
+from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput, listed
 from dokl.models.rows import Kind, by_name, chunk_of, column, is_unnamed, matrix, taken
 from dokl.preprocess import class_target, is_text, numeric_target
@@ -57,7 +58,7 @@ def inputs_for(model: TableModel, chunk: Chunk, learn: bool = False) -> Any:
     """X (n, d), what the estimator gets for these rows; learn: the scaling goes along."""
     prepared = model.preprocessor
     if prepared is None:
-        return _as_they_are(model, chunk) if chunk.X is None else chunk.X
+        return _as_they_are(model, chunk) if chunk.X is None else _as_taken(model, chunk.X)
     if chunk.X is not None:
         raise BadInput(
             "these rows have no names, and the model was trained with columns "
@@ -65,6 +66,13 @@ def inputs_for(model: TableModel, chunk: Chunk, learn: bool = False) -> Any:
         )
     change = prepared.learn_transform if learn else prepared.transform
     return change(chunk.columns)
+
+
+def _as_taken(model: TableModel, X: Any) -> Any:
+    """Sparse rows where the estimator takes them, else dense ones."""
+    if not is_sparse(X) or get_tags(model.estimator).input_tags.sparse:
+        return X
+    return X.toarray()
 
 
 def _as_they_are(model: TableModel, chunk: Chunk) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.models.columns import inputs_for, kept
-from dokl.models.scores import make_score
+from dokl.models.scores import Coverage, make_score
 from dokl.preprocess import Preprocessor
 from dokl.readers import Chunk
 
@@ -28,29 +28,50 @@ def learn(
     y, keep: as `targets_for` gives them; nodes: of the rows kept. The scaling goes along with the
     other rows, too.
     """
-    more = {"nodes": nodes, "classes": classes}
+    coverage = _coverage(model, y)
+    level = None if coverage is None else coverage.level
+    more = {"nodes": nodes, "classes": classes, "return_interval": level}
     given = {name: value for name, value in more.items() if value is not None}
-    predicted = y[:0]
+    predicted, ends = y[:0], list[Array]()
     with _or_as_before(model.preprocessor), _as_named(model.estimator):
         X = kept(inputs_for(model, chunk, learn=True), keep)
         if len(y):
-            predicted = np.asarray(model.estimator.prequential(X, y, **given))
+            told = model.estimator.prequential(X, y, **given)
+            predicted, *ends = (told,) if level is None else told
     if len(y) and y.ndim == 1:
         model.tally = make_score(model.classifying) if model.tally is None else model.tally
         model.tally.add(y, predicted)
+    if coverage is not None and ends:
+        coverage.add(y, *ends)
+        model.coverage = coverage
     model.rows_read += chunk.n
     model.rows_skipped += chunk.n - len(y)
     return predicted
 
 
+def _coverage(model: TableModel, y: Array) -> Coverage | None:
+    """Where intervals are counted that stood before a row was learned; None without any."""
+    if not model.has_intervals or y.ndim != 1:
+        return None
+    return Coverage() if model.coverage is None else model.coverage
+
+
 def answers(
-    model: TableModel, chunk: Chunk, *methods: str, nodes: Any = None, keep: Array | None = None
+    model: TableModel,
+    chunk: Chunk,
+    *methods: str,
+    nodes: Any = None,
+    keep: Array | None = None,
+    **how: Any,
 ) -> list[Array]:
-    """What these methods of the estimator say; keep: (n,), of these rows only."""
-    X, owner = inputs_for(model, chunk), {} if nodes is None else {"nodes": nodes}
+    """What these methods of the estimator say; keep: (n,), of these rows only.
+
+    how: arguments of the methods. One that says several things, (n,) each, gives a row for each.
+    """
+    X, given = inputs_for(model, chunk), how if nodes is None else {"nodes": nodes, **how}
     X = X if keep is None else kept(X, keep)
     with _as_named(model.estimator):
-        return [np.asarray(getattr(model.estimator, name)(X, **owner)) for name in methods]
+        return [np.asarray(getattr(model.estimator, name)(X, **given)) for name in methods]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators import saving
 from dokl.files import PathLike
-from dokl.models.scores import restored
+from dokl.models.scores import Coverage, finite, restored
 from dokl.models.table import TableModel
 from dokl.preprocess import Preprocessor
 
@@ -58,6 +58,8 @@ def _extra(model: TableModel) -> saving.Extra:
     arrays: dict[str, Array] = {"rows": np.array([model.rows_read, model.rows_skipped], np.int64)}
     if model.tally is not None:
         arrays["score"] = model.tally.sums(model.labels or ())
+    if model.coverage is not None:
+        arrays["coverage"] = model.coverage.sums()
     if model.preprocessor is None:
         return meta, arrays
     packed, moments = model.preprocessor.spec()
@@ -75,6 +77,8 @@ def _table_model(estimator: Any, extra: saving.Extra) -> TableModel:
     model = TableModel(estimator, prepared, meta["target"], meta["node"], rows, skipped)
     if "score" in arrays:
         model.tally = restored(arrays["score"], model.labels)
+    if "coverage" in arrays:
+        model.coverage = Coverage.of(finite(arrays["coverage"]))
     if model.fingerprint_ != meta["fingerprint"]:
         ours, theirs = model.fingerprint_, meta["fingerprint"]
         raise FingerprintMismatch("the saved preprocessing", ours, theirs)

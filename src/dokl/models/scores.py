@@ -13,6 +13,7 @@ from dokl.arrays import Array
 from dokl.errors import BadInput
 
 RECENT = 10_000
+LEVEL = 0.9  # of the intervals that are counted
 
 
 class Score(Protocol):
@@ -153,6 +154,55 @@ class ClassScore:
         return cls(n, n - sum(hit.values()), seen, hit)
 
 
+@dataclass
+class Coverage:
+    """How often intervals held the target, and how wide they were.
+
+    level: the share that they promise; reach: the sum of half their widths.
+    """
+
+    level: float = LEVEL
+    n: int = 0
+    inside: int = 0
+    reach: float = 0.0
+
+    def add(self, y: Array, lower: Array, upper: Array) -> None:
+        """Some more rows; all: (n,)."""
+        self.n += len(y)
+        self.inside += int(np.count_nonzero((lower <= y) & (y <= upper)))
+        self.reach += 0.5 * float(np.sum(upper - lower))
+
+    def figures(self) -> dict[str, Any]:
+        """level, rows, coverage, and half the width on average."""
+        if not self.n:
+            return {"level": self.level, "rows": 0}
+        share, width = self.inside / self.n, self.reach / self.n
+        return {"level": self.level, "rows": self.n, "coverage": share, "half_width": width}
+
+    def since(self, before: Coverage) -> Coverage:
+        """Of the rows since then."""
+        n, inside = self.n - before.n, self.inside - before.inside
+        return Coverage(self.level, n, inside, self.reach - before.reach)
+
+    def line(self) -> str:
+        """In words."""
+        share, width = 100.0 * self.inside / max(1, self.n), self.reach / max(1, self.n)
+        return (
+            f"{100 * self.level:g} % intervals held {share:.1f} % of the targets "
+            f"(plus or minus {width:.3g} on average)"
+        )
+
+    def sums(self) -> Array:
+        """What it takes to go on later: (4,)."""
+        return np.array([self.level, self.n, self.inside, self.reach], float)
+
+    @classmethod
+    def of(cls, sums: Array) -> Self:
+        """The one that had these sums."""
+        level, n, inside, reach = (float(value) for value in sums)
+        return cls(level, int(n), int(inside), reach)
+
+
 def whole_label(label: Any) -> Any:
     """Files know one kind of number; a label that is whole is shown as such: 1, and not 1.0."""
     return int(label) if isinstance(label, float) and label.is_integer() else label
@@ -165,6 +215,12 @@ def make_score(classifying: bool) -> RegressionScore | ClassScore:
 
 def restored(sums: Array, labels: Sequence[Any] | None) -> RegressionScore | ClassScore:
     """A score from its `sums`, to go on with; labels of the classes, None in a regression."""
+    finite(sums)
+    return RegressionScore.of(sums) if labels is None else ClassScore.of(sums, labels)
+
+
+def finite(sums: Array) -> Array:
+    """Sums that a file may have spoiled."""
     if not np.isfinite(sums).all():
         raise BadInput("the sums of the score are not finite")
-    return RegressionScore.of(sums) if labels is None else ClassScore.of(sums, labels)
+    return sums

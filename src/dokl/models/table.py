@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -11,11 +12,13 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from dokl.arrays import Array
+from dokl.errors import BadInput
+from dokl.estimators import folded
 from dokl.features import agreed_fingerprint
 from dokl.files import PathLike
 from dokl.models.columns import chunk_for, inputs_for, nodes_for, targets_for
 from dokl.models.learning import answers, learn
-from dokl.models.scores import Score, whole_label
+from dokl.models.scores import Coverage, Score, whole_label
 from dokl.preprocess import Preprocessor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -47,6 +50,7 @@ class TableModel:
     files; estimators saved by themselves). target: the column to predict, if it has a name. node:
     the column that says which node of a network a row belongs to. rows_read: so far; rows_skipped:
     those without a target, or without a node. tally: the prequential error of all rows so far.
+    coverage: how often 90 % intervals held the target before it was learned, where there are any.
 
     >>> import tempfile
     >>> import dokl
@@ -68,6 +72,7 @@ class TableModel:
     rows_read: int = field(default=0, repr=False)
     rows_skipped: int = field(default=0, repr=False)
     tally: Score | None = field(default=None, repr=False)
+    coverage: Coverage | None = field(default=None, repr=False)
 
     # -- what it is --------------------------------------------------------------------------
     @property
@@ -91,7 +96,12 @@ class TableModel:
     @property
     def started(self) -> bool:
         """Whether anything was learned."""
-        return hasattr(self.estimator, "state_")
+        return any(hasattr(self.estimator, name) for name in ("state_", "bank_", "folded_"))
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether it can tell in which interval a target lies."""
+        return hasattr(self.estimator, "predict_interval")
 
     @property
     def labels(self) -> list[Any] | None:
@@ -109,12 +119,24 @@ class TableModel:
         return agreed_fingerprint(features, preprocessing=self.preprocessor.agreed())
 
     # -- predicting --------------------------------------------------------------------------
-    def predict(self, rows: Any, nodes: Any = None) -> Array:
+    def predict(self, rows: Any, nodes: Any = None, return_std: bool = False) -> Any:
         """Predictions (n,): numbers, or labels.
 
         nodes: of a network, whose vector predicts: a name, or one for each row; else the mean.
+        return_std: also their standard deviations, which regressions without settings know.
         """
-        return answers(self, chunk_for(self, rows), "predict", nodes=nodes)[0]
+        how: dict[str, Any] = {"return_std": True} if return_std else {}
+        if return_std and not self.has_intervals:
+            raise BadInput(f"a {type(self.estimator).__name__} has no standard deviations")
+        (found,) = answers(self, chunk_for(self, rows), "predict", nodes=nodes, **how)
+        return tuple(found) if return_std else found
+
+    @_where_there_is("predict_interval")
+    def predict_interval(self, rows: Any, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Lower and upper ends (n,) that hold the target in this share of rows."""
+        chunk = chunk_for(self, rows)
+        lower, upper = answers(self, chunk, "predict_interval", coverage=coverage)[0]
+        return lower, upper
 
     @_where_there_is("decision_function")
     def decision_function(self, rows: Any, nodes: Any = None) -> Array:
@@ -173,6 +195,15 @@ class TableModel:
         out = np.full((len(keep), *predicted.shape[1:]), np.nan if floats else None)
         out[keep] = predicted
         return out
+
+    def predict_only(self) -> TableModel:
+        """A copy that predicts as this one does now, made small; it does not learn.
+
+        For models of experts; those of gradients are as small as they get.
+        """
+        small = copy.deepcopy(replace(self, estimator=None))
+        small.estimator = folded(self.estimator)
+        return small
 
     # -- files -------------------------------------------------------------------------------
     def save(self, path: PathLike) -> Path:
