@@ -84,6 +84,11 @@ def figure(name: str, value: Any) -> str:
     return f"{100 * value:.2f}%" if percent else f"{value:.5g}"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share of one, as people read it."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def remark(text: str, quiet: bool) -> None:
     """Something to know besides the results, on stderr."""
     if not quiet:

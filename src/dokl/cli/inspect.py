@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import echo_json, examples, figure
+from dokl.cli.common import echo_json, examples, figure, percent
+
+MOST = 12
 
 
 @click.command(epilog=examples("dokl inspect temp.dokl", "dokl inspect temp.dokl --json"))
@@ -16,16 +18,20 @@ from dokl.cli.common import echo_json, examples, figure
 def inspect(path: Path, as_json: bool) -> None:
     """Tell what is in a MODEL file.
 
-    Its settings, its columns, how much was learned, and how well.
+    Its settings, its columns, how much was learned, and how well; of a model without settings also
+    which inputs matter, how far back it remembers, and its experts.
     """
     from dokl.jobs.describe import describe
-    from dokl.report import facts
+    from dokl.report import facts, table
 
     found = describe(path)
     if as_json:
         echo_json(found)
-    else:
-        facts(str(path), _for_people(found))
+        return
+    experts = found.pop("experts", [])
+    facts(str(path), _for_people(found))
+    if experts:
+        table("", ["expert", "weight", "error / variance"], _experts(experts))
 
 
 def _for_people(found: dict[str, Any]) -> dict[str, Any]:
@@ -35,8 +41,28 @@ def _for_people(found: dict[str, Any]) -> dict[str, Any]:
     for key, value in found.items():
         if key == "prequential":
             shown |= {f"prequential {name}": figure(name, v) for name, v in value.items()}
+        elif key == "relevance":
+            shown[key] = listed([f"{name} {percent(share)}" for name, share in value.items()], MOST)
+        elif key == "intervals":
+            shown |= _intervals(value)
+        elif key == "remembers":
+            shown[key] = value.removeprefix("remembers ")
         else:
             name = "|theta|" if key == "theta_norm" else key.replace("_", " ")
             shown[name] = listed(value) if isinstance(value, list) else value
     shown["file size"] = f"{found['file_size']:,} bytes"
     return shown
+
+
+def _intervals(value: dict[str, Any]) -> dict[str, str]:
+    """How often they held the target while the model learned."""
+    level = f"{percent(value['level'])} intervals"
+    return {level: f"held {percent(value['coverage'], 1)} of the targets"} if value["rows"] else {}
+
+
+def _experts(experts: list[dict[str, Any]]) -> list[list[str]]:
+    """Those that count; they come with the heaviest first."""
+    heavy = [row for row in experts if row["weight"] >= 0.005]
+    rows = [[row["expert"], percent(row["weight"]), figure("", row["error"])] for row in heavy]
+    more = len(experts) - len(heavy)
+    return rows + ([[f"and {more} more", "", ""]] if more else [])

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import click
+
 from dokl.progress import Bar, progress
+
+PATIENCE = 1.0
 
 
 class Meter:
@@ -14,21 +21,36 @@ class Meter:
 
     def __init__(self, label: str, quiet: bool, passes: int = 1) -> None:
         self.label, self.quiet, self.passes = label, quiet, passes
-        self.began, self.at = time.monotonic(), 0
+        self.began = time.monotonic()
+        self.at = self.before = self.read = 0  # done, begin and end of what was read last
         self.bar: Bar | None = None
         self.stack = ExitStack()
 
     def __enter__(self) -> Meter:
         return self
 
-    def show(self, reader: Any, rows: int, figure: str = "") -> None:
-        """Say how far we are."""
+    def show(
+        self, reader: Any, rows: int, figure: str = "", doing: str = "", left: float = 0.0
+    ) -> None:
+        """Say how far we are. doing: what takes long now, which is said at once; left: the share of
+        what was read last that is still to be worked on.
+        """
         bar = self.bar or self._begin(reader)
+        if doing:
+            bar.advance(0, f"{rows:,} rows, {doing}")
+            bar.flush()
+            return
         rate = rows / max(1e-9, self.seconds)
-        gone = reader.bytes_read - self.at
-        gone = gone if gone >= 0 else reader.bytes_read  # a new pass starts the file again
-        self.at = reader.bytes_read
+        place = self._place(reader.bytes_read, left)
+        gone = place - self.at if place >= self.at else place  # a new pass starts the file again
+        self.at = place
         bar.advance(gone, f"{rows:,} rows, {rate:,.0f}/s {figure}")
+
+    def _place(self, read: int, left: float) -> int:
+        """The byte up to which all is done."""
+        if read != self.read:
+            self.before, self.read = self.read if read > self.read else 0, read
+        return read - round(left * (read - self.before))
 
     def _begin(self, reader: Any) -> Bar:
         total = reader.bytes_total and reader.bytes_total * self.passes
@@ -43,3 +65,17 @@ class Meter:
 
     def __exit__(self, *error: Any) -> None:
         self.stack.close()
+
+
+@contextmanager
+def loading(quiet: bool) -> Iterator[None]:
+    """Say on a terminal that libraries are being loaded, where that takes more than a second."""
+    text = "loading libraries, which is slow the first time"
+    seen = not quiet and sys.stderr is not None and sys.stderr.isatty()
+    timer = threading.Timer(PATIENCE, click.echo, (text,), {"err": True})
+    if seen:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dokl.cli.common import examples, remark
-from dokl.cli.meter import Meter
+from dokl.cli.meter import Meter, loading
 from dokl.cli.source import FILES_HELP, Data, make_source, reading_options
 
 OUTPUTS = ("csv", "jsonl")
@@ -23,6 +23,7 @@ OUTPUTS = ("csv", "jsonl")
         "dokl predict temp.dokl new.csv > predictions.csv",
         "dokl predict temp.dokl new.csv --keep id -o out.jsonl",
         "tail -f log.csv | dokl predict temp.dokl -",
+        "dokl predict temp.dokl new.csv --interval 90 --std",
         "dokl predict spam.dokl mail.csv --proba --as jsonl",
     )
 )
@@ -34,35 +35,48 @@ OUTPUTS = ("csv", "jsonl")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column of the input.")
 @click.option("--proba", "more", flag_value="proba", help="Also the probability of each class.")
 @click.option("--scores", "more", flag_value="scores", help="Also the scores of the classes.")
+@click.option("--interval", type=click.FloatRange(0, 100, True, True), metavar="PERCENT",
+              help="Also lower and upper ends that hold so many of 100 targets.")  # fmt: skip
+@click.option("--std", is_flag=True, help="Also the standard deviation of each prediction.")
 @click.option("--by-node", is_flag=True, help="Networks: by each row's own node; else the mean.")
 @reading_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no remarks.")
 def predict(
     path: Path, data: str, out: Path | None, kind: str | None, keep: tuple[str, ...],
-    more: str | None, by_node: bool, quiet: bool, **options: Any,
+    more: str | None, interval: float | None, std: bool, by_node: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Predict the rows of DATA with a MODEL file.
 
     Rows are predicted as they arrive: a pipe need not end. Columns that the model does not know
-    are passed over.
+    are passed over. Intervals are those of regressions trained without settings: as wide as it took
+    for this share of the targets while the model learned.
     """
-    from dokl.jobs import predict as job
-    from dokl.jobs.output import as_text
-    from dokl.jobs.tables import notices
-    from dokl.models import TableModel
+    with loading(quiet):
+        from dokl.jobs import predict as job
+        from dokl.jobs.output import as_text
+        from dokl.jobs.tables import notices
+        from dokl.models import TableModel
 
-    source, model = make_source(data, options), TableModel.load(path)
+        source, model = make_source(data, options), TableModel.load(path)
+    asked = job.Asked(more, None if interval is None else _share(interval), std, by_node)
     named = out is not None and out.suffix in (".jsonl", ".ndjson")
     kind = kind or ("jsonl" if named else "csv")
     with Meter("predicting", quiet or out is None) as meter, _opened(out) as file:
         first = True
-        for columns in job.predictions(model, source, keep, more, by_node, meter.show):
+        for columns in job.predictions(model, source, keep, asked, meter.show):
             file.write(as_text(columns, kind, first, job.digits(model)))
             if out is None:
                 file.flush()  # someone may be waiting for it
             first = False
     for notice in notices(model):
         remark(notice, quiet)
+
+
+def _share(interval: float) -> float:
+    """A share of one; below 1 % nobody wants, but may have written 0.9."""
+    if interval < 1:
+        raise click.BadParameter(f"{interval:g} is in percent: --interval {100 * interval:g}")
+    return interval / 100
 
 
 def _opened(out: Path | None) -> AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from dokl.models import TableModel
 def settings(model: TableModel) -> dict[str, Any]:
     """What the estimator settled on."""
     estimator = model.estimator
+    if not hasattr(estimator, "state_"):
+        return _of_experts(model)
     return {
         "estimator": type(estimator).__name__,
         "kernel": estimator.feature_map_.kernel.spec(),
@@ -29,6 +32,18 @@ def settings(model: TableModel) -> dict[str, Any]:
     }
 
 
+def _of_experts(model: TableModel) -> dict[str, Any]:
+    """Of a model without settings, or of what `dokl export` left of it."""
+    estimator = model.estimator
+    kind = {"estimator": type(estimator).__name__}
+    if hasattr(estimator, "bank_"):
+        kind["learner"] = "squares" if estimator.experts == "one" else "auto"
+        size = {"components": estimator.n_components}
+    else:
+        size = {"centres": sum(len(each.centres) for each in estimator.folded_.bumps)}
+    return {**kind, **size, "inputs": estimator.n_features_in_, "fingerprint": model.fingerprint_}
+
+
 def describe(path: Path) -> dict[str, Any]:
     """Settings, inputs, target, how much was learned, and how large it is."""
     model = TableModel.load(path)
@@ -38,12 +53,45 @@ def describe(path: Path) -> dict[str, Any]:
         kind = {"estimator": type(estimator).__name__, "kernel": drawn.kernel.spec()}
         features = {"features": drawn.variant, "D": drawn.D, "inputs": drawn.d}
         return {**kind, **features, "fingerprint": estimator.fingerprint_, **size}
-    learned = {"samples_learned": int(estimator.state_.count.sum())}
+    learned = {"samples_learned": _samples(estimator)}
     if model.rows_read:
         learned |= {"rows_read": model.rows_read, "rows_skipped": model.rows_skipped}
     score = {} if model.tally is None else {"prequential": model.tally.figures()}
-    length = {"theta_norm": float(np.linalg.norm(estimator.coef_))}
-    return settings(model) | _names(model) | learned | score | length | size
+    if model.coverage is not None:
+        score["intervals"] = model.coverage.figures()
+    return settings(model) | _names(model) | learned | score | _insides(model) | size
+
+
+def _samples(estimator: Any) -> int:
+    """How many were learned."""
+    if hasattr(estimator, "state_"):
+        return int(estimator.state_.count.sum())
+    return int(estimator.bank_.seen if hasattr(estimator, "bank_") else estimator.rows_)
+
+
+def _insides(model: TableModel) -> dict[str, Any]:
+    """What was learned, in a few numbers."""
+    estimator = model.estimator
+    if hasattr(estimator, "state_"):
+        return {"theta_norm": float(np.linalg.norm(estimator.coef_))}
+    shares = zip(_inputs(model), estimator.relevance_.tolist(), strict=True)
+    relevance = dict(sorted(shares, key=lambda share: -share[1]))
+    found = {"remembers": estimator.remembers_, "relevance": relevance}
+    if not hasattr(estimator, "bank_"):
+        return found | {"predict_only": True}
+    experts = [
+        {**row, "memory": None if math.isinf(row["memory"]) else row["memory"]}
+        for row in estimator.experts_
+    ]
+    return found | {"experts": experts}
+
+
+def _inputs(model: TableModel) -> list[str]:
+    """The names of the inputs, x1, x2... where they have none."""
+    if model.preprocessor is not None:
+        return list(model.preprocessor.names_out)
+    d = int(model.estimator.n_features_in_)
+    return [str(name) for name in model.columns or (f"x{i + 1}" for i in range(d))]
 
 
 def _names(model: TableModel) -> dict[str, Any]:
@@ -57,4 +105,4 @@ def _names(model: TableModel) -> dict[str, Any]:
     if hasattr(model.estimator, "nodes_"):
         out["node_names"] = model.estimator.nodes_.tolist()
         out |= {} if model.node is None else {"node_column": model.node}
-    return out | {"nodes": len(model.estimator.state_.theta)}
+    return out | {"nodes": len(getattr(model.estimator, "nodes_", [0]))}

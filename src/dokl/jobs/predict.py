@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,36 +13,67 @@ from dokl.jobs.sources import Source
 from dokl.jobs.tables import check_labels, check_nodes, targets, wanted
 from dokl.models import TableModel
 from dokl.models.learning import answers
-from dokl.models.scores import Score, make_score
+from dokl.models.scores import Coverage, Score, make_score
 from dokl.readers import Chunk, Reader
 
 Watch = Callable[[Reader, int], None]
 MORE = {"proba": "predict_proba", "scores": "decision_function"}
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted besides predictions. more: "proba" or "scores" of each class; interval: the
+    share of targets, such as 0.9, that it is to hold; std: how sure the model is of each row;
+    by_node: by the vector of each row's own node, where a network's mean would predict.
+    """
+
+    more: str | None = None
+    interval: float | None = None
+    std: bool = False
+    by_node: bool = False
+
+    def check(self, model: TableModel) -> None:
+        """Refuse what this model cannot say."""
+        _check(model, self.by_node)
+        if self.more is not None and not model.classifying:
+            raise BadInput(f"--{self.more} is for classifiers; this model is a regression")
+        if self.more == "proba" and not hasattr(model.estimator, "predict_proba"):
+            raise BadInput(
+                "--proba needs a model trained with --loss logistic; --scores works always"
+            )
+        asked = "--interval" if self.interval is not None else "--std" if self.std else None
+        if asked is not None and not model.has_intervals:
+            what = "a classifier" if model.classifying else f"a {type(model.estimator).__name__}"
+            raise BadInput(
+                f"{asked} is for regressions without settings (--learner auto, or squares), and "
+                f"{what} is none"
+            )
+        if self.std and not hasattr(model.estimator, "bank_"):
+            raise BadInput(
+                "--std takes the matrices that --predict-only left out of this file; --interval "
+                "works, at one width for all rows"
+            )
+
+
 def predictions(
     model: TableModel,
     source: Source,
     keep: tuple[str, ...] = (),
-    more: str | None = None,
-    by_node: bool = False,
+    asked: Asked | None = None,
     watch: Watch | None = None,
 ) -> Iterator[dict[str, Array]]:
-    """Result columns chunk by chunk, as rows arrive; `keep` copies columns of the input.
-
-    more: "proba" or "scores", for each class besides. by_node: by the vector of each row's own
-    node, where a network's mean vector would predict.
-    """
-    _check(model, by_node, more)
+    """Result columns chunk by chunk, as rows arrive; `keep` copies columns of the input."""
+    asked = asked or Asked()
+    asked.check(model)
     rows = 0
-    with source.open(wanted(model, *keep, target=False, node=by_node), live=True) as reader:
+    with source.open(wanted(model, *keep, target=False, node=asked.by_node), live=True) as reader:
         for chunk in reader:
             missing = [name for name in keep if name not in chunk.columns]
             if missing:
                 there = listed(chunk.names) or "none: LIBSVM rows have no names"
                 raise BadInput(f"--keep: no column {missing[0]!r}; there are {there}")
             kept = {name: _copied(chunk.columns[name]) for name in keep}
-            yield kept | predicted_columns(model, chunk, more, by_node, reader.name)
+            yield kept | predicted_columns(model, chunk, asked, reader.name)
             rows += chunk.n
             if watch is not None:
                 watch(reader, rows)
@@ -55,60 +87,82 @@ def _copied(values: Array) -> Array:
     return np.fromiter(texts, object, len(values))
 
 
-def _check(model: TableModel, by_node: bool, more: str | None = None) -> None:
+def _check(model: TableModel, by_node: bool) -> None:
     """Whether the model can do what is asked for."""
     if not hasattr(model.estimator, "predict"):
         raise BadInput(f"a {type(model.estimator).__name__} does not predict")
     if by_node and model.node is None:
         raise BadInput("--by-node is for networks trained with --nodes; this model is none")
-    if more is not None and not model.classifying:
-        raise BadInput(f"--{more} is for classifiers; this model is a regression")
-    if more == "proba" and not hasattr(model.estimator, "predict_proba"):
-        raise BadInput("--proba needs a model trained with --loss logistic; --scores works always")
 
 
-def predicted_columns(
-    model: TableModel, chunk: Chunk, more: str | None, by_node: bool, name: str
-) -> dict[str, Array]:
-    """Columns of results for a chunk: `prediction`, then probabilities or scores if asked."""
-    nodes = check_nodes(model, chunk, np.ones(chunk.n, bool), name) if by_node else None
-    methods = ["predict", *([] if more is None else [MORE[more]])]
+def predicted_columns(model: TableModel, chunk: Chunk, asked: Asked, name: str) -> dict[str, Array]:
+    """Columns of results for a chunk: `prediction`, then what was asked for besides."""
+    nodes = check_nodes(model, chunk, np.ones(chunk.n, bool), name) if asked.by_node else None
+    if asked.interval is not None or asked.std:
+        return _with_spread(model, chunk, asked)
+    methods = ["predict", *([] if asked.more is None else [MORE[asked.more]])]
     predicted, *others = answers(model, chunk, *methods, nodes=nodes)
-    columns = {"prediction": predicted}
-    if predicted.ndim == 2:
-        columns = {f"prediction {i + 1}": output for i, output in enumerate(predicted.T)}
-    if more is None:
+    columns = _named("prediction", predicted)
+    if asked.more is None:
         return columns
     values = others[0]
     if values.ndim == 1:
         return {**columns, "score": values}
-    kind = "probability" if more == "proba" else "score"
+    kind = "probability" if asked.more == "proba" else "score"
     return columns | {f"{kind} {label}": values[:, i] for i, label in enumerate(model.labels or ())}
 
 
+def _with_spread(model: TableModel, chunk: Chunk, asked: Asked) -> dict[str, Array]:
+    """Predictions beside the ends of intervals, and standard deviations, as far as asked for."""
+    found: dict[str, Array] = {}
+    if asked.std:
+        ((predicted, found["std"]),) = answers(model, chunk, "predict", return_std=True)
+    else:
+        (predicted,) = answers(model, chunk, "predict")
+    if asked.interval is not None:
+        ((lower, upper),) = answers(model, chunk, "predict_interval", coverage=asked.interval)
+        found = {"lower": lower, "upper": upper} | found
+    columns = _named("prediction", predicted)
+    for name, values in found.items():
+        columns |= _named(name, values)
+    return columns
+
+
+def _named(name: str, values: Array) -> dict[str, Array]:
+    """One column, or one for each output, numbered from 1."""
+    if values.ndim == 1:
+        return {name: values}
+    return {f"{name} {i + 1}": output for i, output in enumerate(values.T)}
+
+
 def digits(model: TableModel) -> int:
-    """Digits of a prediction that mean something."""
-    return 9 if np.dtype(model.estimator.dtype_) == np.float32 else 17
+    """Digits of a prediction that mean something; of experts, who add up many, twelve."""
+    dtype = getattr(model.estimator, "dtype_", None)
+    return 12 if dtype is None else 9 if np.dtype(dtype) == np.float32 else 17
 
 
 def evaluate(
     model: TableModel, source: Source, by_node: bool = False, watch: Watch | None = None
-) -> Score:
-    """Score a model on rows with targets; nothing is learned."""
+) -> tuple[Score, Coverage | None]:
+    """Score a model on rows with targets, and its 90 % intervals if any; nothing is learned."""
     _check(model, by_node)
     score, rows = make_score(model.classifying), 0
+    coverage = Coverage() if model.has_intervals else None
     with source.open(wanted(model, target=True, node=by_node)) as reader:
         for chunk in reader:
-            _add(score, model, chunk, by_node, reader.name)
+            _add(score, coverage, model, chunk, by_node, reader.name)
             rows += chunk.n
             if watch is not None:
                 watch(reader, rows)
     if not score.n:
         raise BadInput(f"{source.path}: no row has a target to compare with")
-    return score
+    return score, coverage
 
 
-def _add(score: Score, model: TableModel, chunk: Chunk, by_node: bool, name: str) -> None:
+def _add(
+    score: Score, coverage: Coverage | None, model: TableModel, chunk: Chunk, by_node: bool,
+    name: str,
+) -> None:  # fmt: skip
     y, keep = targets(model, chunk)
     if not len(y):
         return
@@ -116,3 +170,7 @@ def _add(score: Score, model: TableModel, chunk: Chunk, by_node: bool, name: str
         check_labels(model, chunk, y, keep, name)
     nodes = check_nodes(model, chunk, keep, name) if by_node else None
     score.add(y, *answers(model, chunk, "predict", nodes=nodes, keep=keep))
+    if coverage is not None:
+        how = {"coverage": coverage.level}
+        (ends,) = answers(model, chunk, "predict_interval", keep=keep, **how)
+        coverage.add(y, *ends)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dokl.arrays import Array
@@ -11,16 +13,21 @@ from dokl.models import TableModel
 from dokl.models.columns import kinds, nodes_for, targets_for
 from dokl.readers import Chunk
 
+# Rows at a time where each takes long, so that there is something to see every second.
+FEW_ROWS = 1024
+
 
 def wanted(model: TableModel, *more: str, target: bool, node: bool) -> Wanted:
     """The columns to read: the inputs, `more` (as text), the target, the node."""
+    chunk = FEW_ROWS if hasattr(model.estimator, "bank_") else None
+    how: dict[str, Any] = {"chunk": chunk, "compiled": hasattr(model.estimator, "state_")}
     if model.preprocessor is None:
-        return Wanted(n_features=getattr(model.estimator, "n_features_in_", None))
+        return Wanted(n_features=getattr(model.estimator, "n_features_in_", None), **how)
     known = kinds(model, target, node)
     numeric = tuple(name for name, levels in known.items() if levels is None)
     text = [name for name in known if name not in numeric]
     text += [name for name in more if name not in known]
-    return Wanted((*numeric, *text), tuple(text), numeric, trained=tuple(known))
+    return Wanted((*numeric, *text), tuple(text), numeric, trained=tuple(known), **how)
 
 
 def targets(model: TableModel, chunk: Chunk) -> tuple[Array, Array]:
