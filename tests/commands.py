@@ -58,7 +58,7 @@ def rows_of(text):
     return list(csv.DictReader(text.splitlines()))
 
 
-INPUTS = ("--drop", "id", "--components", "60")
+INPUTS = ("--drop", "id", "--learner", "gradient", "--components", "60")
 
 
 def make_folder(place):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from commands import INPUTS, dokl, fails, make_folder, readings, write_csv
+from dokl.models import TableModel
 
 COMMAND = [sys.executable, "-m", "dokl"]
 
@@ -54,7 +55,7 @@ def test_interrupted_training_goes_on_to_the_same_model_bit_for_bit(tmp_path, si
     data, pipe, model = tmp_path / "r.csv", tmp_path / "pipe", tmp_path / "m.dokl"
     with open(data, "w") as file:
         slow_stream(file, 1000, 0)
-    start = ("--target", "y", "--components", "60", "--chunk", "100")
+    start = ("--target", "y", "--learner", "gradient", "--components", "60", "--chunk", "100")
     os.mkfifo(pipe)
     process = started("train", pipe, *start, "--model", model)
     with open(pipe, "w") as file, open(data) as whole:
@@ -73,6 +74,29 @@ def test_interrupted_training_goes_on_to_the_same_model_bit_for_bit(tmp_path, si
     dokl(*[str(data) if word == str(pipe) else word for word in command[1:]])
     dokl("train", data, *start, "--model", tmp_path / "whole.dokl")
     assert model.read_bytes() == (tmp_path / "whole.dokl").read_bytes()
+
+
+def test_interrupted_experts_go_on_to_the_same_model(tmp_path):
+    data, pipe, model = tmp_path / "r.csv", tmp_path / "pipe", tmp_path / "m.dokl"
+    with open(data, "w") as file:
+        slow_stream(file, 700, 0)
+    start = ("--target", "y", "--components", "40", "--chunk", "100")
+    os.mkfifo(pipe)
+    process = started("train", pipe, *start, "--model", model)
+    with open(pipe, "w") as file, open(data) as whole:
+        file.writelines(line for line, _ in zip(whole, range(431), strict=False))
+        file.flush()
+        wait_until_empty(file)
+        process.send_signal(signal.SIGINT)
+        out, err = finished(process, 130)
+    assert "intervals held" in out
+    command = shlex.split(err.strip().splitlines()[-1])
+    dokl(*[str(data) if word == str(pipe) else word for word in command[1:]])
+    dokl("train", data, *start, "--model", tmp_path / "whole.dokl")
+    parts, once = TableModel.load(model), TableModel.load(tmp_path / "whole.dokl")
+    assert parts.rows_read == once.rows_read == 700
+    rows = {"a": np.linspace(-2, 2, 50), "b": np.linspace(1, -1, 50)}
+    np.testing.assert_allclose(parts.predict(rows), once.predict(rows), atol=1e-9)
 
 
 def wait_until_empty(file):
@@ -234,6 +258,15 @@ def test_a_terminal_shows_progress_speed_and_error(tmp_path):
     assert "\x1b[35m" in text  # colour
     plain = on_a_terminal("inspect", tmp_path / "m.dokl", env={"NO_COLOR": "1"})
     assert "\x1b[3" not in plain
+
+
+def test_a_terminal_shows_what_takes_long(tmp_path):
+    data = write_csv(tmp_path / "r.csv", readings(300))
+    start = ("train", data, "--target", "y", "--drop", "label", "--drop", "id")
+    text = on_a_terminal(*start, "--components", "40", "--model", tmp_path / "m.dokl")
+    assert "learning length scales at row 30" in text
+    assert "300 rows" in text
+    assert "100%" in text
 
 
 def test_bash_completes_commands_and_options(tmp_path):

@@ -66,7 +66,7 @@ def test_the_task_is_that_of_train(targets, task, tmp_path):
     text = "".join(f"{a!r},{b!r},{t}\n" for a, b, t in rows)
     (tmp_path / "r.csv").write_text("a,b,t\n" + text)
     arguments = ("train", tmp_path / "r.csv", "--target", "t", "--model", tmp_path / "m.dokl")
-    found = json_of(*arguments, "--json")["prequential"]
+    found = json_of(*arguments, "--components", 20, "--json")["prequential"]
     assert ("accuracy" in found) == (task == "classification")
 
 

@@ -17,8 +17,9 @@ otherwise the first line does.
 """
 
 ROWS_HELP = """\b
-Columns: numbers are standardised (minus mean, over standard deviation) by the
-rows so far, and the model remembers how. A missing number (empty, NA, NaN,
+Columns: experts bring numbers to unit size whenever they learn length scales;
+for gradients numbers are standardised (minus mean, over standard deviation) by
+the rows so far; the model remembers how. A missing number (empty, NA, NaN,
 null, None, ?) stands at its column's mean. A text column becomes one 0/1 input
 per level; the levels are those of the first rows, at most 50; missing texts and
 other levels are zeros, and the latter are counted. Rows without a target are

@@ -10,16 +10,9 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import (
-    echo_json,
-    examples,
-    figure,
-    key_values,
-    output_switches,
-    remark,
-    split_pairs,
-)
-from dokl.cli.meter import Meter
+from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs
+from dokl.cli.meter import Meter, loading
+from dokl.cli.results import tell
 from dokl.cli.source import FILES_HELP, ROWS_HELP, Data, make_source, reading_options
 
 KERNELS = (
@@ -29,30 +22,41 @@ KERNELS = (
 FEATURES = ("auto", "cos", "paired", "orthogonal", "sobol", "structured")
 TASKS = ("auto", "regression", "classification")
 STANDARDISE = ("running", "fixed", "off")
+LEARNERS = ("auto", "squares", "gradient")
 PARAMETERS = {"components": "n_components"} | {
     name: name for name in ("kernel", "sigma", "loss", "features", "step", "alpha", "random_state")
 }
+# What only the gradient learner has; of --parameter, whatever experts do not know.
+GRADIENT_ONLY = ("kernel", "sigma", "features", "loss", "step", "alpha")
+OF_EXPERTS = ("n_components", "experts", "bound", "class_weight", "random_state", "verbose")
 # A model that goes on keeps what it was started with.
 START_ONLY = (
-    "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes", "graph",
-    "kernel", "sigma", "components", "features", "loss", "step", "alpha", "random_state",
+    "learner", "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes",
+    "graph", "kernel", "sigma", "components", "features", "loss", "step", "alpha", "random_state",
     "parameters",
 )  # fmt: skip
 EXAMPLES = examples(
     "dokl train readings.csv --target temp --model temp.dokl",
     "dokl train more.csv --model temp.dokl --continue",
-    "dokl train a9a.gz --model adult.dokl --components 800",
+    "dokl train big.csv --target y --model m.dokl --learner gradient --components 800",
     "zcat log.jsonl.gz | dokl train - --format jsonl --target y --model m.dokl",
-    "dokl train spam.csv --target label --loss logistic --classes ham,spam --model spam.dokl",
+    "dokl train spam.csv --target label --classes ham,spam --model spam.dokl --loss logistic",
     "dokl train x.csv --target y --model m.dokl --drop id --levels colour=red,green,blue",
-    "dokl train x.csv --target y --model m.dokl -p average=weighted -p dtype=float64",
+    "dokl train x.csv --target y --model m.dokl --learner gradient -p average=weighted",
     "dokl train air.csv --target PM10 --nodes station --graph links.csv --model air.dokl",
 )
+LEARNERS_HELP = """\b
+Learners: auto needs no settings. Sixteen experts of least squares, with length
+scales learned from the rows so far and memories from ten rows to all of them,
+are mixed by how they do; a thousand rows a second, or more. squares is one of them,
+which remembers everything. gradient takes one step for each row, a million rows
+a second; it has the options from --kernel to --alpha, and wants them well set.
+"""
 NETWORK_HELP = """\b
 Networks: with --nodes each row belongs to the node that this column names, each
 node learns from its own rows, and neighbours in --graph exchange their vectors.
 Rows should be in the order of time, all nodes mixed: numbers are standardised
-by the first rows, once for all nodes.
+by the first rows, once for all nodes. They learn by gradients.
 """
 
 
@@ -61,6 +65,8 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     column = {"multiple": True, "metavar": "COLUMN"}
     options = [
         click.option("--target", metavar="COLUMN", help="Column to predict (not for LIBSVM)."),
+        click.option("--learner", type=click.Choice(LEARNERS),
+                     help="auto, if nothing else is chosen; networks: gradient."),
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
                      help="auto: text, and whole numbers of up to 10 kinds, are classes."),
         click.option("--classes", help="All labels, comma separated; else those of first rows."),
@@ -72,20 +78,22 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--n-features", type=click.IntRange(1), metavar="N",
                      help="Features of a LIBSVM file; needed from stdin."),
         click.option("--standardise", type=click.Choice(STANDARDISE),
-                     help="running; fixed (first rows), which is the default of networks; off."),
+                     help="By the rows so far, by the first rows, or not. Experts: off; gradient: "
+                     "running; networks: fixed."),
         click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
         click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
                      help="The network: a topology of 'dokl graph', or a file of edges."),
+        click.option("--components", type=click.IntRange(1), metavar="D",
+                     help="Size of the model: centres of the widest experts, 1000; gradient: "
+                     "length of its vector, 500."),
         click.option("--kernel", type=click.Choice(KERNELS), help="gaussian if not given."),
         click.option("--sigma", help="Kernel width: a number, scale or median."),
-        click.option("--components", type=click.IntRange(1), metavar="D",
-                     help="Length of the model's vector: 500."),
         click.option("--features", type=click.Choice(FEATURES), help="How they are drawn."),
         click.option("--loss", help="squared, huber:1, quantile:0.9, ...; hinge, logistic, ..."),
         click.option("--step", help="A number, auto, or pegasos."),
         click.option("--alpha", type=float, help="L2 regularization."),
         click.option("--seed", "random_state", type=int, default=0, show_default=True,
-                     help="Seed of the features (and of a random graph)."),
+                     help="Of features, of the rows that are kept, of a random graph."),
         click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
                      help="Any other parameter of the estimator."),
     ]  # fmt: skip
@@ -94,7 +102,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(epilog="\n".join([FILES_HELP, ROWS_HELP, NETWORK_HELP, EXAMPLES]))
+@click.command(epilog="\n".join([LEARNERS_HELP, FILES_HELP, ROWS_HELP, NETWORK_HELP, EXAMPLES]))
 @click.argument("data", type=Data)
 @click.option(
     "--model", "path", required=True, type=click.Path(path_type=Path), help="Model file to write."
@@ -117,19 +125,24 @@ def train(
     """Learn from DATA row by row and write a model file.
 
     Memory stays the same however long DATA is. Prints the prequential error: each row is predicted
-    before it is learned. Ctrl-C saves what was learned so far, and prints the command that goes on.
+    before it is learned; and, of experts, how a model does that stands still, how often 90 %
+    intervals hold the target, and how far back it remembers. Ctrl-C saves what was learned so far,
+    and prints the command that goes on.
     """
-    from dokl.jobs import train as job
+    _check_new(context, path, options)
+    learner = _learner(context, options, quiet)
+    with loading(quiet):
+        from dokl.jobs import train as job
 
-    model = _existing(context, path, options)
+        model = _existing(path, options)
     source = make_source(data, options)
-    training = _training(options, source, model)
+    training = _training(options, source, model, learner)
     with Meter("training", quiet, passes) as meter:
         learned = job.train(
             source, training, path, model, passes, skip,
-            lambda reader, made, score: meter.show(reader, score.n, score.line()),
+            lambda reader, score, *now: meter.show(reader, score.n, score.line(), *now),
         )  # fmt: skip
-    _tell(learned, path, meter.seconds, passes, as_json, quiet)
+    tell(learned, path, meter.seconds, passes, as_json, quiet)
     if learned.halt is not None:
         click.echo(
             f"interrupted; what was learned from {learned.model.rows_read:,} rows is in {path}. "
@@ -139,25 +152,48 @@ def train(
         sys.exit(128 + learned.halt.signum)
 
 
-def _existing(context: click.Context, path: Path, options: dict[str, Any]) -> Any:
-    """The model to go on with, None for a new one."""
-    go_on, overwrite = options.pop("go_on"), options.pop("overwrite")
+def _check_new(context: click.Context, path: Path, options: dict[str, Any]) -> None:
+    """Refuse at once what cannot be; a model that goes on needs nothing but its file."""
+    go_on, overwrite = options["go_on"], options.pop("overwrite")
     if go_on and overwrite:
         raise click.UsageError("--continue or --overwrite, not both")
-    if not go_on:
-        from dokl.files import check_new
-
-        check_new(path, overwrite, "--continue goes on with it, --overwrite starts anew")
-        if options["classes"] and options["task"] == "regression":
-            raise click.UsageError("--classes are for a classification")
-        if _told(context, ("graph",)) and options["nodes"] is None:
-            raise click.UsageError("--graph needs --nodes, the column that names each row's node")
-        return None
-    told = _told(context, START_ONLY)
+    told = _told(context, START_ONLY) if go_on else []
     if told:
         raise click.UsageError(
             f"--continue keeps what the model was started with: leave out {', '.join(told)}"
         )
+    if go_on:
+        return
+    from dokl.files import check_new
+
+    check_new(path, overwrite, "--continue goes on with it, --overwrite starts anew")
+    if options["classes"] and options["task"] == "regression":
+        raise click.UsageError("--classes are for a classification")
+    if _told(context, ("graph",)) and options["nodes"] is None:
+        raise click.UsageError("--graph needs --nodes, the column that names each row's node")
+
+
+def _learner(context: click.Context, options: dict[str, Any], quiet: bool) -> str | None:
+    """The learner; settings that one of them alone has choose it, which is said."""
+    chosen, nodes = options.pop("learner"), options["nodes"]
+    if chosen in ("auto", "squares") and nodes is not None:
+        raise click.UsageError("a network learns by gradients: leave out --learner, or --nodes")
+    told = _told(context, GRADIENT_ONLY)
+    told += ["--standardise running"] if options["standardise"] == "running" else []
+    told += [f"-p {key}" for key in key_values(options["parameters"]) if key not in OF_EXPERTS]
+    if not told or chosen == "gradient" or nodes is not None:
+        return str(chosen) if chosen else None
+    if chosen is not None:
+        raise click.UsageError(f"{', '.join(told)}: only --learner gradient has that")
+    have = "is a setting" if len(told) == 1 else "are settings"
+    remark(f"{', '.join(told)} {have} of the gradient learner, which is taken", quiet)
+    return "gradient"
+
+
+def _existing(path: Path, options: dict[str, Any]) -> Any:
+    """The model to go on with, None for a new one."""
+    if not options.pop("go_on"):
+        return None
     from dokl.models import TableModel
 
     return _with_target(TableModel.load(path), options["target"])
@@ -179,7 +215,7 @@ def _with_target(model: Any, target: str | None) -> Any:
     return model
 
 
-def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
+def _training(options: dict[str, Any], source: Any, model: Any, learner: str | None) -> Any:
     from dokl.jobs.start import Training
 
     if model is not None:
@@ -202,6 +238,7 @@ def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
         node=node,
         graph=graph,
         parameters=parameters,
+        learner=learner,
     )
 
 
@@ -214,53 +251,6 @@ def _number(value: Any) -> Any:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-def _tell(
-    learned: Any, path: Path, seconds: float, passes: int, as_json: bool, quiet: bool
-) -> None:
-    rate = learned.score.n / seconds
-    if as_json:
-        echo_json(_results(learned, path, seconds) | {"rows_per_second": rate})
-        return
-    _show(learned, passes)
-    remark(f"{rate:,.0f} rows/s; model in {path}", quiet)
-    if learned.skipped:
-        lacking = "a target" if learned.model.node is None else "a target or a node"
-        remark(f"{learned.skipped:,} rows without {lacking} were skipped", quiet)
-    for notice in learned.notices:
-        remark(notice, quiet)
-
-
-def _show(learned: Any, passes: int) -> None:
-    """The prequential error of this run, and of all runs where this one went on."""
-    from dokl.report import table
-
-    title = "prequential: every row predicted before it was learned"
-    title += "" if passes == 1 else f" ({passes} passes: most of them had been learned before)"
-    rows = [[name, figure(name, value)] for name, value in learned.score.figures().items()]
-    header, ever = ["", ""], learned.model.tally
-    if ever is not None and ever is not learned.score:
-        rows = [[name, now, figure(name, ever.figures()[name])] for name, now in rows]
-        header = ["", "this run", "since the start"]
-    table(title, header, rows)
-
-
-def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
-    from dokl.jobs.describe import settings
-
-    model, ever = learned.model, learned.model.tally or learned.score
-    return {
-        "model": path,
-        "rows": model.rows_read,
-        "skipped": model.rows_skipped,
-        "seconds": seconds,
-        "prequential": learned.score.figures(),
-        "prequential_since_start": ever.figures(),
-        "notices": learned.notices,
-        "interrupted": learned.halt is not None,
-        "settings": settings(model),
-    }
 
 
 def _resume(context: click.Context, halt: Any) -> str:

@@ -51,7 +51,8 @@ def agreed_inputs(sample: Sample) -> tuple[AgreedInputs, Array]:
 
 
 def _from_rows(sample: Sample, chunk: Chunk) -> tuple[AgreedInputs, Array]:
-    training = Training(sample.target, sample.task, sample.classes, standardise=sample.standardise)
+    told = sample.target, sample.task, sample.classes
+    training = Training(*told, standardise=sample.standardise, learner="gradient")
     planned = start(training, chunk)
     prepared, target = planned.preprocessor, planned.target
     assert prepared is not None

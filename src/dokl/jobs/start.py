@@ -12,6 +12,8 @@ from dokl import losses
 from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName, listed
 from dokl.estimators import (
+    AutoClassifier,
+    AutoRegressor,
     KernelClassifier,
     KernelRegressor,
     NetworkClassifier,
@@ -22,14 +24,24 @@ from dokl.preprocess import Preprocessor, are_classes, is_text
 from dokl.readers import Chunk
 
 TASKS = ("auto", "regression", "classification")
+LEARNERS = {
+    "auto": (AutoRegressor, AutoClassifier),
+    "squares": (AutoRegressor, AutoClassifier),
+    "gradient": (KernelRegressor, KernelClassifier),
+}
+NETWORKS = (NetworkRegressor, NetworkClassifier)
+# With more inputs, experts take minutes to learn their length scales.
+MOST_INPUTS = 300
 
 
 @dataclass(frozen=True)
 class Training:
-    """What to learn: target, task, preprocessing and the estimator's parameters.
+    """What to learn: target, task, preprocessing, learner and its parameters.
 
-    standardise: None is "running" for one node, and "fixed" for a network. node: the column that
-    names the node of each row; graph: the network then, a networkx graph of these names.
+    learner: "auto" (experts), "squares" (one of them), "gradient"; None is experts where there are
+    few inputs, and no network. standardise: None is "off" for experts, who bring inputs to unit
+    size themselves, "running" for one node that learns by gradients, "fixed" for a network. node:
+    the column that names the node of each row; graph: the network, a networkx graph of these names.
     """
 
     target: str | None = None
@@ -40,6 +52,7 @@ class Training:
     node: str | None = None
     graph: Any = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    learner: str | None = None
 
 
 def start(training: Training, chunk: Chunk) -> TableModel:
@@ -50,16 +63,36 @@ def start(training: Training, chunk: Chunk) -> TableModel:
         return _of_rows(training, chunk)
     target = _target_name(training, chunk)
     given = [name for name in (target, training.node) if name is not None]
-    prepared = Preprocessor.plan(
-        chunk.columns,
-        given,
-        training.standardise or ("running" if training.node is None else "fixed"),
-        training.levels,
-    )
+    inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels).d
+    learner = _learner(training, inputs)
+    mode = _scaling(training, learner)
+    prepared = Preprocessor.plan(chunk.columns, given, mode, training.levels)
     if training.node is not None:
         _agree(prepared, chunk)
-    estimator = _estimator(training, _classifying(training, chunk.columns[target]))
+    estimator = _estimator(training, learner, _classifying(training, chunk.columns[target]))
     return TableModel(estimator, prepared, target, training.node)
+
+
+def _learner(training: Training, d: int) -> str:
+    """The one that was chosen; else experts, where they are quick."""
+    if training.learner is not None:
+        if training.learner not in LEARNERS:
+            raise UnknownName("learner", training.learner, LEARNERS)
+        return training.learner
+    return "gradient" if training.node is not None or d > MOST_INPUTS else "auto"
+
+
+def _scaling(training: Training, learner: str) -> str:
+    """How numbers are standardised. Experts do that themselves, once at each of their pilots."""
+    usual = "fixed" if training.node is not None else "off"
+    usual = "running" if usual == "off" and learner == "gradient" else usual
+    mode = training.standardise or usual
+    if mode == "running" and learner != "gradient":
+        raise BadInput(
+            "a standardisation that runs along would move the experts' features under them; they "
+            "bring inputs to unit size themselves: standardise off, or fixed (by the first rows)"
+        )
+    return mode
 
 
 def _of_rows(training: Training, chunk: Chunk) -> TableModel:
@@ -69,7 +102,8 @@ def _of_rows(training: Training, chunk: Chunk) -> TableModel:
         if value is not None:
             raise BadInput(f"a LIBSVM file has no named columns: leave out the {option}")
     assert chunk.y is not None
-    return TableModel(_estimator(training, _classifying(training, chunk.y)))
+    learner = _learner(training, chunk.X.shape[1])
+    return TableModel(_estimator(training, learner, _classifying(training, chunk.y)))
 
 
 def _agree(prepared: Preprocessor, chunk: Chunk) -> None:
@@ -98,11 +132,27 @@ def nodes_missing(training: Training, chunk: Chunk) -> list[str]:
     ]
 
 
-def _estimator(training: Training, classifying: bool) -> Any:
-    kinds: tuple[Any, Any] = (KernelRegressor, KernelClassifier)
+def too_many_inputs(training: Training, model: TableModel) -> list[str]:
+    """Whether the experts were passed over for another learner."""
+    if training.learner is not None or training.node is not None or not _by_gradients(model):
+        return []
+    return [
+        f"there are more than {MOST_INPUTS} inputs, for which experts take long: the gradient "
+        "learner was taken. --learner auto insists"
+    ]
+
+
+def _by_gradients(model: TableModel) -> bool:
+    return isinstance(model.estimator, LEARNERS["gradient"])
+
+
+def _estimator(training: Training, learner: str, classifying: bool) -> Any:
+    kinds: tuple[Any, Any] = LEARNERS[learner]
     parameters = dict(training.parameters)
+    if learner == "squares":
+        parameters["experts"] = "one"
     if training.node is not None:
-        kinds = (NetworkRegressor, NetworkClassifier)
+        kinds = NETWORKS
         parameters["graph"] = training.graph
     kind = kinds[classifying]
     known = [name for name in kind._get_param_names() if name != "n_nodes"]

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from dokl.errors import BadInput
+from dokl.estimators.auto import Auto
+from dokl.jobs.frozen import Comparison, Frozen
+from dokl.jobs.parts import Part, cut, rows_of
 from dokl.jobs.sources import Source
-from dokl.jobs.start import Training, known_classes, nodes_missing, start
-from dokl.jobs.stopping import Stopped, stoppable
+from dokl.jobs.start import Training, known_classes, nodes_missing, start, too_many_inputs
+from dokl.jobs.stopping import Stopped, Whole, stoppable
 from dokl.jobs.tables import check_labels, check_nodes, notices, targets, wanted
 from dokl.models import TableModel
 from dokl.models.learning import learn
-from dokl.models.scores import Score, make_score
+from dokl.models.scores import Coverage, Score, make_score
 from dokl.readers import Chunk, Reader
 
-Watch = Callable[[Reader, TableModel, Score], None]
+Watch = Callable[[Reader, Score, str, float], None]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Halt:
 class Learned:
     """What came of a training: the model, and of this run the score, rows skipped and its halt.
 
-    notices: what the user may not have meant.
+    notices: what the user may not have meant. frozen: how a snapshot did, coverage: how often
+    intervals held the target; both of this run, and of experts only.
     """
 
     model: TableModel
@@ -41,6 +44,8 @@ class Learned:
     skipped: int
     halt: Halt | None
     notices: list[str]
+    frozen: Frozen | None = None
+    coverage: Coverage | None = None
 
 
 def train(
@@ -54,27 +59,47 @@ def train(
 ) -> Learned:
     """Learn from a source and save to `path`; with `model`, go on with that one.
 
-    `watch` is called after every chunk. Ctrl-C stops learning, saves what was learned so far and
-    tells where it stopped. A fault in the data raises and leaves an earlier file as it was.
+    `watch` is called after every part of a chunk, and before one that takes long with the reason;
+    beside it stands the share of the chunk that is left. Ctrl-C stops learning, saves what was
+    learned so far and tells where it stopped. A fault in the data raises and leaves an earlier file
+    as it was.
     """
     if passes > 1 and source.path == "-":
         raise BadInput("stdin can be read only once: use one pass, or a file")
     work = _Work(source, training, model, Halt(skip, passes, 0))
     try:
         with stoppable() as whole:
-            for reader, chunk in work.chunks():
-                with whole():
-                    work.learn(chunk, reader.name)
-                    if watch is not None:
-                        watch(reader, work.started, work.score)
+            _learn_all(work, whole, watch or _unwatched)
     except Stopped as stop:
         work.halt = replace(work.halt, signum=stop.signum)
     if work.model is None or not work.model.started:
         raise BadInput(f"{source.path}: no row with a target was read; nothing was saved")
     work.model.save(path)
-    halt = work.halt if work.halt.signum and work.halt.passes else None
-    remarks = work.remarks + notices(work.model)
-    return Learned(work.model, work.score, work.skipped, halt, remarks)
+    return work.learned()
+
+
+def _learn_all(work: _Work, whole: Whole, watch: Watch) -> None:
+    """Part by part, each wholly or not at all."""
+    for reader, chunk in work.chunks():
+        with whole():
+            parts = work.parts(chunk, reader.name)
+        left = chunk.n
+        for part in parts:
+            with whole():
+                if part.doing:
+                    watch(reader, work.score, part.doing, left / chunk.n)
+                work.learn(part)
+                left -= part.chunk.n
+                watch(reader, work.score, "", left / chunk.n)
+
+
+def _of_experts(model: TableModel) -> bool:
+    """Whether a snapshot costs little beside the learning itself."""
+    return isinstance(model.estimator, Auto)
+
+
+def _unwatched(reader: Reader, score: Score, doing: str, left: float) -> None:
+    pass
 
 
 @dataclass
@@ -91,6 +116,21 @@ class _Work:
         """The score of this run; that of the model's whole life goes on beside it."""
         self.score: Score = make_score(self.model is not None and self.model.classifying)
         self.skipped = 0
+        # In further passes a snapshot would meet rows that it has learned.
+        self.compared = Comparison() if self.halt.passes == 1 else None
+        self.covered = Coverage()
+        if self.model is not None and self.model.coverage is not None:
+            self.covered = replace(self.model.coverage)
+        if self.compared is not None and self.model is not None and _of_experts(self.model):
+            self.compared.take(self.model)
+
+    def learned(self) -> Learned:
+        """What came of it."""
+        model, halt = self.started, self.halt if self.halt.signum and self.halt.passes else None
+        frozen = None if self.compared is None else self.compared.told()
+        coverage = None if model.coverage is None else model.coverage.since(self.covered)
+        remarks = self.remarks + notices(model)
+        return Learned(model, self.score, self.skipped, halt, remarks, frozen, coverage)
 
     @property
     def started(self) -> TableModel:
@@ -106,53 +146,50 @@ class _Work:
                 for chunk in reader:
                     done += chunk.n
                     if done > skip:
-                        yield reader, _without(chunk, max(0, chunk.n - (done - skip)))
+                        yield reader, rows_of(chunk, max(0, chunk.n - (done - skip)))
             self.halt = Halt(0, self.halt.passes - 1, 0)
 
     def _open(self) -> Reader:
         if self.model is None:
-            node = self.training.node
-            told = self.source if node is None else self._with_text(node)
-            reader = told.open()
+            told, node = self.source.options, self.training.node
+            text = told.text if node is None else (*told.text, node)
+            by_gradients = node is not None or self.training.learner == "gradient"
+            options = replace(told, text=text, compiled=by_gradients)
+            reader = replace(self.source, options=options).open()
         else:
             reader = self.source.open(wanted(self.model, target=True, node=True))
         if self.training.node is None:  # a network's steps are cut by chunks; keep them equal
             reader.go_live()
         return reader
 
-    def _with_text(self, column: str) -> Source:
-        told = self.source.options
-        return replace(self.source, options=replace(told, text=(*told.text, column)))
-
-    def learn(self, chunk: Chunk, name: str) -> None:
-        """Predict, score and learn the rows of a chunk that have a target."""
+    def parts(self, chunk: Chunk, name: str) -> list[Part]:
+        """What is to be learned of a chunk, once nothing in it is wrong."""
         if self.model is None:
             self.model = start(self.training, chunk)
             self.score = make_score(self.model.classifying)
             self.remarks = nodes_missing(self.training, chunk)
+            self.remarks += too_many_inputs(self.training, self.model)
         model = self.model
         y, keep = targets(model, chunk)
-        more: dict[str, Any] = {}
-        if model.node is not None:
-            more["nodes"] = check_nodes(model, chunk, keep, name)
+        nodes = None if model.node is None else check_nodes(model, chunk, keep, name)
+        classes = None
         if model.classifying and model.started:
             check_labels(model, chunk, y, keep, name)
         elif model.classifying and len(y):
-            more["classes"] = known_classes(self.training, y)
-        if model.tally is None and len(y):
+            classes = known_classes(self.training, y)
+        return cut(model, Part(chunk, y, keep, nodes, classes))
+
+    def learn(self, part: Part) -> None:
+        """Predict, score and learn the rows of a part that have a target."""
+        model = self.started
+        compared = self.compared if _of_experts(model) else None
+        guess = None if compared is None else compared.guess(part)
+        if model.tally is None and len(part.y):
             model.tally = self.score
-        predicted = learn(model, chunk, y, keep, **more)
-        if len(y) and model.tally is not self.score:
-            self.score.add(y, predicted)
-        self.skipped += chunk.n - len(y)
-        self.halt = replace(self.halt, rows=self.halt.rows + chunk.n)
-
-
-def _without(chunk: Chunk, first: int) -> Chunk:
-    """The chunk without its first rows."""
-    if not first:
-        return chunk
-    columns = {name: column[first:] for name, column in chunk.columns.items()}
-    X = None if chunk.X is None else chunk.X[first:]
-    y = None if chunk.y is None else chunk.y[first:]
-    return Chunk(chunk.names, columns, chunk.lines[first:], X, y)
+        predicted = learn(model, part.chunk, part.y, part.keep, part.nodes, part.classes)
+        if len(part.y) and model.tally is not self.score:
+            self.score.add(part.y, predicted)
+        if compared is not None:
+            compared.add(model, part, guess, predicted)
+        self.skipped += part.chunk.n - len(part.y)
+        self.halt = replace(self.halt, rows=self.halt.rows + part.chunk.n)
