@@ -13,13 +13,14 @@ from dokl import answers, calibration
 from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators.auto import Auto
+from dokl.estimators.calibrated import Calibrated
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.learner import all_or_nothing, checked_weight
 from dokl.experts import predicting
 from dokl.experts.kinds import FOR_CLASSES
 
 
-class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
+class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
     """Online classification without settings: nine experts, one matrix for all classes in each.
 
     Parameters are those of `AutoRegressor`, and:
@@ -160,27 +161,6 @@ class AutoClassifier(ClassifierMixin, Auto):  # type: ignore[misc]
         self.calibration_, level[seen] = calibration.followed(self.calibration_, *given)
         return level
 
-    def _levels(self, X: Any) -> Array:
+    def _scores(self, X: Any) -> Array:
         X = self._inputs(X)
-        scores = calibration.both(predicting.predict(self.bank_, X))
-        return calibration.levels(self.calibration_, scores)
-
-    def predict(self, X: Any) -> Array:
-        """Labels (n,): the most probable."""
-        level = self._levels(X)
-        return np.asarray(self.classes_[level.argmax(axis=1)])
-
-    def decision_function(self, X: Any) -> Array:
-        """Log odds (n,) for two classes (positive: the second), else log probabilities but for a
-        constant (n, classes).
-        """
-        level = self._levels(X)
-        return level[:, 1] - level[:, 0] if len(self.classes_) == 2 else level
-
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities (n, classes), calibrated by every row so far before it was learned."""
-        return calibration.softmax(self._levels(X))
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of `predict_proba`."""
-        return np.asarray(np.log(np.maximum(self.predict_proba(X), 1e-300)))
+        return predicting.predict(self.bank_, X)

@@ -11,18 +11,19 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dokl import answers, intervals
+from dokl import intervals
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
+from dokl.estimators.calibrated import Calibrated
 from dokl.experts import folding, predicting
 from dokl.experts.folding import Folded
 from dokl.intervals import Tracker
 
 # What is taken over from the estimator that learned.
 FACTS = ("relevance_", "remembers_", "fingerprint_", "n_features_in_")
-IF_ANY = ("feature_names_in_", "classes_", "_flat")
+IF_ANY = ("feature_names_in_", "classes_", "calibration_", "_flat")
 
 
 class PredictOnly(BaseEstimator):  # type: ignore[misc]
@@ -88,21 +89,13 @@ class FoldedRegressor(RegressorMixin, PredictOnly):  # type: ignore[misc]
         return self._shaped(mean - reach), self._shaped(mean + reach)
 
 
-class FoldedClassifier(ClassifierMixin, PredictOnly):  # type: ignore[misc]
-    """An `AutoClassifier` without its matrices: the same labels and scores."""
-
-    classes_: Array
+class FoldedClassifier(ClassifierMixin, Calibrated, PredictOnly):  # type: ignore[misc]
+    """An `AutoClassifier` without its matrices: the same labels and probabilities."""
 
     _classifying = True
 
-    def predict(self, X: Any) -> Array:
-        """Labels (n,)."""
-        return np.asarray(self.classes_[answers.decided(self._scores(X))])
-
-    def decision_function(self, X: Any) -> Array:
-        """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
-        scores = self._scores(X)
-        return scores[:, 0] if len(self.classes_) == 2 else scores
+    def _scores(self, X: Any) -> Array:
+        return PredictOnly._scores(self, X)
 
 
 def folded(estimator: Any) -> Any:

@@ -249,11 +249,6 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     model.bank_ = banks.from_arrays(meta["bank"], _own("bank.", arrays))
     model.n_features_in_ = model.bank_.d
     _take_targets(model, meta, arrays)
-    if isinstance(model, AutoClassifier):
-        names = ("slopes", "bias", "bend", "bias_bend")
-        model.calibration_ = Calibration(*(arrays[f"calibration.{name}"] for name in names))
-        if len(model.calibration_.bias) != len(model.classes_):
-            raise ValueError("the calibration is of other classes")
     if "class_count" in arrays:
         model.class_count_ = arrays["class_count"]
     if model.fingerprint_ != meta["fingerprint"]:
@@ -289,6 +284,10 @@ def _take_targets(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
         model._flat = bool(meta["flat"])
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
+        names = ("slopes", "bias", "bend", "bias_bend")
+        model.calibration_ = Calibration(*(arrays[f"calibration.{name}"] for name in names))
+        if len(model.calibration_.bias) != len(model.classes_):
+            raise ValueError("the calibration is of other classes")
 
 
 def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[str, Any]:

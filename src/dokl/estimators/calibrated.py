@@ -1,0 +1,46 @@
+"""Labels, log odds and probabilities from scores that are calibrated online."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dokl import calibration
+from dokl.arrays import Array
+from dokl.calibration import Calibration
+
+
+class Calibrated:
+    """What a classifier says once its scores have become probabilities."""
+
+    classes_: Array
+    calibration_: Calibration
+
+    def _scores(self, X: Any) -> Array:
+        """What the model itself says: (n, m)."""
+        raise NotImplementedError
+
+    def _levels(self, X: Any) -> Array:
+        scores = calibration.both(self._scores(X))
+        return calibration.levels(self.calibration_, scores)
+
+    def predict(self, X: Any) -> Array:
+        """Labels (n,): the most probable."""
+        level = self._levels(X)
+        return np.asarray(self.classes_[level.argmax(axis=1)])
+
+    def decision_function(self, X: Any) -> Array:
+        """Log odds (n,) for two classes (positive: the second), else log probabilities but for a
+        constant (n, classes).
+        """
+        level = self._levels(X)
+        return level[:, 1] - level[:, 0] if len(self.classes_) == 2 else level
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n, classes), calibrated by every row so far before it was learned."""
+        return calibration.softmax(self._levels(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of `predict_proba`."""
+        return np.asarray(np.log(np.maximum(self.predict_proba(X), 1e-300)))
