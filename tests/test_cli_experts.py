@@ -8,7 +8,7 @@ import pytest
 
 import dokl as library
 from commands import dokl, fails, json_of, make_folder, readings, rows_of, write_csv
-from dokl.jobs.frozen import Comparison
+from dokl.jobs.frozen import FrozenComparison
 from dokl.jobs.parts import Part, cut, stops
 from dokl.jobs.parts import rows_of as some_rows
 from dokl.jobs.start import MOST_INPUTS
@@ -77,7 +77,7 @@ def test_the_frozen_error_is_that_of_a_model_of_the_first_rows(folder, tmp_path)
 
 def test_what_is_told_of_a_snapshot(folder):
     model = TableModel.load(folder / "auto-auto.dokl")
-    compared = Comparison()
+    compared = FrozenComparison()
     assert compared.told() is None
     compared.take(model)
     assert compared.told() is None

@@ -32,7 +32,8 @@ def test_several_outputs_are_averaged():
 def test_mistakes_of_one_output_are_wrong_signs():
     f = np.array([[[0.1], [-0.1], [0.0]], [[-2.0], [NAN], [3.0]]])
     y = np.array([[[1.0], [1.0], [1.0]], [[1.0], [1.0], [-1.0]]])
-    np.testing.assert_allclose(metrics.mistakes(f, y), [1 / 3, 1.0])
+    # A score of exactly 0 is the first class, as in scikit-learn.
+    np.testing.assert_allclose(metrics.mistakes(f, y), [2 / 3, 1.0])
 
 
 def test_mistakes_of_several_outputs_are_wrong_maxima():

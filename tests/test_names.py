@@ -10,6 +10,8 @@ from dokl.engines import ENGINES
 ROOT = Path(dokl.__file__).parent
 # Names that two classes may have, and why.
 SHARED = {
+    "AutoClassifier": "River's faces have the names of scikit-learn's, as its users expect",
+    "AutoRegressor": "River's faces have the names of scikit-learn's, as its users expect",
     "KernelClassifier": "River's faces have the names of scikit-learn's, as its users expect",
     "KernelRegressor": "River's faces have the names of scikit-learn's, as its users expect",
     "Rows": "X and y of a benchmark, X and y of a file: never met together",

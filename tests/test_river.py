@@ -335,7 +335,10 @@ def test_bad_frames_are_refused():
         ({"loss": "hinge"}, "regressor takes"),
         ({"max_features": 0}, "max_features"),
         ({"seed": -1}, "seed"),
-        ({"loss": losses.Loss("mine", lambda y, f: 0.0, lambda y, f: object())}, "not compile"),
+        (
+            {"loss": losses.Loss("mine", lambda y, f: 0.0, lambda y, f: object())},
+            "cannot run this problem",
+        ),
     ],
 )
 def test_bad_parameters_are_refused_at_once(parameters, message):

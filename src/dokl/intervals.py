@@ -69,7 +69,7 @@ def follow_scores(tracker: Tracker, scores: Array) -> tuple[Tracker, Array]:
     a, q, G = 1.0 - tracker.levels, tracker.width, tracker.energy
     used, keep = np.empty((len(scores), *q.shape)), 1.0 - 1.0 / REMEMBERED
     for t, score in enumerate(scores[:, :, None]):
-        used[t] = q
+        used[t] = np.maximum.accumulate(q, axis=-1)  # more coverage is never narrower
         g = np.where(np.isnan(score), 0.0, a - (score > q))
         G = np.where(g == 0.0, G, keep * G + g * g)
         q = np.maximum(0.0, q - PACE * g / np.sqrt(3.0 * G))
@@ -86,5 +86,6 @@ def width_at(tracker: Tracker, coverage: float, widths: Array | None = None) -> 
     at, known = (ndtri(0.5 + 0.5 * np.asarray(c)) for c in (check_level(coverage), tracker.levels))
     # A common factor beyond the ends, and in between a factor that changes evenly.
     share = np.array([np.interp(at, known, one) for one in np.eye(len(known))])
-    factor = (tracker.width if widths is None else widths) / known
+    widths = np.maximum.accumulate(tracker.width, axis=-1) if widths is None else widths
+    factor = widths / known
     return np.asarray(factor @ share * at)

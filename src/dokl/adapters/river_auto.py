@@ -10,7 +10,7 @@ import numpy as np
 from river import base
 
 from dokl.adapters import first_rows
-from dokl.adapters.first_rows import Columns, Piece
+from dokl.adapters.first_rows import NamedColumns, Piece
 from dokl.adapters.named import numbers_of, numbers_of_frame
 from dokl.answers import class_numbers
 from dokl.arrays import Array
@@ -38,7 +38,7 @@ class _Auto:
         set_parameters(self, parameters)
         if self.missing not in MISSING:
             raise UnknownName("missing", self.missing, MISSING)
-        self._columns = Columns(zero=self.missing == "zero")
+        self._columns = NamedColumns(zero=self.missing == "zero")
         self._estimator = self._fresh()
         self._estimator._settings()  # which refuses bad parameters
 

@@ -58,7 +58,9 @@ def predict(
         from dokl.models import TableModel
 
         source, model = make_source(data, options), TableModel.load(path)
-    asked = job.Asked(more, None if interval is None else _share(interval), std, by_node)
+    asked = job.PredictionRequest(
+        more, None if interval is None else _share(interval), std, by_node
+    )
     named = out is not None and out.suffix in (".jsonl", ".ndjson")
     kind = kind or ("jsonl" if named else "csv")
     with Meter("predicting", quiet or out is None) as meter, _opened(out) as file:

@@ -85,7 +85,7 @@ def choose(
     """
     why = ""
     for name in candidates(engine, work):
-        module = module_of(name, problem.method.name)
+        module = module_of(name, getattr(getattr(problem, "method", None), "name", "gradient"))
         try:
             plan = module.plan(problem, exchange, dtype or DEFAULT_DTYPE.get(name, np.float64))
         except NotCompilable as error:

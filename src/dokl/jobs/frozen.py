@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dokl.arrays import Array
-from dokl.jobs.parts import Part, is_snapshot
+from dokl.jobs.parts import ChunkPart, is_snapshot
 from dokl.models import TableModel
 from dokl.models.learning import answers
 from dokl.models.scores import Score, make_score
@@ -35,19 +35,21 @@ class Frozen:
 
 
 @dataclass
-class Comparison:
+class FrozenComparison:
     """The newest snapshot, and the one before; none where there are none."""
 
     now: Frozen | None = None
     before: Frozen | None = None
 
-    def guess(self, part: Part) -> Array | None:
+    def guess(self, part: ChunkPart) -> Array | None:
         """What the snapshot says of the rows to keep, before they are learned."""
         if self.now is None or not len(part.y):
             return None
         return answers(self.now.model, part.chunk, "predict", keep=part.keep)[0]
 
-    def add(self, model: TableModel, part: Part, guess: Array | None, predicted: Array) -> None:
+    def add(
+        self, model: TableModel, part: ChunkPart, guess: Array | None, predicted: Array
+    ) -> None:
         """Rows that the model has learned by now; a new snapshot if it is time."""
         if self.now is not None and guess is not None:
             self.now.score.add(part.y, guess)

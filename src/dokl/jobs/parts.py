@@ -24,7 +24,7 @@ COMPILING = "compiling, once on this machine"
 
 
 @dataclass(frozen=True)
-class Part:
+class ChunkPart:
     """Rows to learn. y: targets of those to keep; nodes: of a network, theirs; classes: all labels
     there will be, the first time; doing: what takes long about it, if anything does.
     """
@@ -37,7 +37,7 @@ class Part:
     doing: str = ""
 
 
-def cut(model: TableModel, whole: Part) -> list[Part]:
+def cut(model: TableModel, whole: ChunkPart) -> list[ChunkPart]:
     """The parts of a chunk, the whole where it is learned at once."""
     if not isinstance(model.estimator, Auto):
         return [whole if model.started else replace(whole, doing=COMPILING)]
@@ -50,7 +50,7 @@ def cut(model: TableModel, whole: Part) -> list[Part]:
         last = len(whole.keep) if end == len(there) else int(there[end - 1]) + 1
         doing = f"learning length scales at row {stop:,}" if stop in pilots else ""
         part = rows_of(whole.chunk, row, last), whole.y[begin:end], whole.keep[row:last]
-        parts.append(Part(*part, classes=whole.classes if not begin else None, doing=doing))
+        parts.append(ChunkPart(*part, classes=whole.classes if not begin else None, doing=doing))
         row, begin = last, end
     return parts or [whole]
 

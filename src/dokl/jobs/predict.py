@@ -21,7 +21,7 @@ MORE = {"proba": "predict_proba", "scores": "decision_function"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictionRequest:
     """What is wanted besides predictions. more: "proba" or "scores" of each class; interval: the
     share of targets, such as 0.9, that it is to hold; std: how sure the model is of each row;
     by_node: by the vector of each row's own node, where a network's mean would predict.
@@ -59,11 +59,11 @@ def predictions(
     model: TableModel,
     source: Source,
     keep: tuple[str, ...] = (),
-    asked: Asked | None = None,
+    asked: PredictionRequest | None = None,
     watch: Watch | None = None,
 ) -> Iterator[dict[str, Array]]:
     """Result columns chunk by chunk, as rows arrive; `keep` copies columns of the input."""
-    asked = asked or Asked()
+    asked = asked or PredictionRequest()
     asked.check(model)
     rows = 0
     with source.open(wanted(model, *keep, target=False, node=asked.by_node), live=True) as reader:
@@ -95,7 +95,9 @@ def _check(model: TableModel, by_node: bool) -> None:
         raise BadInput("--by-node is for networks trained with --nodes; this model is none")
 
 
-def predicted_columns(model: TableModel, chunk: Chunk, asked: Asked, name: str) -> dict[str, Array]:
+def predicted_columns(
+    model: TableModel, chunk: Chunk, asked: PredictionRequest, name: str
+) -> dict[str, Array]:
     """Columns of results for a chunk: `prediction`, then what was asked for besides."""
     nodes = check_nodes(model, chunk, np.ones(chunk.n, bool), name) if asked.by_node else None
     if asked.interval is not None or asked.std:
@@ -112,7 +114,7 @@ def predicted_columns(model: TableModel, chunk: Chunk, asked: Asked, name: str) 
     return columns | {f"{kind} {label}": values[:, i] for i, label in enumerate(model.labels or ())}
 
 
-def _with_spread(model: TableModel, chunk: Chunk, asked: Asked) -> dict[str, Array]:
+def _with_spread(model: TableModel, chunk: Chunk, asked: PredictionRequest) -> dict[str, Array]:
     """Predictions beside the ends of intervals, and standard deviations, as far as asked for."""
     found: dict[str, Array] = {}
     if asked.std:

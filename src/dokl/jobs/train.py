@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dokl.errors import BadInput
 from dokl.estimators.auto import Auto
-from dokl.jobs.frozen import Comparison, Frozen
-from dokl.jobs.parts import Part, cut, rows_of
+from dokl.jobs.frozen import Frozen, FrozenComparison
+from dokl.jobs.parts import ChunkPart, cut, rows_of
 from dokl.jobs.sources import Source
 from dokl.jobs.start import Training, known_classes, nodes_missing, start, too_many_inputs
 from dokl.jobs.stopping import Stopped, Whole, stoppable
@@ -117,7 +117,7 @@ class _Work:
         self.score: Score = make_score(self.model is not None and self.model.classifying)
         self.skipped = 0
         # In further passes a snapshot would meet rows that it has learned.
-        self.compared = Comparison() if self.halt.passes == 1 else None
+        self.compared = FrozenComparison() if self.halt.passes == 1 else None
         self.covered = Coverage()
         if self.model is not None and self.model.coverage is not None:
             self.covered = replace(self.model.coverage)
@@ -162,7 +162,7 @@ class _Work:
             reader.go_live()
         return reader
 
-    def parts(self, chunk: Chunk, name: str) -> list[Part]:
+    def parts(self, chunk: Chunk, name: str) -> list[ChunkPart]:
         """What is to be learned of a chunk, once nothing in it is wrong."""
         if self.model is None:
             self.model = start(self.training, chunk)
@@ -177,9 +177,9 @@ class _Work:
             check_labels(model, chunk, y, keep, name)
         elif model.classifying and len(y):
             classes = known_classes(self.training, y)
-        return cut(model, Part(chunk, y, keep, nodes, classes))
+        return cut(model, ChunkPart(chunk, y, keep, nodes, classes))
 
-    def learn(self, part: Part) -> None:
+    def learn(self, part: ChunkPart) -> None:
         """Predict, score and learn the rows of a part that have a target."""
         model = self.started
         compared = self.compared if _of_experts(model) else None
