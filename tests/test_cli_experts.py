@@ -231,6 +231,8 @@ def test_nothing_is_compiled(folder, tmp_path):
         f"train {data} --model {model} --continue -q",
         f"predict {model} {data} -o {tmp_path / 'p.csv'} --std -q",
         f"evaluate {model} {data} -q",
+        f"export {model} {tmp_path / 's.dokl'} --predict-only -q",
+        f"predict {tmp_path / 's.dokl'} {data} -o {tmp_path / 'p.csv'} -q",
     ])  # fmt: skip
     done = subprocess.run([sys.executable, "-c", NO_NUMBA, words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -313,3 +315,44 @@ def test_inspect_shows_experts_relevance_memory_and_coverage(folder):
     assert None in [row["memory"] for row in found["experts"]]
     assert found["samples_learned"] == found["intervals"]["rows"] == 600
     assert json_of("inspect", folder / "auto-label.dokl", "--json")["classes"] == ["other", "same"]
+
+
+# -- export --------------------------------------------------------------------------------------
+def test_a_small_copy_predicts_the_same_and_does_not_learn(folder, tmp_path):
+    small, data = tmp_path / "small.dokl", folder / "r.csv"
+    for name in ("auto-auto.dokl", "auto-label.dokl"):
+        result = dokl("export", folder / name, small, "--predict-only", "--overwrite")
+        assert f"{small}: " in result.stderr
+        assert small.stat().st_size < 0.2 * (folder / name).stat().st_size
+        expected, found = TableModel.load(folder / name), TableModel.load(small)
+        if name == "auto-auto.dokl":
+            new = readings(300, seed=2)
+            np.testing.assert_allclose(found.predict(new), expected.predict(new), atol=1e-12)
+        assert dokl("predict", small, data).stdout == dokl("predict", folder / name, data).stdout
+        told, score = (json_of("evaluate", p, data, "--json") for p in (small, folder / name))
+        assert {**told, "intervals": None} == {**score, "intervals": None}
+        assert found.tally.figures() == expected.tally.figures()
+        before = small.read_bytes()
+        message = fails("train", data, "--model", small, "--continue")
+        assert "exported for predicting only and cannot learn" in message
+        assert small.read_bytes() == before
+    assert json_of("inspect", small, "--json")["predict_only"] is True
+
+
+def test_the_small_copy_has_intervals_of_one_width_and_no_deviations(folder, tmp_path):
+    small, data = tmp_path / "small.dokl", folder / "r.csv"
+    dokl("export", folder / "auto-auto.dokl", small, "--predict-only", "-q")
+    rows = rows_of(dokl("predict", small, data, "--interval", 90).stdout)
+    widths = np.array([float(row["upper"]) - float(row["lower"]) for row in rows])
+    assert np.ptp(widths) < 1e-9
+    assert "--interval works" in fails("predict", small, data, "--std")
+
+
+def test_what_cannot_be_exported(folder, tmp_path):
+    path, small = folder / "auto-auto.dokl", tmp_path / "small.dokl"
+    assert "--predict-only" in dokl("export", path, small, code=2).stderr
+    gradient = fails("export", folder / "y.dokl", small, "--predict-only")
+    assert "as small as it gets" in gradient
+    small.write_text("precious")
+    assert "--overwrite replaces it" in fails("export", path, small, "--predict-only")
+    assert small.read_text() == "precious"

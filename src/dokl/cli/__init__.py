@@ -21,6 +21,7 @@ from dokl.cli.common import advice
 from dokl.cli.completion import completion
 from dokl.cli.demo import demo
 from dokl.cli.evaluate import evaluate
+from dokl.cli.export import export
 from dokl.cli.graph import graph
 from dokl.cli.inspect import inspect
 from dokl.cli.network import network
@@ -127,8 +128,8 @@ def commands() -> None:
 
 
 for command in (
-    demo, train, predict, evaluate, inspect, graph, run, plan, bench, reproduce, network, agent, up,
-    watch, completion,
+    demo, train, predict, evaluate, inspect, export, graph, run, plan, bench, reproduce, network,
+    agent, up, watch, completion,
 ):  # fmt: skip
     commands.add_command(command)
 
