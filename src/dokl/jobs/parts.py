@@ -20,7 +20,7 @@ from dokl.models import TableModel
 from dokl.readers import Chunk
 
 FIRST_SNAPSHOT = 32
-COMPILING = "compiling, once on this machine"
+COMPILING = "compiling, unless that was done before"
 
 
 @dataclass(frozen=True)
