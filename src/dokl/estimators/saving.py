@@ -18,6 +18,7 @@ for the first few rows, which are in it while they may still change the width.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +285,7 @@ def _take_targets(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
         model._flat = bool(meta["flat"])
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
-        names = ("slopes", "bias", "bend", "bias_bend")
+        names = [each.name for each in fields(Calibration)]
         model.calibration_ = Calibration(*(arrays[f"calibration.{name}"] for name in names))
         if len(model.calibration_.bias) != len(model.classes_):
             raise ValueError("the calibration is of other classes")
