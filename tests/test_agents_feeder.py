@@ -14,9 +14,9 @@ from dokl.agents.sources import name_of
 from dokl.agents.store import Store, TooManyWaiting
 from dokl.cli import commands
 from dokl.errors import Diverged
-from dokl.jobs.agents import Feeder, Settings, identity
-from dokl.jobs.export import learned_so_far
-from dokl.jobs.up import Crew, gaps, settings_of
+from dokl.jobs.live.agents import Feeder, Settings, identity
+from dokl.jobs.live.export import learned_so_far
+from dokl.jobs.live.up import Crew, gaps, settings_of
 from dokl.learner import Learner
 from live_networks import small
 

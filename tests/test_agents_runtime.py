@@ -21,7 +21,7 @@ from dokl.agents.runtime import Agent
 from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, Transaction
 from dokl.agents.transports.memory import Hub, MemoryTransport
 from dokl.errors import BadInput, Diverged
-from dokl.jobs.agents import identity
+from dokl.jobs.live.agents import identity
 from live_networks import small
 
 OFF = ExchangePolicy(mode="off")

@@ -251,5 +251,5 @@ def test_an_error_that_names_no_file_is_not_blamed_on_stdout(folder, monkeypatch
     def broken(*_):
         raise error
 
-    monkeypatch.setattr("dokl.jobs.describe.describe", broken)
+    monkeypatch.setattr("dokl.jobs.files.describe.describe", broken)
     assert fails("inspect", folder / "y.dokl") == said

@@ -8,10 +8,10 @@ import pytest
 
 import dokl as library
 from commands import dokl, fails, json_of, make_folder, readings, rows_of, write_csv
-from dokl.jobs.frozen import FrozenComparison
-from dokl.jobs.parts import Part, cut, stops
-from dokl.jobs.parts import rows_of as some_rows
-from dokl.jobs.start import MOST_INPUTS
+from dokl.jobs.files.frozen import FrozenComparison
+from dokl.jobs.files.parts import ChunkPart, cut, stops
+from dokl.jobs.files.parts import rows_of as some_rows
+from dokl.jobs.files.start import MOST_INPUTS
 from dokl.models import TableModel
 from dokl.models.scores import Coverage
 from dokl.preprocess import Preprocessor
@@ -85,7 +85,7 @@ def test_what_is_told_of_a_snapshot(folder):
     chunk = Chunk(tuple(columns), columns, range(40))
     for rows, expected in ((slice(0, 40), 40), (slice(0, 5), 40)):
         piece = some_rows(chunk, rows.start, rows.stop)
-        part = Part(piece, piece.columns["y"], np.ones(piece.n, bool))
+        part = ChunkPart(piece, piece.columns["y"], np.ones(piece.n, bool))
         guess = compared.guess(part)
         np.testing.assert_allclose(guess, model.predict(piece), atol=1e-12)
         compared.add(model, part, guess, guess)
@@ -246,12 +246,12 @@ def test_parts_end_at_pilots_and_snapshots_of_the_rows_that_have_a_target():
     model = TableModel(library.AutoRegressor(), Preprocessor.plan(columns, ["y"], "off"), "y")
     keep = ~np.isnan(columns["y"])
     chunk = Chunk(("a", "y"), columns, range(2, 102))
-    parts = cut(model, Part(chunk, columns["y"][keep], keep))
+    parts = cut(model, ChunkPart(chunk, columns["y"][keep], keep))
     assert [len(part.y) for part in parts] == [30, 2, 18]
     assert [part.chunk.n for part in parts] == [59, 4, 37]
     assert ["scales" in part.doing for part in parts] == [True, False, False]
     assert [part.chunk.first_line for part in parts] == [2, 61, 65]
-    nobody = Part(chunk, columns["y"][:0], np.zeros(100, bool))
+    nobody = ChunkPart(chunk, columns["y"][:0], np.zeros(100, bool))
     assert cut(model, nobody) == [nobody]
 
 

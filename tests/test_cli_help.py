@@ -12,7 +12,7 @@ from commands import dokl
 from dokl import graphs, kernels
 from dokl.cli import commands
 from dokl.features import VARIANTS
-from dokl.jobs import output, start
+from dokl.jobs.files import output, start
 from dokl.preprocess import MODES
 from dokl.readers import FORMATS
 

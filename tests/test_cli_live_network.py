@@ -12,7 +12,7 @@ from dokl.agents.certificates import load_certificate
 from dokl.agents.description import problems, read
 from dokl.cli.network import network as group
 from dokl.estimators.choices import median_distance, width
-from dokl.jobs import live
+from dokl.jobs.live import networks as live
 from test_cli_help import words_of
 
 QUICK = ("--graph", "ring", "--nodes", 4, "--inputs", 2, "--D", 20)
@@ -170,7 +170,7 @@ def test_a_new_that_cannot_write_leaves_nothing(tmp_path, monkeypatch):
     def full(path, text):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("dokl.jobs.live_plan.atomic_text", full)
+    monkeypatch.setattr("dokl.jobs.live.new.atomic_text", full)
     assert "No space left" in fails("network", "new", tmp_path / "lab.toml", *QUICK)
     assert files(tmp_path) == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from commands import dokl, fails, json_of, readings, write_csv
 from dokl import config
-from dokl.jobs.settings import EXAMPLE, Simulation
+from dokl.jobs.simulated.settings import EXAMPLE, Simulation
 from dokl.schedules import from_settings
 
 SMALL = """
@@ -261,7 +261,7 @@ def test_wrong_graphs_are_one_clear_line(tmp_path):
 
 # -- demo --------------------------------------------------------------------------------------
 def test_demo_prints_json_and_draws(tmp_path, monkeypatch):
-    from dokl.jobs import demo
+    from dokl.jobs.simulated import demo
 
     monkeypatch.setattr(demo, "DEMO_STEPS", 200)
     monkeypatch.setattr(demo, "DEMO_D", 100)

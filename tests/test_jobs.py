@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dokl.errors import BadInput, listed
-from dokl.jobs.output import as_text
-from dokl.jobs.sources import Source, Wanted
+from dokl.jobs.files.output import as_text
+from dokl.jobs.files.sources import Source, Wanted
+from dokl.jobs.simulated.whole import Rows, signs, stream_by_node
 from dokl.jobs.stopping import Stopped, stoppable
-from dokl.jobs.whole import Rows, signs, stream_by_node
 from dokl.models.scores import ClassScore, RegressionScore, make_score, restored
 from dokl.readers import Options, open_table
 

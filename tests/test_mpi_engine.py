@@ -22,7 +22,7 @@ from dokl.errors import BadInput, MissingExtra
 from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.graphs import geometric, grid, metropolis, random_connected, ring, small_world
-from dokl.jobs import simulate
+from dokl.jobs.simulated import simulate
 from dokl.kernels import Gaussian
 from dokl.methods import gradient
 from dokl.streams import AbruptDrift, Example1, Example2, Example3, Missing, Shards, SlowDrift

@@ -10,7 +10,7 @@ import pytest
 from lab import Lab, body, ring, samples, wait_for
 
 from dokl.agents.description import Durability, ExchangePolicy
-from dokl.jobs.export import learned_so_far
+from dokl.jobs.live.export import learned_so_far
 
 OFF = ExchangePolicy(mode="off")
 

@@ -17,7 +17,7 @@ from dokl.agents.description import ExchangePolicy, read
 from dokl.diffusion import init, step
 from dokl.exchange import Exchange
 from dokl.graphs import metropolis
-from dokl.jobs.export import learned_so_far
+from dokl.jobs.live.export import learned_so_far
 
 
 def dokl(*words, **how):

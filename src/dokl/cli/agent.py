@@ -80,7 +80,7 @@ def run(
         raise click.UsageError("--follow is for a file that grows: name it with --data, no --once")
     if once and data is None:
         raise click.UsageError("--once ends with the data: name a file with --data")
-    from dokl.jobs.agents import Settings, run_agent
+    from dokl.jobs.live.agents import Settings, run_agent
 
     if name is None:
         from dokl.agents.description import read
@@ -108,7 +108,7 @@ def reload(
     They take new neighbours, a new access table and new certificates by reopening their
     connections; no sample is lost. Kernel, features and scaling stay as long as an agent runs.
     """
-    from dokl.jobs.signals import reload as job
+    from dokl.jobs.live.signals import reload as job
 
     told = job(description, names, state)
     if as_json:
@@ -139,7 +139,7 @@ def export(
 
     `dokl predict`, `dokl evaluate`, `dokl inspect` and `dokl.load` read it.
     """
-    from dokl.jobs.export import export as job
+    from dokl.jobs.live.export import export as job
 
     found = job(description, name, model, state, overwrite)
     if as_json:

@@ -23,7 +23,7 @@ from dokl.cli.common import echo_json, examples, output_switches, remark
 def demo(out: Path, runs: int, seed: int, as_json: bool, quiet: bool) -> None:
     """20 nodes learning together, against the same nodes alone."""
     from dokl import report
-    from dokl.jobs.demo import demo as job
+    from dokl.jobs.simulated.demo import demo as job
 
     quiet = quiet or as_json
     remark("20 nodes, 5,000 samples each, a vector of 2,500 numbers per node and message...", quiet)

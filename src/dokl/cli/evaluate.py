@@ -36,8 +36,8 @@ def evaluate(
     also counted how often 90 % intervals hold the target.
     """
     with loading(quiet):
-        from dokl.jobs.predict import evaluate as job
-        from dokl.jobs.tables import notices
+        from dokl.jobs.files.predict import evaluate as job
+        from dokl.jobs.files.tables import notices
         from dokl.models import TableModel
         from dokl.report import table
 

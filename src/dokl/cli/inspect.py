@@ -21,7 +21,7 @@ def inspect(path: Path, as_json: bool) -> None:
     Its settings, its columns, how much was learned, and how well; of a model without settings also
     which inputs matter, how far back it remembers, and its experts.
     """
-    from dokl.jobs.describe import describe
+    from dokl.jobs.files.describe import describe
     from dokl.report import facts, table
 
     found = describe(path)

@@ -150,7 +150,8 @@ def new(
     quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write the description of a network, and certificates for its nodes."""
-    from dokl.jobs import live, live_plan
+    from dokl.jobs.live import networks as live
+    from dokl.jobs.live import new as live_plan
 
     places, sample, model, exchange = _wishes(options)
     live_plan.new(
@@ -181,8 +182,8 @@ def _start(path: Path, found: dict[str, Any]) -> str:
 def _wishes(options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], Any]:
     """Places, sample, model and exchange from the options."""
     from dokl.agents.description import ExchangePolicy, Model
-    from dokl.jobs.live_inputs import Sample
-    from dokl.jobs.live_places import Places
+    from dokl.jobs.live.inputs import Sample
+    from dokl.jobs.live.places import Places
 
     def taken(*names: str) -> dict[str, Any]:
         return {name: options[name] for name in names}

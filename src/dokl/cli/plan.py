@@ -44,7 +44,7 @@ from dokl.errors import BadInput
 @output_switches
 def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Recommend width, size, step and exchange for DATA, and predict what they bring."""
-    from dokl.jobs import planning
+    from dokl.jobs.simulated import planning
     from dokl.plan import Budget
     from dokl.report import table
 
@@ -67,7 +67,7 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
 
 
 def _from_data(data: str, weights: Any, budget: Any, given: dict[str, Any]) -> Any:
-    from dokl.jobs import planning
+    from dokl.jobs.simulated import planning
     from dokl.plan import plan as advise
 
     X, y = planning.read_sample(make_source(data, given), given["target"], given["rows"])

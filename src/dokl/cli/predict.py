@@ -52,9 +52,9 @@ def predict(
     for this share of the targets while the model learned.
     """
     with loading(quiet):
-        from dokl.jobs import predict as job
-        from dokl.jobs.output import as_text
-        from dokl.jobs.tables import notices
+        from dokl.jobs.files import predict as job
+        from dokl.jobs.files.output import as_text
+        from dokl.jobs.files.tables import notices
         from dokl.models import TableModel
 
         source, model = make_source(data, options), TableModel.load(path)

@@ -64,7 +64,7 @@ def _words(learned: Any) -> list[str]:
 
 
 def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
-    from dokl.jobs.describe import settings
+    from dokl.jobs.files.describe import settings
 
     model, ever = learned.model, learned.model.tally or learned.score
     return {

@@ -48,7 +48,7 @@ def run(
     picture and the JSON file that CONFIG names.
     """
     if example:
-        from dokl.jobs.settings import EXAMPLE
+        from dokl.jobs.simulated.settings import EXAMPLE
 
         click.echo(EXAMPLE, nl=False)
         return
@@ -57,7 +57,7 @@ def run(
     if checkpoint is None and (resume or every_seconds or every_steps):
         raise click.UsageError("--resume, --every-seconds and --every-steps need --checkpoint")
     from dokl.engines.mpi_parts.checkpoints import Checkpoint
-    from dokl.jobs import simulate as job
+    from dokl.jobs.simulated import simulate as job
 
     with job.one_voice(config, engine, quiet) as speaks:
         sim = job.overridden(job.load(config), engine=engine, runs=runs, seed=seed, ranks=ranks)
@@ -72,7 +72,7 @@ def run(
 
 
 def _show(sim: Any, traces: dict[str, Any], folder: Path, as_json: bool, quiet: bool) -> None:
-    from dokl.jobs import simulate as job
+    from dokl.jobs.simulated import simulate as job
 
     written = job.write_outputs(sim, traces, folder)
     if as_json:

@@ -47,7 +47,7 @@ def reading_options(command: Command) -> Command:
 
 def make_source(path: str, given: dict[str, Any]) -> Any:
     """The job's Source from what was given of the readers' options, which is taken out."""
-    from dokl.jobs.sources import Source
+    from dokl.jobs.files.sources import Source
     from dokl.readers import Options
 
     known = [field.name for field in fields(Options) if field.name in given]

@@ -132,7 +132,7 @@ def train(
     _check_new(context, path, options)
     learner = _learner(context, options, quiet)
     with loading(quiet):
-        from dokl.jobs import train as job
+        from dokl.jobs.files import train as job
 
         model = _existing(path, options)
     source = make_source(data, options)
@@ -216,7 +216,7 @@ def _with_target(model: Any, target: str | None) -> Any:
 
 
 def _training(options: dict[str, Any], source: Any, model: Any, learner: str | None) -> Any:
-    from dokl.jobs.start import Training
+    from dokl.jobs.files.start import Training
 
     if model is not None:
         return Training(node=model.node)
@@ -226,7 +226,7 @@ def _training(options: dict[str, Any], source: Any, model: Any, learner: str | N
     levels = split_pairs(options.pop("levels"), "COLUMN=A,B,...")
     node, graph = options.pop("nodes"), options.pop("graph")
     if node is not None:
-        from dokl.jobs.network import named_graph
+        from dokl.jobs.files.network import named_graph
 
         graph = named_graph(graph, source, node, parameters["random_state"])
     return Training(

@@ -42,9 +42,9 @@ def up(
     if once and data is None:
         raise click.UsageError("--once ends with the data: name its folder with --data")
     from dokl.agents.description import is_loopback, read
-    from dokl.jobs.agents import Settings
-    from dokl.jobs.up import gaps, prepare, settings_of
-    from dokl.jobs.up import up as job
+    from dokl.jobs.live.agents import Settings
+    from dokl.jobs.live.up import gaps, prepare, settings_of
+    from dokl.jobs.live.up import up as job
 
     common = Settings(
         description, "", follow=follow, once=once, rate=rate, batch=batch, state=state

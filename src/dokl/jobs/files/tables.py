@@ -8,7 +8,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput, listed
-from dokl.jobs.sources import Wanted
+from dokl.jobs.files.sources import Wanted
 from dokl.models import TableModel
 from dokl.models.columns import kinds, nodes_for, targets_for
 from dokl.readers import Chunk

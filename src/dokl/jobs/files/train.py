@@ -8,12 +8,12 @@ from pathlib import Path
 
 from dokl.errors import BadInput
 from dokl.estimators.auto import Auto
-from dokl.jobs.frozen import Frozen, FrozenComparison
-from dokl.jobs.parts import ChunkPart, cut, rows_of
-from dokl.jobs.sources import Source
-from dokl.jobs.start import Training, known_classes, nodes_missing, start, too_many_inputs
+from dokl.jobs.files.frozen import Frozen, FrozenComparison
+from dokl.jobs.files.parts import ChunkPart, cut, rows_of
+from dokl.jobs.files.sources import Source
+from dokl.jobs.files.start import Training, known_classes, nodes_missing, start, too_many_inputs
+from dokl.jobs.files.tables import check_labels, check_nodes, notices, targets, wanted
 from dokl.jobs.stopping import Stopped, Whole, stoppable
-from dokl.jobs.tables import check_labels, check_nodes, notices, targets, wanted
 from dokl.models import TableModel
 from dokl.models.learning import learn
 from dokl.models.scores import Coverage, Score, make_score

@@ -9,8 +9,8 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput, listed
-from dokl.jobs.sources import Source
-from dokl.jobs.tables import check_labels, check_nodes, targets, wanted
+from dokl.jobs.files.sources import Source
+from dokl.jobs.files.tables import check_labels, check_nodes, targets, wanted
 from dokl.models import TableModel
 from dokl.models.learning import answers
 from dokl.models.scores import Coverage, Score, make_score

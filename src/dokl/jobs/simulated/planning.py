@@ -10,7 +10,7 @@ import numpy as np
 from dokl import graphs, report
 from dokl.arrays import Array
 from dokl.errors import BadInput
-from dokl.jobs.sources import Source
+from dokl.jobs.files.sources import Source
 from dokl.plan import Plan
 from dokl.preprocess import Preprocessor, class_target, is_text, numeric_target
 from dokl.random_numbers import generator

@@ -10,7 +10,7 @@ from typing import Any
 
 from dokl.agents.description import Node, check_name, host_port, is_loopback
 from dokl.errors import BadInput, listed
-from dokl.jobs.topology import is_file_of_edges, topology
+from dokl.jobs.simulated.topology import is_file_of_edges, topology
 
 # Below those that the system gives to whoever connects somewhere, so they are still free later.
 PORTS = range(12_000, 32_000)

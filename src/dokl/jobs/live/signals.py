@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dokl.agents.description import read
 from dokl.errors import BadInput
-from dokl.jobs.agents import state_folder
+from dokl.jobs.live.agents import state_folder
 
 
 def running_pid(store: Path) -> int | None:

@@ -10,9 +10,9 @@ from dokl import losses
 from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.graphs import GraphRecipe, weights
-from dokl.jobs.settings import DataSection, NetworkSection, Simulation
-from dokl.jobs.topology import edges_from_file, is_file_of_edges
-from dokl.jobs.whole import Rows, stream_by_node, whole_file
+from dokl.jobs.simulated.settings import DataSection, NetworkSection, Simulation
+from dokl.jobs.simulated.topology import edges_from_file, is_file_of_edges
+from dokl.jobs.simulated.whole import Rows, stream_by_node, whole_file
 from dokl.streams import AbruptDrift, Missing, Shards, SlowDrift, Stream, example
 
 NODES = 20

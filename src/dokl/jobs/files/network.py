@@ -7,8 +7,8 @@ from typing import Any
 
 from dokl import graphs
 from dokl.errors import BadInput, listed
-from dokl.jobs.sources import Source, Wanted
-from dokl.jobs.topology import edges_from_file, is_file_of_edges
+from dokl.jobs.files.sources import Source, Wanted
+from dokl.jobs.simulated.topology import edges_from_file, is_file_of_edges
 
 MOST_NODES = 10_000
 

@@ -20,7 +20,7 @@ from dokl.agents.logs import Log
 from dokl.agents.sources import name_of
 from dokl.agents.store import read_offset
 from dokl.errors import BadInput, DoklError
-from dokl.jobs.agents import ENDS, Settings, run_agent
+from dokl.jobs.live.agents import ENDS, Settings, run_agent
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".jsonl", ".ndjson")
 GRACE = 15.0  # seconds between asking an agent to end and ending it

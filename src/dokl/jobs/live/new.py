@@ -13,8 +13,8 @@ from dokl.agents.description.inspection import layout_problems
 from dokl.agents.description.text import text
 from dokl.errors import BadInput
 from dokl.files import atomic_text, check_new
-from dokl.jobs.live_inputs import Sample, agreed_inputs, chosen_model
-from dokl.jobs.live_places import Places, placed
+from dokl.jobs.live.inputs import Sample, agreed_inputs, chosen_model
+from dokl.jobs.live.places import Places, placed
 
 
 def new(

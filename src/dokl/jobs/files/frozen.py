@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dokl.arrays import Array
-from dokl.jobs.parts import ChunkPart, is_snapshot
+from dokl.jobs.files.parts import ChunkPart, is_snapshot
 from dokl.models import TableModel
 from dokl.models.learning import answers
 from dokl.models.scores import Score, make_score

@@ -14,7 +14,7 @@ from dokl.agents.description import AgreedInputs, Model
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.estimators.choices import SIGMAS, variant_of, width
-from dokl.jobs.start import Training, known_classes, start
+from dokl.jobs.files.start import Training, known_classes, start
 from dokl.kernels import resolve as resolve_kernel
 from dokl.losses import resolve as resolve_loss
 from dokl.preprocess import class_target, numeric_target

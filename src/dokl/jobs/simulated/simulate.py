@@ -19,8 +19,8 @@ from dokl.errors import BadInput
 from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.files import atomic_write
-from dokl.jobs.samples import network_and_stream
-from dokl.jobs.settings import Simulation
+from dokl.jobs.simulated.samples import network_and_stream
+from dokl.jobs.simulated.settings import Simulation
 from dokl.kernels import resolve as resolve_kernel
 from dokl.methods import gradient
 from dokl.metrics import decibels

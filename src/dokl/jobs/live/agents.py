@@ -145,7 +145,7 @@ def _warm(network: Network, settings: Settings, store: Any) -> State | None:
             f"{settings.folder / settings.name}.db: this agent has learned already, and "
             f"{settings.warm} would replace that. Start it without the model, or move the file away"
         )
-    from dokl.jobs.export import warm_state
+    from dokl.jobs.live.export import warm_state
 
     return warm_state(network, settings.warm)
 

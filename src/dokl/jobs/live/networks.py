@@ -20,8 +20,8 @@ from dokl.agents.description import Network, Node, check_name, is_loopback, pars
 from dokl.agents.description.inspection import layout_problems, nonsense
 from dokl.errors import BadFile, BadInput, MissingExtra
 from dokl.files import atomic_text
-from dokl.jobs.live_places import free_addresses
-from dokl.jobs.topology import facts
+from dokl.jobs.live.places import free_addresses
+from dokl.jobs.simulated.topology import facts
 
 
 def show(path: Path) -> dict[str, Any]:

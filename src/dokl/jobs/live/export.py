@@ -14,7 +14,7 @@ from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.estimators import KernelClassifier, KernelRegressor
 from dokl.files import check_new
-from dokl.jobs.agents import identity, state_folder
+from dokl.jobs.live.agents import identity, state_folder
 from dokl.models import TableModel
 from dokl.state import State
 

@@ -1,0 +1,1 @@
+"""Files in, models and predictions out: train, predict, evaluate, inspect."""

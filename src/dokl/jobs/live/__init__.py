@@ -1,0 +1,1 @@
+"""Live networks: descriptions, agents as processes, what they have learned."""

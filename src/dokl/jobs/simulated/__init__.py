@@ -1,0 +1,1 @@
+"""Simulated networks: run, demo, graph, plan."""
