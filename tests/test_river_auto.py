@@ -182,23 +182,19 @@ def test_a_class_that_comes_up_after_the_first_rows_begins_with_those_that_are_k
     assert set(found) == {"above", "below", "far"}
 
 
-def test_probabilities_are_there_where_the_estimator_has_them(monkeypatch):
+def test_probabilities_are_those_of_the_estimator():
     X, _, labels = rows(60)
     model = loop(AutoClassifier(**SMALL), dicts(X), labels.tolist())
-    kind = type(model.estimator)
-    monkeypatch.delattr(kind, "predict_proba", raising=False)
-    with pytest.raises(NotImplementedError):
-        model.predict_proba_one({"a": 1.0})
-    fake = lambda self, X: np.tile([0.2, 0.3, 0.5], (len(X), 1))  # noqa: E731
-    monkeypatch.setattr(kind, "predict_proba", fake, raising=False)
-    names = list(dict.fromkeys(labels.tolist()))
-    expected = dict(zip(names, [0.2, 0.3, 0.5], strict=True))
-    assert model.predict_proba_one({"a": 1.0}) == expected
-    assert model.predict_proba_many(frame(X)).columns.tolist() == names
+    p = model.predict_proba_many(frame(X))
+    assert p.columns.tolist() == list(dict.fromkeys(labels.tolist()))
+    np.testing.assert_allclose(p, model.estimator.predict_proba(X), rtol=1e-9)
+    one = model.predict_proba_one(dicts(X)[0])
+    assert one == pytest.approx(p.iloc[0].to_dict())
+    assert max(one, key=one.get) == model.predict_one(dicts(X)[0])
     assert AutoClassifier().predict_proba_one({"a": 1.0}) == {}
-    one = AutoClassifier(**SMALL)
-    one.learn_one({"a": 1.0}, "only")
-    assert one.predict_proba_one({"a": 1.0}) == {"only": 1.0}
+    single = AutoClassifier(**SMALL)
+    single.learn_one({"a": 1.0}, "only")
+    assert single.predict_proba_one({"a": 1.0}) == {"only": 1.0}
 
 
 # -- keeping, and bad input ----------------------------------------------------------------------

@@ -38,7 +38,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class NamedColumns:
+class InputColumns:
     """Which column an input has, and the means that stand for missing values unless `zero` does.
 
     waiting: inputs to be taken in. first: the rows so far, None after the last intake. ignored: how
@@ -58,7 +58,7 @@ class NamedColumns:
         return max(1, len(self.at))
 
 
-def placed(columns: NamedColumns, names: Sequence[Hashable], values: Array) -> Array:
+def placed(columns: InputColumns, names: Sequence[Hashable], values: Array) -> Array:
     """X: (n, d) of the inputs that have a column, NaN where one is missing."""
     X = np.full((len(values), columns.d), np.nan)
     known = [(i, columns.at[name]) for i, name in enumerate(names) if name in columns.at]
@@ -68,7 +68,7 @@ def placed(columns: NamedColumns, names: Sequence[Hashable], values: Array) -> A
     return X
 
 
-def inputs(columns: NamedColumns, names: Sequence[Hashable], values: Array) -> Array:
+def inputs(columns: InputColumns, names: Sequence[Hashable], values: Array) -> Array:
     """X: (n, d) of rows to predict."""
     X = placed(columns, names, values)
     if columns.zero:
@@ -76,7 +76,7 @@ def inputs(columns: NamedColumns, names: Sequence[Hashable], values: Array) -> A
     return filled(columns.moments.now(X.T), X)
 
 
-def learned(columns: NamedColumns, X: Array) -> tuple[NamedColumns, Array]:
+def learned(columns: InputColumns, X: Array) -> tuple[InputColumns, Array]:
     """X: (n, d) of rows to learn as `placed` gives them, without gaps."""
     if columns.zero:
         return columns, np.nan_to_num(X, copy=False)
@@ -90,7 +90,7 @@ def until_intake(seen: int) -> int:
     return min((rows - seen for rows in INTAKES if rows > seen), default=1 << 62)
 
 
-def met(columns: NamedColumns, piece: Piece) -> NamedColumns:
+def met(columns: InputColumns, piece: Piece) -> InputColumns:
     """Keep a piece that is to be learned, and take note of new inputs in it."""
     known = {*columns.at, *columns.waiting}
     there = [not np.isnan(column).all() for column in piece.values.T]
@@ -101,19 +101,19 @@ def met(columns: NamedColumns, piece: Piece) -> NamedColumns:
     return replace(columns, waiting=(*columns.waiting, *new), first=first)
 
 
-def taken(columns: NamedColumns) -> NamedColumns:
+def taken(columns: InputColumns) -> InputColumns:
     """With a column for every input that waits."""
     new = sorted(columns.waiting, key=_order)
     at = {**columns.at, **{name: len(columns.at) + i for i, name in enumerate(new)}}
     return replace(columns, at=at, waiting=())
 
 
-def closed(columns: NamedColumns, seen: int) -> NamedColumns:
+def closed(columns: InputColumns, seen: int) -> InputColumns:
     """Without the rows so far once they are no longer needed."""
     return replace(columns, first=None, waiting=()) if seen >= INTAKES[-1] else columns
 
 
-def again(columns: NamedColumns) -> tuple[NamedColumns, Array, Array, Array]:
+def again(columns: InputColumns) -> tuple[InputColumns, Array, Array, Array]:
     """All rows so far as X: (n, d), y and w, for a model that begins again."""
     pieces = columns.first or ()
     columns = replace(columns, moments=Moments.none(columns.d))
@@ -130,7 +130,7 @@ def _order(name: Hashable) -> tuple[str, str]:
     return type(name).__name__, str(name)
 
 
-def _ignored(columns: NamedColumns, piece: Piece, new: list[Any]) -> NamedColumns:
+def _ignored(columns: InputColumns, piece: Piece, new: list[Any]) -> InputColumns:
     if not columns.ignored:
         warnings.warn(
             f"feature {new[0]!r} came up after {INTAKES[-1]:,} rows and is ignored, as others will "
