@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from dokl.arrays import Array
 from dokl.bench import tasks
 from dokl.bench.memory import peak_growth
-from dokl.bench.peers import BATCH, FAMILIES, PEERS, Peer, Run
+from dokl.bench.peers import BATCH, FAMILIES, NOT_INSTALLED, PEERS, Peer, Run
 from dokl.bench.tasks import Task
 from dokl.errors import DoklError, UnknownName
 
@@ -104,9 +104,8 @@ def installed(families: Sequence[str]) -> tuple[list[Peer], dict[str, str]]:
             raise UnknownName("peer", family, FAMILIES)
     peers = [peer for peer in PEERS if peer.family == "dokl" or peer.family in families]
     missing = {peer.package for peer in peers if not peer.installed}
-    reason = "not installed: pip install 'dokl[bench]'"
     there = [peer for peer in peers if peer.package not in missing]
-    return there, {peer.name: reason for peer in peers if peer.package in missing}
+    return there, {peer.name: NOT_INSTALLED for peer in peers if peer.package in missing}
 
 
 def rounds_of(n: int) -> list[tuple[int, int]]:

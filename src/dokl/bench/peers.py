@@ -54,15 +54,26 @@ class Peer:
     @property
     def installed(self) -> bool:
         """Whether it can be imported."""
-        return importlib.util.find_spec(self.package) is not None
+        return is_installed(self.package)
 
     @property
     def version(self) -> str:
         """Of the library."""
-        return importlib.metadata.version(DISTRIBUTIONS.get(self.package, self.package))
+        return version_of(self.package)
 
 
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+NOT_INSTALLED = "not installed: pip install 'dokl[bench]'"
+
+
+def is_installed(package: str) -> bool:
+    """Whether it can be imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def version_of(package: str) -> str:
+    """The version that is installed."""
+    return importlib.metadata.version(DISTRIBUTIONS.get(package, package))
 
 
 def pickled(model: Any) -> int:

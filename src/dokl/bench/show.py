@@ -13,6 +13,7 @@ from typing import Any
 
 from dokl.bench.compare import Comparison, Result
 from dokl.bench.engines import EngineRow
+from dokl.bench.own import Outcome, OwnComparison
 from dokl.bench.tasks import Task
 from dokl.report import COLOURS, facts, pyplot, save_picture, table
 
@@ -110,6 +111,47 @@ def machine() -> dict[str, Any]:
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     where = {"cores": os.cpu_count(), "load": load, "system": platform.platform(terse=True)}
     return {**where, "python": platform.python_version(), **packages}
+
+
+def print_own(own: OwnComparison) -> None:
+    """A user's own file, the best first."""
+    data = own.table
+    what = f"{len(data.labels)} classes" if data.labels else "regression"
+    title = (
+        f"{data.name}: {data.n:,} rows in order, {data.d} inputs, {what}; {data.metric} after the "
+        f"first {data.cuts[0]:,} rows, predicted before they were learned"
+    )
+    best = sorted(own.outcomes, key=lambda o: math.inf if o.error is None else o.error)
+    header = ["", data.metric, "seconds", "rows/s", "memory +"]
+    table(title, header, [_own_cells(own, outcome) for outcome in best])
+
+
+def _own_cells(own: OwnComparison, outcome: Outcome) -> list[str]:
+    few = f" ({outcome.rows:,} rows)" if outcome.rows < own.table.n else ""
+    speed = f"{outcome.seconds:,.3g}", f"{outcome.rows_per_second:,.0f}"
+    cells = _own_error(own, outcome.error), *speed, _bytes(outcome.peak_growth)
+    return [outcome.title + few, *cells]
+
+
+def _own_error(own: OwnComparison, error: float | None) -> str:
+    if error is None:
+        return ""
+    return f"{100 * error:.2f} %" if own.table.labels else f"{error:.4g}"
+
+
+def print_own_settings(own: OwnComparison) -> None:
+    """Who was run how."""
+    facts("settings", {o.title: f"{o.version}; {o.settings}" for o in own.outcomes})
+
+
+def own_record(own: OwnComparison) -> dict[str, Any]:
+    """The same, for programs."""
+    data = own.table
+    results = [_finite({**asdict(o), "rows_per_second": o.rows_per_second}) for o in own.outcomes]
+    about = {"data": data.name, "rows": data.n, "d": data.d, "classes": list(data.labels)}
+    judged = {"metric": data.metric, "after": data.cuts[0], "results": results}
+    end = {"skipped": own.skipped, "interrupted": own.interrupted}
+    return {"machine": machine(), **about, **judged, **end}
 
 
 def print_engines(rows: Sequence[EngineRow]) -> None:

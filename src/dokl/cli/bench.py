@@ -2,31 +2,65 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dokl.cli.common import echo_json, examples, output_switches
+from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.source import make_source, reading_options
 from dokl.errors import BadInput
 from dokl.progress import progress
 
 ROWS, QUICK_ROWS = 10_000, 1_024
+TASKS = ("auto", "regression", "classification")
+
+
+def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What there is to say of a file of one's own."""
+    options = [
+        click.option("--target", metavar="COLUMN", help="Of a file of yours: what to predict."),
+        click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
+                     help="auto: text, and whole numbers of up to 10 kinds, are classes."),
+        click.option("--only", multiple=True, metavar="NAME",
+                     help="On your file: auto, kernel, sgd, ridge, lightgbm, vw, linear, forest; "
+                     "all."),
+        click.option("--drop", multiple=True, metavar="COLUMN", help="Do not use this column."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command(
     epilog="""\b
-Every library learns the same rows in the same process, in turns.
+Without a file, every library learns the same rows in the same process, in turns.
 time/dokl  its time per row over dokl's, fed alike: in batches, or one row at a time
 online     score of the predictions made before each row (or batch) was learned
 test       score on other rows, at the end
 model      size of the model, written down
 RSS +      growth of the process while the first rows were learned
+
+\b
+With a file of yours (CSV, TSV, Parquet, LIBSVM, JSON lines, maybe .gz) they learn
+its rows in order, one library after the other, at their defaults, on all cores:
+dokl and River row by row, scikit-learn's SGD in batches, Ridge and LightGBM
+fitted anew after each fifth of the rows, for the next. What counts is the error
+after the first fifth: squared, over the variance of the target, or the share of
+wrong labels. Texts are 0/1 inputs, missing numbers stand at the mean so far,
+and rows without a target are passed over. memory + is the growth of the process
+at its peak. Ctrl-C prints what there is.
+
+\b
 Peers and data that are not there are named and skipped.
 
 """
     + examples(
         "dokl bench --quick                        under a minute",
+        "dokl bench --data my.csv --target price   your own file",
+        "dokl bench --data my.csv --target price --only auto --only lightgbm --rows 0",
         "dokl bench --data banana --peers sklearn --peers river",
         "dokl bench --data-dir data --rows 0 --plot bench.png      all rows of everything",
         "dokl bench --json > bench.json",
@@ -34,8 +68,10 @@ Peers and data that are not there are named and skipped.
     )
 )
 @click.option(
-    "--data", multiple=True, metavar="NAME", help="banana, waveform, a9a, xor, example2; all."
-)
+    "--data", multiple=True, metavar="NAME|FILE",
+    help="banana, waveform, a9a, xor, example2; all. Or a file of yours.",
+)  # fmt: skip
+@own_options
 @click.option(
     "--peers", multiple=True, metavar="NAME", help="sklearn, exact, river, vw, padasip; all."
 )
@@ -46,23 +82,35 @@ Peers and data that are not there are named and skipped.
 @click.option("--quick", is_flag=True, help=f"{QUICK_ROWS} rows: a minute or less.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw it into this PNG or SVG.")
 @click.option("--engines", is_flag=True, help="Compare dokl's own engines instead.")
+@reading_options
 @output_switches
 def bench(
     data: tuple[str, ...], peers: tuple[str, ...], data_dir: Path | None, rows: int | None,
-    quick: bool, plot: Path | None, engines: bool, as_json: bool, quiet: bool,
+    quick: bool, plot: Path | None, engines: bool, as_json: bool, quiet: bool, **own: Any,
 ) -> None:  # fmt: skip
     """Compare speed, accuracy and memory with what else one could use."""
     if rows is not None and rows < 0:
         raise BadInput(f"--rows must be 0 (all) or more, got {rows}")
+    asked = (QUICK_ROWS if quick else ROWS) if rows is None else rows
     if engines:
         _engines(as_json)
-        return
+    elif _is_own(data, own):
+        if peers or plot is not None:
+            raise click.UsageError("--peers and --plot are not for a file of yours: see --only")
+        _own(data, asked or None, own, as_json, quiet)
+    else:
+        _side_by_side(data, peers, data_dir, asked, plot, as_json, quiet)
+
+
+def _side_by_side(
+    data: tuple[str, ...], peers: tuple[str, ...], data_dir: Path | None, asked: int,
+    plot: Path | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
     from dokl.bench import show
     from dokl.bench.compare import side_by_side
     from dokl.bench.peers import FAMILIES
     from dokl.bench.tasks import NAMES
 
-    asked = (QUICK_ROWS if quick else ROWS) if rows is None else rows
     tests = max(500, min(2000, (asked or ROWS) // 5))
     with progress(None, "comparing", False if quiet else None, unit=None) as bar:
         found, skipped = side_by_side(
@@ -88,6 +136,53 @@ def _tell(found: list[Any], skipped: dict[str, str], plot: Path | None) -> None:
             click.echo(f"skipped {name} on {comparison.task.name}: {why}", err=True)
     if plot:
         click.echo(f"wrote {plot}", err=True)
+
+
+# -- a file of one's own -------------------------------------------------------------------------
+def _is_own(data: tuple[str, ...], own: dict[str, Any]) -> bool:
+    """Whether --data is a file, and not the name of a data set."""
+    from dokl.bench.tasks import NAMES
+
+    files = [name for name in data if name not in NAMES and (name == "-" or Path(name).is_file())]
+    if own["target"] is not None and not data:
+        raise click.UsageError("--target is a column of a file: name it with --data")
+    if files and len(data) > 1:
+        raise click.UsageError("one file at a time: --data is given more than once")
+    if own["only"] and not files and own["target"] is None:
+        raise click.UsageError("--only is for a file of yours: see --peers")
+    return bool(files) or own["target"] is not None
+
+
+def _own(
+    data: tuple[str, ...], rows: int | None, own: dict[str, Any], as_json: bool, quiet: bool
+) -> None:
+    from dokl.bench import show
+    from dokl.bench.own import chosen, compare_on
+    from dokl.bench.own_table import read
+    from dokl.jobs.start import Training
+
+    only = [name.strip() for names in own.pop("only") for name in names.split(",")]
+    entrants, missing = chosen(only)
+    training = Training(target=own.pop("target"), task=own.pop("task"))
+    table = read(make_source(data[0], own), training, rows)
+    if table.n == rows:
+        remark(f"the first {rows:,} rows of {table.name}; --rows 0 takes all", quiet or as_json)
+    total = table.n * len(entrants)
+    with progress(total, "comparing", False if quiet else None, unit=None) as bar:
+        found = compare_on(table, entrants, bar.advance)
+    found.skipped = {**missing, **found.skipped}
+    if as_json:
+        echo_json(show.own_record(found))
+    else:
+        if found.outcomes:
+            show.print_own(found)
+        if found.outcomes and not quiet:
+            show.print_own_settings(found)
+        for name, why in found.skipped.items():
+            click.echo(f"skipped {name}: {why}", err=True)
+    if found.interrupted:
+        click.echo("interrupted: the figures are of what was done by then", err=True)
+        sys.exit(130)
 
 
 def _engines(as_json: bool) -> None:
