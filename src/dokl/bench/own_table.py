@@ -12,9 +12,9 @@ import numpy as np
 from dokl.arrays import Array, is_sparse
 from dokl.bench.tasks import Rows
 from dokl.errors import BadInput
-from dokl.jobs.sources import Source
-from dokl.jobs.start import Training, start
-from dokl.jobs.tables import targets
+from dokl.jobs.files.sources import Source
+from dokl.jobs.files.start import Training, start
+from dokl.jobs.files.tables import targets
 from dokl.models.columns import inputs_for
 from dokl.readers import Chunk
 

@@ -159,7 +159,7 @@ def _own(
     from dokl.bench import show
     from dokl.bench.own import chosen, compare_on
     from dokl.bench.own_table import read
-    from dokl.jobs.start import Training
+    from dokl.jobs.files.start import Training
 
     only = [name.strip() for names in own.pop("only") for name in names.split(",")]
     entrants, missing = chosen(only)
