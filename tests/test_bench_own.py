@@ -7,8 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from dokl.jobs.files.sources import Source
-from dokl.jobs.files.start import Training
 
 from commands import dokl
 from dokl.bench import entrants, own, own_table, show
@@ -18,6 +16,8 @@ from dokl.bench.own_table import OwnTable, read
 from dokl.bench.tasks import Rows
 from dokl.cli import commands
 from dokl.errors import BadInput, UnknownName
+from dokl.jobs.files.sources import Source
+from dokl.jobs.files.start import Training
 
 
 def table(n=120, d=3, classes=0, seed=0):
