@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from dokl import answers
 from dokl.errors import UnknownName
 from dokl.scales import (
+    CLASS_PENALTY,
     KERNELS,
     PENALTY,
     correlation,
+    learn_class_scales,
     learn_scales,
+    leave_one_out_loss,
     negative_likelihood,
     squared_distances,
 )
@@ -72,3 +76,57 @@ def test_awkward_pilots():
     assert np.isfinite(few.lengths).all()
     with pytest.raises(UnknownName, match="kernel"):
         learn_scales(np.ones((3, 1)), np.ones((3, 1)), "rough")
+
+
+def class_pilot(classes, n=30, seed=0):
+    rng = np.random.default_rng(seed)
+    numbers = rng.integers(0, classes, n)
+    return rng.normal(size=(n, 3)), answers.targets(numbers, classes), numbers
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_gradient_without_a_row_is_a_derivative(kernel, classes):
+    given = *class_pilot(classes), kernel
+    p = np.random.default_rng(1).normal(size=7) * 0.3
+    _, slope = leave_one_out_loss(p, *given)
+    h = 1e-5
+    for i, one in enumerate(np.eye(7)):
+        up, down = (leave_one_out_loss(p + s * h * one, *given)[0] for s in (1, -1))
+        assert slope[i] == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_loss_is_that_of_really_leaving_rows_out(classes):
+    X, Y, numbers = class_pilot(classes, n=12)
+    p = np.array([0.3, -0.2, 0.8, 0.1, -0.4, -0.7, 0.5])
+    lengths, (a, b, noise, steep) = np.exp(p[:3]), np.exp(p[3:])
+    K = a**2 * correlation("gaussian", squared_distances(X / lengths, X / lengths))
+    K += b**2 * X @ X.T / 3 + noise**2 * np.eye(12)
+    total = 0.0
+    for i, others in enumerate(~np.eye(12, dtype=bool)):
+        known = np.linalg.solve(K[np.ix_(others, others)], (Y - Y.mean(axis=0))[others])
+        f = Y.mean(axis=0) + K[i, others] @ known
+        level = steep * (np.append(-f, f) if classes == 2 else f)
+        total += np.log(np.exp(level).sum()) - level[numbers[i]]
+    off = p[:6] - np.array([*[0.5 * np.log(3)] * 3, 0, 0, 0.5 * np.log(0.1)])
+    total += CLASS_PENALTY * (off**2 @ [1, 1, 1, 1, 1, 4])
+    assert leave_one_out_loss(p, X, Y, numbers, "gaussian")[0] == pytest.approx(total, rel=1e-10)
+
+
+def test_inputs_that_tell_no_classes_apart_get_long_scales():
+    X = np.random.default_rng(3).normal(size=(300, 8))
+    numbers = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 1] > 1)
+    for kernel in KERNELS:
+        found = learn_class_scales(X, numbers, 3, kernel)
+        assert set(np.argsort(found.lengths)[:2]) == {0, 1}
+        assert found.relevance[:2].sum() > 0.5
+    with pytest.raises(UnknownName, match="matern"):
+        learn_class_scales(X, numbers, 3, "matern")
+
+
+def test_a_pilot_of_one_class_keeps_to_the_middle():
+    X = np.random.default_rng(3).normal(size=(20, 4))
+    found = learn_class_scales(X, np.zeros(20, int), 2)
+    np.testing.assert_allclose(found.lengths, 2.0, rtol=1e-3)
+    assert found.noise == pytest.approx(0.1, rel=1e-3)

@@ -18,16 +18,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from dokl import answers
 from dokl.arrays import Array
 from dokl.errors import UnknownName
 
 KERNELS = ("gaussian", "matern32")
 PENALTY = 0.025
+CLASS_PENALTY = 0.5
 EVALUATIONS = 60
+_MIDDLE_NOISE = 0.5 * math.log(0.1)
 # A pilot is of at most so many rows: each evaluation costs n^3.
 MOST = 1000
 
@@ -84,18 +86,11 @@ def negative_likelihood(p: Array, X: Array, Y: Array, kernel: str) -> tuple[floa
     p: logarithms of the d lengths, of a, of b, and of the noise's standard deviation.
     """
     from scipy.linalg import lapack
-    from scipy.linalg.blas import dsymm, dsymv
+    from scipy.linalg.blas import dsymm
 
-    n, d = X.shape
-    m = Y.shape[1]
-    scaled = np.asfortranarray(X / np.exp(p[:d]))
-    a2, b2, noise = np.exp(2.0 * p[d:])
-    smooth, slope = _covariance(scaled, a2, kernel)
-    K = X @ X.T
-    K *= b2 / d
-    K += smooth
-    K.flat[:: n + 1] += noise
-    C, info = lapack.dpotrf(K.T, lower=1, overwrite_a=1)
+    d, m = X.shape[1], Y.shape[1]
+    made = _covariances(p, X, kernel)
+    C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
     if info:
         return 1e25, np.zeros_like(p)
     half_determinant = float(np.log(C.diagonal()).sum())
@@ -105,15 +100,74 @@ def negative_likelihood(p: Array, X: Array, Y: Array, kernel: str) -> tuple[floa
     pull = inverse  # d value / d K
     pull *= 0.5 * m
     pull -= 0.5 * (alpha @ alpha.T)
-    bend, ones = pull * slope.T, np.ones(n)
-    rows = dsymv(1.0, bend, ones, lower=1)
-    along = 2.0 * (rows @ scaled**2 - (scaled * dsymm(1.0, bend, scaled, lower=1)).sum(axis=0))
+    slope = _by_parameters(p, X, made, pull)
     off = p[:d] - 0.5 * math.log(d)
-    along += 2.0 * PENALTY * off
-    amplitude = rows.sum() if slope is smooth else dsymv(1.0, pull * smooth.T, ones, lower=1).sum()
-    line = (b2 / d) * (X * dsymm(1.0, pull, X, lower=1)).sum()
-    rest = amplitude, line, noise * np.trace(pull)
-    return value + PENALTY * float(off @ off), np.concatenate([along, 2.0 * np.array(rest)])
+    slope[:d] += 2.0 * PENALTY * off
+    return value + PENALTY * float(off @ off), slope
+
+
+def learn_class_scales(
+    X: Array, numbers: Array, classes: int, kernel: str = "gaussian", evaluations: int = 30
+) -> Scales:
+    """Scales for standardised rows X: (n, d) of classes by number (n,).
+
+    They minimise the log loss of what least squares says of each row without that row. Targets -1
+    and 1 are no Gaussian process: on rare classes its likelihood sees no noise, and takes scales
+    that are far too short (letter: 8.7 % errors with them, 4.7 with these).
+    """
+    from scipy.optimize import minimize
+
+    if kernel not in KERNELS:
+        raise UnknownName("kernel", kernel, KERNELS)
+    d = X.shape[1]
+    middle = 0.5 * math.log(d)
+    first = np.concatenate([np.full(d, middle), [0.0, 0.0, _MIDDLE_NOISE, math.log(3.0)]])
+    bounds = [(middle - 4.0, middle + 6.0)] * d
+    bounds += [(-5.0, 3.0), (-5.0, 3.0), (math.log(1e-3), 1.5), (-3.0, 6.0)]
+    limits = {"maxfun": evaluations, "maxiter": evaluations}
+    given = X, answers.targets(numbers, classes), numbers, kernel
+    best = minimize(
+        leave_one_out_loss, first, given, "L-BFGS-B", jac=True, bounds=bounds, options=limits
+    )
+    a, b, noise = np.exp(best.x[d : d + 3]) ** np.array([1, 1, 2])
+    return Scales(np.exp(best.x[:d]), float(a), float(b), float(noise))
+
+
+def leave_one_out_loss(
+    p: Array, X: Array, Y: Array, numbers: Array, kernel: str
+) -> tuple[float, Array]:
+    """Log loss of softmax(steepness f), where f is what the other rows say of a row, with its
+    penalty, and its gradient.
+
+    p: logarithms of the d lengths, of a, of b, of the noise's standard deviation, of the steepness.
+    Without row i, f_i = y_i - (K^-1 y)_i/(K^-1)_ii.
+    """
+    from scipy.linalg import lapack
+
+    n, d = X.shape
+    made, steep, centre = _covariances(p, X, kernel), math.exp(p[-1]), Y.mean(axis=0)
+    C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
+    if info:
+        return 1e25, np.zeros_like(p)
+    inverse, _ = lapack.dpotri(C, lower=1, overwrite_c=1)
+    inverse = np.tril(inverse) + np.tril(inverse, -1).T
+    alpha, own = inverse @ (Y - centre), inverse.diagonal()[:, None]
+    f = Y - alpha / own
+    level = steep * (np.hstack([-f, f]) if Y.shape[1] == 1 else f)
+    level -= level.max(axis=1, keepdims=True)
+    sums = np.exp(level).sum(axis=1, keepdims=True)
+    value = float(np.log(sums).sum() - level[np.arange(n), numbers].sum())
+    off_class = np.exp(level) / sums
+    off_class[np.arange(n), numbers] -= 1.0
+    by_f = steep * (np.diff(off_class) if Y.shape[1] == 1 else off_class)
+    by_own = (by_f * alpha).sum(axis=1) / own[:, 0] ** 2
+    crossed = (inverse @ (by_f / own)) @ alpha.T
+    pull = 0.5 * (crossed + crossed.T) - (inverse * by_own) @ inverse
+    slope = np.append(_by_parameters(p, X, made, pull), (off_class * level).sum())
+    off = p[: d + 3] - np.array([0.5 * math.log(d)] * d + [0.0, 0.0, _MIDDLE_NOISE])
+    weight = CLASS_PENALTY * np.array([1.0] * (d + 2) + [4.0])
+    slope[:-1] += 2.0 * weight * off
+    return value + float(weight @ off**2), slope
 
 
 def squared_distances(A: Array, B: Array) -> Array:
@@ -132,12 +186,49 @@ def correlation(kernel: str, squared: Array) -> Array:
     return np.asarray((1.0 + root) * np.exp(-root))
 
 
-def _covariance(scaled: Array, a2: Any, kernel: str) -> tuple[Array, Array]:
-    """a^2 k, and what multiplies (x_j - x'_j)^2/l_j^2 in its derivative by log l_j."""
+@dataclass(frozen=True)
+class _Covariances:
+    """Rows over their lengths (n, d); a^2 k, what multiplies (x_j - x'_j)^2/l_j^2 in its derivative
+    by log l_j, and all of the kernel, each (n, n); b^2/d and the variance of the noise.
+    """
+
+    scaled: Array
+    smooth: Array
+    slope: Array
+    K: Array
+    line: float
+    noise: float
+
+
+def _covariances(p: Array, X: Array, kernel: str) -> _Covariances:
+    n, d = X.shape
+    scaled = np.asfortranarray(X / np.exp(p[:d]))
+    a2, b2, noise = np.exp(2.0 * p[d : d + 3])
     squared = squared_distances(scaled, scaled)
     if kernel == "gaussian":
-        smooth = a2 * np.exp(-0.5 * squared)
-        return smooth, smooth
-    root = np.sqrt(3.0 * squared)
-    fall = a2 * np.exp(-root)
-    return (1.0 + root) * fall, 3.0 * fall
+        smooth = slope = a2 * np.exp(-0.5 * squared)
+    else:
+        root = np.sqrt(3.0 * squared)
+        fall = a2 * np.exp(-root)
+        smooth, slope = (1.0 + root) * fall, 3.0 * fall
+    K = X @ X.T
+    K *= b2 / d
+    K += smooth
+    K.flat[:: n + 1] += noise
+    return _Covariances(scaled, smooth, slope, K, float(b2 / d), float(noise))
+
+
+def _by_parameters(p: Array, X: Array, made: _Covariances, pull: Array) -> Array:
+    """Derivatives by p, (d + 3,), from those by K, of which the lower triangle counts."""
+    from scipy.linalg.blas import dsymm, dsymv
+
+    scaled, ones = made.scaled, np.ones(len(X))
+    bend = pull * made.slope.T
+    rows = dsymv(1.0, bend, ones, lower=1)
+    along = 2.0 * (rows @ scaled**2 - (scaled * dsymm(1.0, bend, scaled, lower=1)).sum(axis=0))
+    amplitude = rows.sum()
+    if made.slope is not made.smooth:
+        amplitude = dsymv(1.0, pull * made.smooth.T, ones, lower=1).sum()
+    line = made.line * (X * dsymm(1.0, pull, X, lower=1)).sum()
+    rest = amplitude, line, made.noise * np.trace(pull)
+    return np.concatenate([along, 2.0 * np.array(rest)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from dokl.estimators.calibrated import Calibrated
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.learner import all_or_nothing, checked_weight
 from dokl.experts import predicting
-from dokl.experts.kinds import FOR_CLASSES
+from dokl.experts.kinds import FOR_CLASSES, Settings
 
 
 class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
-    """Online classification without settings: nine experts, one matrix for all classes in each.
+    """Online classification without settings: ten experts, one matrix for all classes in each.
 
     Parameters are those of `AutoRegressor`, and:
 
@@ -54,6 +55,9 @@ class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
         verbose: bool = False,
     ) -> None:
         set_parameters(self, locals())
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), classes=len(getattr(self, "classes_", ())))
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
         X, y = validate_data(self, X, y, reset=reset, dtype=np.float64)

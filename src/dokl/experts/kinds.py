@@ -61,9 +61,9 @@ def for_numbers() -> tuple[Kind, ...]:
 
 
 def for_classes() -> tuple[Kind, ...]:
-    """Nine experts: classes have sharp borders, so rough and narrow kernels matter more."""
-    rough = Kind(1.0, "matern32"), Kind(0.5, "matern32")
-    wide = Kind("learned", "gaussian"), Kind("learned", "matern32"), *rough
+    """Ten experts: classes have sharp borders, so rough and narrow kernels matter more."""
+    learned = Kind("learned", "gaussian"), Kind("learned", "matern32")
+    wide = *learned, Kind(0.5, "matern32"), Kind(0.5, "gaussian"), Kind(0.25, "gaussian")
     forgetting: Forgetting = {
         ("learned", "gaussian"): ((10_000, 400), (1000, 200), (100, 100)),
         (0.5, "matern32"): ((10_000, 400), (1000, 200)),
@@ -84,7 +84,8 @@ FOR_CLASSES = {"all": for_classes, "one": one}
 class Settings:
     """What a bank of experts is told. most: centres of the widest; bound: on innovations, in
     standard deviations; seed: of the reservoir and of the pilots' choice of rows; levels: of
-    intervals; sums: whether an infinite memory keeps its sums, for adding and taking away.
+    intervals; sums: whether an infinite memory keeps its sums, for adding and taking away; classes:
+    how many there are, 0 where targets are numbers.
     """
 
     kinds: tuple[Kind, ...] = field(default_factory=for_numbers)
@@ -95,3 +96,4 @@ class Settings:
     kept: int = KEPT
     levels: tuple[float, ...] = LEVELS
     sums: bool = False
+    classes: int = 0

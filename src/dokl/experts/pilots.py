@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from dokl import random_numbers, scales
+from dokl import answers, random_numbers, scales
 from dokl.arrays import Array
 from dokl.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
+from dokl.experts.kinds import Settings
 from dokl.experts.maps import median_distance, nested_map
 from dokl.experts.scaling import scaling_of, tamed
 from dokl.methods.squares import blocks, sums
@@ -19,7 +20,7 @@ from dokl.methods.squares.memory import Memory
 from dokl.methods.squares.sums import Sums
 
 # Centres are chosen among so many times as many rows.
-CANDIDATES = 4
+CANDIDATES, CLASS_CANDIDATES = 4, 2
 
 
 def pilot(bank: Bank, each: Each = map) -> Bank:
@@ -95,21 +96,36 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array) -> Generation:
     rows, y = inputs.clipped(X), targets.inward(Y)
     some = _some(bank.settings.seed, len(rows), scales.MOST)
     # From the start each time: where few rows looked linear, the slope around their scales is flat.
-    found = scales.learn_scales(rows[some], y[some])
+    classes = bank.settings.classes
+    if classes:
+        found = scales.learn_class_scales(rows[some], answers.class_numbers(Y[some]), classes)
+    else:
+        found = scales.learn_scales(rows[some], y[some])
     middle = median_distance(rows[some])
     centres = min(bank.settings.most, len(rows))
-    among = rows[_some(bank.settings.seed, len(rows), CANDIDATES * centres)]
     maps = {}
     for base, kernel in dict.fromkeys(kind.features for kind in bank.kinds):
         own = found if base == "learned" else scales.isotropic(float(base) * middle, bank.d)
         widths = [kind.width for kind in bank.kinds if kind.features == (base, kernel)]
         used = max(centres if width is None else width for width in widths)
+        among = _candidates(bank.settings, rows, centres, f"{base} {kernel}")
         maps[base, kernel] = nested_map(kernel, own, among, min(centres, used))
     return Generation(inputs, targets, found, maps)
 
 
-def _some(seed: int, n: int, most: int) -> Array:
-    """Numbers of at most so many of n rows, in order: always the same for a seed."""
+def _candidates(settings: Settings, rows: Array, centres: int, name: str) -> Array:
+    """Rows among which a map's centres are chosen.
+
+    For classes fewer, and others for every map: centres that lie far apart explain the inputs best
+    but not the borders, and maps that differ err on different rows.
+    """
+    if not settings.classes:
+        return rows[_some(settings.seed, len(rows), CANDIDATES * centres)]
+    return rows[_some(settings.seed, len(rows), CLASS_CANDIDATES * centres, name)]
+
+
+def _some(seed: int, n: int, most: int, name: str = "pilot") -> Array:
+    """Numbers of at most so many of n rows, in order: always the same for a seed and a name."""
     if n <= most:
         return np.arange(n)
-    return np.sort(np.argsort(random_numbers.uniforms(seed, ("pilot", n), n))[:most])
+    return np.sort(np.argsort(random_numbers.uniforms(seed, (name, n), n))[:most])
