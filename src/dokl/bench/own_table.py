@@ -83,7 +83,8 @@ class OwnTable:
 
 def read(source: Source, training: Training, most: int | None) -> OwnTable:
     """At most so many rows of a file that have a target."""
-    plain, scaled = (replace(training, standardise=how) for how in ("off", "running"))
+    told = replace(training, learner="gradient")  # to which inputs may come in either way
+    plain, scaled = (replace(told, standardise=how) for how in ("off", "running"))
     parts: list[tuple[Any, Any, Array]] = []
     with source.open() as reader:
         models = start(plain, reader.first), start(scaled, reader.first)
