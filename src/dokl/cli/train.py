@@ -46,9 +46,9 @@ EXAMPLES = examples(
     "dokl train air.csv --target PM10 --nodes station --graph links.csv --model air.dokl",
 )
 LEARNERS_HELP = """\b
-Learners: auto needs no settings. Sixteen experts of least squares, with length
-scales learned from the rows so far and memories from ten rows to all of them,
-are mixed by how they do; a thousand rows a second, or more. squares is one of them,
+Learners: auto needs no settings. Experts of least squares, with length scales
+learned from the rows so far and memories from a few rows to all of them, are
+mixed by how they do; a thousand rows a second, or more. squares is one of them,
 which remembers everything. gradient takes one step for each row, a million rows
 a second; it has the options from --kernel to --alpha, and wants them well set.
 """
