@@ -132,7 +132,8 @@ def squares(Z, Y, weight, rho, lam, bound=math.inf):
         f = [sum(theta[o][i] * z[i] for i in range(D)) for o in range(m)]
         told.append(f)
         e, q = [y[o] - f[o] for o in range(m)], sum(z[i] * g[i] for i in range(D))
-        size = math.sqrt(sum(e[o] ** 2 / (num[o] / den) for o in range(m)) / m / (1 / w + q))
+        noise = [max(v / den, 1e-12) for v in num]
+        size = math.sqrt(sum(e[o] ** 2 / noise[o] for o in range(m)) / m / (1 / w + q))
         short = bound / size if size > bound else 1.0
         plain = 1 / w + q
         s = plain / short

@@ -157,6 +157,15 @@ def test_a_target_whose_scale_jumps_is_followed():
     assert error.std() < 0.3 * Y[3000:].std()
 
 
+def test_a_constant_target_never_turns_to_nan():
+    Z, _, _ = stream(9000)
+    memory, found = blocks.learn(Numbers(0.1, 0.9, 6.0), start(D, 1, 0.1), Z, np.zeros((9000, 1)))
+    assert np.isfinite(found.f).all()
+    assert (memory.noise > 0).all()
+    after, _ = blocks.learn(Numbers(0.1, 0.9, 6.0), memory, Z[:64], np.ones((64, 1)))
+    assert np.isfinite(after.theta).all()
+
+
 def test_forgetting_follows_what_moves():
     Z, Y, _ = stream(4000)
     Y[2000:] *= -1.0

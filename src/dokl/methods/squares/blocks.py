@@ -22,7 +22,7 @@ import numpy as np
 
 from dokl import unlocked
 from dokl.arrays import Array
-from dokl.methods.squares.memory import LIST, Memory, Numbers, folded, listed
+from dokl.methods.squares.memory import LEAST_NOISE, LIST, Memory, Numbers, folded, listed
 
 
 class NotDefinite(Exception):
@@ -200,11 +200,12 @@ def _noise_before(lam: float, memory: Memory, jolt: Array, w: Array) -> Array:
     """The noise variance (B, m) before each row."""
     num, den = np.vstack([memory.num, jolt[:-1]]), np.concatenate([[memory.den], w[:-1]])
     if lam == 1.0:
-        return np.asarray(np.cumsum(num, axis=0) / np.cumsum(den)[:, None])
+        found = np.cumsum(num, axis=0) / np.cumsum(den)[:, None]
+        return np.asarray(np.maximum(found, LEAST_NOISE))
     from scipy.signal import lfilter
 
     num, den = (lfilter([1.0], [1.0, -lam], a, axis=0) for a in (num, den))
-    return np.asarray(num / den[:, None])
+    return np.asarray(np.maximum(num / den[:, None], LEAST_NOISE))
 
 
 def bounded(bound: float, given: Array, q: Array, error: Array, noise: Array) -> Array:

@@ -24,6 +24,7 @@ from dokl.arrays import Array
 LIST = 64
 # Noise variance to begin with, for targets of unit variance, and the rows that this counts for.
 FIRST_NOISE, FIRST_ROWS = 0.01, 10.0
+LEAST_NOISE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ class Memory:
 
     @property
     def noise(self) -> Array:
-        """s2: (m,), the noise variance of each output."""
-        return self.num / self.den
+        """s2: (m,), the noise variance of each output; never 0, however constant targets are."""
+        return np.maximum(self.num / self.den, LEAST_NOISE)
 
     def times(self, Z: Array) -> Array:
         """P_now Z': (D, B) for rows Z: (B, D)."""
