@@ -6,7 +6,7 @@ itself is `diffusion.combine`, whatever is sent and however it is mixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,33 +18,65 @@ from dokl.exchange import Exchange
 from dokl.state import State
 
 Advance = Callable[[State, Block], tuple[State, Array]]
+AdvanceMany = Callable[[Sequence[State], Sequence[Block]], Sequence[tuple[State, Array]]]
 
 
 def advance(
     problem: Problem, exchange: Exchange, alone: Advance, state: State, block: Block
 ) -> tuple[State, Array]:
     """Run a block, exchanging where it is time; alone: the engine without exchange."""
-    graphs, cta, found, start = exchange.graphs, exchange.order == "cta", [], 0
-    while start < block.n:
-        if cta and state.clock % exchange.every == 0:
-            state = combine(problem, exchange, graphs, state)
-        stop = min(block.n, start + exchange.every - state.clock % exchange.every)
-        state, f = _alone(alone, state, block.steps(start, stop))
-        found.append(f)
-        if not cta and state.clock % exchange.every == 0:
+
+    def each(states: Sequence[State], blocks: Sequence[Block]) -> list[tuple[State, Array]]:
+        return [alone(*one) for one in zip(states, blocks, strict=True)]
+
+    return advance_many([(problem, exchange)], each, [state], [block])[0]
+
+
+def advance_many(
+    pairs: Sequence[tuple[Problem, Exchange]],
+    alone: AdvanceMany,
+    states: Sequence[State],
+    blocks: Sequence[Block],
+) -> list[tuple[State, Array]]:
+    """The same for realizations in step: all exchange at the same steps, each over its graphs."""
+    exchange, n = pairs[0][1], blocks[0].n
+    cta, every, found, start = exchange.order == "cta", exchange.every, [], 0
+    if not any(exchange.graphs for _, exchange in pairs):
+        return _alone(alone, states, blocks)
+    while start < n:
+        clock = states[0].clock
+        if cta and clock % every == 0:
+            states = [_combined(*pair, state) for pair, state in zip(pairs, states, strict=True)]
+        stop = min(n, start + every - clock % every)
+        told = _alone(alone, states, [block.steps(start, stop) for block in blocks])
+        states = [state for state, _ in told]
+        found.append([f for _, f in told])
+        if not cta and states[0].clock % every == 0:
             # As in `diffusion.step_z`, the clock of the step that ends with the exchange.
-            before = replace(state, clock=state.clock - 1)
-            state = replace(combine(problem, exchange, graphs, before), clock=state.clock)
+            states = [
+                replace(_combined(*pair, replace(state, clock=state.clock - 1)), clock=state.clock)
+                for pair, state in zip(pairs, states, strict=True)
+            ]
         start = stop
     if not found:
-        return _alone(alone, state, block)
-    return state, found[0] if len(found) == 1 else np.concatenate(found)
+        return _alone(alone, states, blocks)
+    joined = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
+    return list(zip(states, joined, strict=True))
 
 
-def _alone(alone: Advance, state: State, block: Block) -> tuple[State, Array]:
+def _combined(problem: Problem, exchange: Exchange, state: State) -> State:
+    graphs = exchange.graphs
+    return combine(problem, exchange, graphs, state) if graphs else state
+
+
+def _alone(
+    alone: AdvanceMany, states: Sequence[State], blocks: Sequence[Block]
+) -> list[tuple[State, Array]]:
     """The engine's own arrays move on; what only the exchange knows stays."""
-    new, f = alone(state, block)
-    kept: dict[str, Any] = {
-        name: array for name, array in state.nodes.items() if name not in new.nodes
-    }
-    return replace(new.having(**kept), sent=state.sent), f
+    told = []
+    for state, (new, f) in zip(states, alone(states, blocks), strict=True):
+        kept: dict[str, Any] = {
+            name: array for name, array in state.nodes.items() if name not in new.nodes
+        }
+        told.append((replace(new.having(**kept), sent=state.sent), f))
+    return told
