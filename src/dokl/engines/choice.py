@@ -21,7 +21,10 @@ ENGINES = {
     "mpi": "dokl.engines.mpi_engine",
 }
 # Methods that an engine runs by a module of their own.
-OF_METHOD = {("numba", "squares"): "dokl.engines.blas"}
+OF_METHOD = {
+    ("numba", "squares"): "dokl.engines.blas",
+    ("jax", "squares"): "dokl.engines.jax_squares",
+}
 DEFAULT_DTYPE = {
     "reference": np.float64,
     "numba": np.float32,

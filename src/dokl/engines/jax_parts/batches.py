@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dokl.arrays import Block, is_sparse
+from dokl.diffusion import slots_of
 from dokl.engines.runs import ByEngine
 from dokl.progress import Bar
 from dokl.random_numbers import spawn
@@ -80,9 +82,11 @@ def _kind(one: ByEngine) -> tuple[Any, ...]:
 def _bytes(one: ByEngine) -> int:
     """About how much memory a realization takes."""
     one.blocks = list(one.blocks)
-    D, total = one.problem.features.D, 0
+    total = 0
     for block in one.blocks:
         X = block.X.data if is_sparse(block.X) else block.X
         K, m = block.index.shape[1], block.Y.shape[1]
-        total += 2 * X.nbytes + 2 * block.Y.nbytes + 2 * block.index.nbytes + 16 * K * m * D
+        slots = slots_of(one.problem, one.exchange, m)
+        numbers = K * sum(math.prod(slot.shape) for slot in slots.values())
+        total += 2 * X.nbytes + 2 * block.Y.nbytes + 2 * block.index.nbytes + 16 * numbers
     return max(1, total)
