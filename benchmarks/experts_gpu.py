@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 
 from dokl.engines import jax_blocks
-from dokl.engines.jax_blocks import Known, Settings
+from dokl.engines.jax_blocks import BlockNumbers, Known
 from dokl.methods.squares import blocks
 from dokl.methods.squares.memory import Memory, Numbers, start
 
@@ -50,17 +50,17 @@ def rows_of(key: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
     )
 
 
-def nothing(E: int, D: int) -> tuple[Settings, Known]:
+def nothing(E: int, D: int) -> tuple[BlockNumbers, Known]:
     """E experts that know nothing."""
     one = jnp.ones(E)
-    settings = Settings(RHO * one, jnp.asarray(np.resize(LAMS, E)), BOUND * one)
+    settings = BlockNumbers(RHO * one, jnp.asarray(np.resize(LAMS, E)), BOUND * one)
     P = jnp.zeros((E, D, D)) + jnp.eye(D) / RHO
     theta, num, den = jnp.zeros((E, 1, D)), 0.1 * jnp.ones((E, 1)), 10.0 * one
     return settings, Known(theta, P, one, 0.0 * one, num, den)
 
 
 @partial(jax.jit, donate_argnums=1)
-def learned(settings: Settings, known: Known, Z: Any, Y: Any, w: Any) -> tuple[Known, Any]:
+def learned(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> tuple[Known, Any]:
     """Z: (blocks, E, B, D), Y: (blocks, E, B, 1), w: (E, B); what is known, and f as Y."""
 
     def one(known: Known, step: Any) -> Any:

@@ -14,8 +14,8 @@ from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, run, square
 from dokl.arrays import Block
 from dokl.diffusion import init
 from dokl.engines import blas, choose, jax_blocks, jax_squares, reference
-from dokl.engines.device import batches
-from dokl.engines.jax_blocks import Known, Settings
+from dokl.engines.jax_blocks import BlockNumbers, Known
+from dokl.engines.jax_parts import batches
 from dokl.engines.runs import ByEngine
 from dokl.errors import BadInput
 from dokl.exchange import Mixing, Sending
@@ -23,7 +23,7 @@ from dokl.learner import Learner
 from dokl.methods.squares import memory_of
 from dokl.methods.squares.blocks import NotDefinite
 from dokl.simulation.driver import Job
-from dokl.simulation.recording import asked
+from dokl.simulation.recording import check_asked
 from dokl.streams import Example2, Missing
 
 K, d, D = 4, 5, 24
@@ -127,7 +127,7 @@ def test_realizations_in_step_are_each_alone(weights):
 
 def test_matrices_count_when_realizations_are_put_together():
     job = Job(
-        Problem(FEATURES, squares()), Exchange(), Example2(K=K, n=10), asked(("mse",), None, 2, 0),
+        Problem(FEATURES, squares()), Exchange(), Example2(K=K, n=10), check_asked(("mse",), None, 2, 0),
         "jax", None, 1, 0.0,
     )  # fmt: skip
     assert batches._bytes(ByEngine(job, 0)) >= 8 * K * D * D
@@ -210,7 +210,7 @@ def test_a_long_block_is_halved_and_a_row_of_weight_0_is_none(lam):
             jnp.full((1, m), 0.1),
             10 * one,
         )
-        settings = Settings(0.1 * one, lam * one, bound * one)
+        settings = BlockNumbers(0.1 * one, lam * one, bound * one)
         known, told = jax.jit(jax_blocks.block)(settings, known, Z[None], Y[None], w[None])
         known = jax_blocks.folded(known)
     np.testing.assert_allclose(told[0][w > 0], np.array(f)[w > 0], atol=1e-11)

@@ -22,7 +22,7 @@ BLOCK = 128
 FEW = 16
 
 
-class Settings(NamedTuple):
+class BlockNumbers(NamedTuple):
     """rho, lam and bound of every learner: (N,) each."""
 
     rho: Any
@@ -55,7 +55,7 @@ class Factor(NamedTuple):
     den: Any
 
 
-def block(settings: Settings, known: Known, Z: Any, Y: Any, w: Any) -> tuple[Known, Any]:
+def block(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> tuple[Known, Any]:
     """Learn rows Z: (N, B, D), Y: (N, B, m), w: (N, B); what is known then, and f: (N, B, m)
     before each row. B is a power of two.
     """
@@ -86,7 +86,7 @@ def folded(known: Known) -> Known:
     return known._replace(P=P, a=one, b=none)
 
 
-def eliminated(settings: Settings, num: Any, den: Any, S: Any, R: Any, w: Any) -> Factor:
+def eliminated(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: Any) -> Factor:
     """The factor of S: (N, B, B), for what the targets are apart from theta, R: (N, B, m).
 
     Rows take their turns, so a row's innovation is known before its weight must be, and nothing is
@@ -109,7 +109,7 @@ def eliminated(settings: Settings, num: Any, den: Any, S: Any, R: Any, w: Any) -
     return Factor(inverse, u, root, second.num, second.den)
 
 
-def one_by_one(settings: Settings, num: Any, den: Any, S: Any, R: Any, w: Any) -> Factor:
+def one_by_one(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: Any) -> Factor:
     """The same row after row: Gauss's elimination of [S, I, R]."""
     B, bound, lam = S.shape[-1], settings.bound, settings.lam
     M = jnp.concatenate([S, jnp.broadcast_to(jnp.eye(B, dtype=S.dtype), S.shape), R], axis=2)

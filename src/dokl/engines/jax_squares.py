@@ -28,15 +28,15 @@ from dokl.diffusion import (
     largest_prediction,
 )
 from dokl.engines import rounds
-from dokl.engines.device import traced, translate
-from dokl.engines.jax_blocks import BLOCK, Known, Settings, block, folded
+from dokl.engines.choice import NotCompilable
+from dokl.engines.jax_blocks import BLOCK, BlockNumbers, Known, block, folded
+from dokl.engines.jax_parts import traced, translate
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap
 from dokl.methods.squares.blocks import NotDefinite
 from dokl.methods.squares.memory import LIST
 from dokl.state import State
 
-NotCompilable = translate.NotCompilable
 # Bytes of samples that are given to the device at once, and rows to predict.
 SAMPLES, ROWS = 1 << 26, 1024
 # log lam^rows at which a P + b I is written as one matrix, well before numbers overflow.
@@ -169,7 +169,7 @@ class _Work:
         self.known = Known(theta, P, jnp.ones_like(den), jnp.zeros_like(den), num, den)
         numbers = [plan.problem.method.numbers for plan in batch.plans]
         columns = zip(*((one.rho, one.lam, one.bound) for one in numbers), strict=True)
-        self.settings = Settings(*(jnp.asarray(np.repeat(c, self.K)) for c in columns))
+        self.settings = BlockNumbers(*(jnp.asarray(np.repeat(c, self.K)) for c in columns))
         forgets = min(math.log(one.lam) for one in numbers)
         self.most = LEAST / forgets if forgets < 0 else math.inf
         self.since = 0  # rows since a P + b I was written as one matrix
@@ -296,7 +296,7 @@ def _features(kind: MapKind, map: Any, x: Any) -> Any:
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 def _learned(
-    kind: MapKind, own: bool, map: Any, settings: Settings, known: Known, x: Any, y: Any, w: Any
+    kind: MapKind, own: bool, map: Any, settings: BlockNumbers, known: Known, x: Any, y: Any, w: Any
 ) -> Any:
     """Blocks in turn, x: (blocks, runs, K, B, d), y: (blocks, N, B, m), w: (blocks, N, B)."""
     features = jax.vmap(partial(_features, kind), in_axes=(0 if own else None, 0))
