@@ -127,8 +127,8 @@ def test_realizations_in_step_are_each_alone(weights):
 
 def test_matrices_count_when_realizations_are_put_together():
     job = Job(
-        Problem(FEATURES, squares()), Exchange(), Example2(K=K, n=10), check_asked(("mse",), None, 2, 0),
-        "jax", None, 1, 0.0,
+        Problem(FEATURES, squares()), Exchange(), Example2(K=K, n=10),
+        check_asked(("mse",), None, 2, 0), "jax", None, 1, 0.0,
     )  # fmt: skip
     assert batches._bytes(ByEngine(job, 0)) >= 8 * K * D * D
 
