@@ -52,7 +52,7 @@ class Exchange:
         if not (np.isfinite(self.intercept) and self.intercept >= 0):
             raise BadInput(f"intercept must be finite and at least 0, got {self.intercept!r}")
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether combining is the product A theta and nothing else."""
         return self.sending == ALL and self.mixing == MEAN
