@@ -154,7 +154,7 @@ def _doubling() -> Row:
     rng = np.random.default_rng(0)
     scores = np.abs(rng.normal(size=(104_000, 1)))
     scores[100_000:] *= 2.0
-    _, widths = intervals.followed(intervals.start((0.9,), 1), scores)
+    _, widths = intervals.follow_scores(intervals.start((0.9,), 1), scores)
     late = slice(102_000, None)
     share = float(np.mean(scores[late] <= widths[late, :, 0]))
     return Row("scores double at 10^5", f"{share:.3f}", None, ">= .87", share >= 0.87)
