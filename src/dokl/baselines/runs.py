@@ -125,11 +125,20 @@ def positive(name: str, value: Any) -> float:
     return number
 
 
+def _drawn(features: Any, seed: int) -> Any:
+    """Maps drawn as `dokl.run` draws them; of several, each from the same seed."""
+    if isinstance(features, list | tuple):
+        return tuple(draw_recipe(each, seed) for each in features)
+    return draw_recipe(features, seed)
+
+
 class ByLearner(driver.Executor):
     """One realization by a baseline's own learner, which has all samples from the beginning."""
 
     def __init__(self, method: Any, stream: Any, wanted: Asked, dtype: Any, seed: int) -> None:
-        _, graph_seed, data_seed = spawn(seed, 3)  # as `dokl.run`: the same data and graph
+        feature_seed, graph_seed, data_seed = spawn(seed, 3)  # as `dokl.run`: all the same
+        if hasattr(method, "features"):
+            method = replace(method, features=_drawn(method.features, feature_seed))
         samples = samples_of(stream, data_seed)
         self.method, self.dtype, self.engine = draw_recipe(method, graph_seed), dtype, method.name
         self.learner = self.method.learner(samples, dtype)
@@ -177,8 +186,8 @@ def run(
 ) -> BaselineTrace:
     """Run a baseline over a stream `runs` times; returns a Trace of what was recorded.
 
-    Stream and combination weights are drawn from the seeds that `dokl.run` spawns, so the same
-    seed compares on the same data and networks. Runs are shared among threads.
+    Stream, combination weights and features are drawn from the seeds that `dokl.run` spawns, so
+    the same seed compares on the same data, networks and maps. Runs are shared among threads.
 
     record: any of mse, node_mse, mistakes, predictions, errors, size (centres held, mean over
     nodes), message (bytes of one message), bytes (sent by all so far), seconds (per step of all
