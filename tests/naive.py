@@ -118,31 +118,140 @@ def learn(features, loss, schedule, lam, graphs, order, every, intercept, averag
 # --- second page: least squares -----------------------------------------------------------------
 
 
+def squares_row(P, theta, num, den, z, y, w, rho, lam, bound):
+    """One row: f (m,), the weight as it was bounded, and the new P, theta, num, den."""
+    D, m = len(z), len(y)
+    g = [sum(P[i][j] * z[j] for j in range(D)) for i in range(D)]
+    f = [sum(theta[o][i] * z[i] for i in range(D)) for o in range(m)]
+    e, q = [y[o] - f[o] for o in range(m)], sum(z[i] * g[i] for i in range(D))
+    noise = [max(v / den, 1e-12) for v in num]
+    size = math.sqrt(sum(e[o] ** 2 / noise[o] for o in range(m)) / m / (1 / w + q))
+    short = bound / size if size > bound else 1.0
+    plain = 1 / w + q
+    s = plain / short
+    num = [lam * num[o] + (short * e[o]) ** 2 / plain for o in range(m)]
+    theta = [[math.sqrt(lam) * (theta[o][i] + e[o] * g[i] / s) for i in range(D)] for o in range(m)]
+    prior = (1 - lam) / rho
+    P = [
+        [lam * (P[i][j] - g[i] * g[j] / s) + (prior if i == j else 0.0) for j in range(D)]
+        for i in range(D)
+    ]
+    return f, 1 / (s - q), (P, theta, num, lam * den + w)
+
+
+def squares_start(D, m, rho):
+    P = [[1.0 / rho if i == j else 0.0 for j in range(D)] for i in range(D)]
+    return P, [[0.0] * D for _ in range(m)], [0.1] * m, 10.0
+
+
 def squares(Z, Y, weight, rho, lam, bound=math.inf):
     """Recursive least squares as loops over numbers: f (n, m), theta (m, D), P, noise (m,)."""
-    D, m = len(Z[0]), len(Y[0])
-    P = [[1.0 / rho if i == j else 0.0 for j in range(D)] for i in range(D)]
-    theta = [[0.0] * D for _ in range(m)]
-    num, den, told = [0.1] * m, 10.0, []
+    known, told = squares_start(len(Z[0]), len(Y[0]), rho), []
     for z, y, w in zip(Z, Y, weight, strict=True):
         if w <= 0:
-            told.append([math.nan] * m)
+            told.append([math.nan] * len(y))
             continue
-        g = [sum(P[i][j] * z[j] for j in range(D)) for i in range(D)]
-        f = [sum(theta[o][i] * z[i] for i in range(D)) for o in range(m)]
+        f, _, known = squares_row(*known, z, y, w, rho, lam, bound)
         told.append(f)
-        e, q = [y[o] - f[o] for o in range(m)], sum(z[i] * g[i] for i in range(D))
-        noise = [max(v / den, 1e-12) for v in num]
-        size = math.sqrt(sum(e[o] ** 2 / noise[o] for o in range(m)) / m / (1 / w + q))
-        short = bound / size if size > bound else 1.0
-        plain = 1 / w + q
-        s = plain / short
-        for o in range(m):
-            num[o] = lam * num[o] + (short * e[o]) ** 2 / plain
-            for i in range(D):
-                theta[o][i] = math.sqrt(lam) * (theta[o][i] + e[o] * g[i] / s)
-        den = lam * den + w
-        for i in range(D):
-            for j in range(D):
-                P[i][j] = lam * (P[i][j] - g[i] * g[j] / s) + ((1 - lam) / rho if i == j else 0.0)
+    P, theta, num, den = known
     return told, theta, P, [v / den for v in num]
+
+
+# --- third page: least squares over a network whose nodes exchange sums -------------------------
+
+
+def inverse(A):
+    """By Gauss and Jordan, with the largest pivot of each column."""
+    n = len(A)
+    rows = [list(A[i]) + [1.0 if i == j else 0.0 for j in range(n)] for i in range(n)]
+    for i in range(n):
+        best = max(range(i, n), key=lambda r: abs(rows[r][i]))
+        rows[i], rows[best] = rows[best], rows[i]
+        rows[i] = [v / rows[i][i] for v in rows[i]]
+        for r in range(n):
+            if r != i:
+                rows[r] = [a - rows[r][i] * b for a, b in zip(rows[r], rows[i], strict=True)]
+    return [row[n:] for row in rows]
+
+
+def row_sums(z, y, w):
+    """(rows, weight, zz row by row, zy, yy) of one row as one list of numbers."""
+    zz = [w * a * b for a in z for b in z]
+    zy = [w * v * a for v in y for a in z]
+    return [1.0, w, *zz, *zy, *[w * v * v for v in y]]
+
+
+def squares_of_sums(X, D, m, rho):
+    """What one who saw rows with these sums would know: P, theta, num, den."""
+    zz = [[X[2 + i * D + j] + (rho if i == j else 0.0) for j in range(D)] for i in range(D)]
+    at = 2 + D * D
+    zy = [X[at + o * D : at + (o + 1) * D] for o in range(m)]
+    yy, P = X[at + m * D :], inverse(zz)
+    theta = [[sum(P[i][j] * zy[o][j] for j in range(D)) for i in range(D)] for o in range(m)]
+    left = [yy[o] - sum(theta[o][i] * zy[o][i] for i in range(D)) for o in range(m)]
+    return P, theta, [0.1 + max(v, 0.0) for v in left], 10.0 + X[1]
+
+
+def squares_forgotten(X, D, m, rho, gone):
+    """Sums of what is known once P has gone back to the prior by a factor."""
+    P, theta, num, _ = squares_of_sums(X, D, m, rho)
+    P = [
+        [gone * P[i][j] + ((1 - gone) / rho if i == j else 0.0) for j in range(D)] for i in range(D)
+    ]
+    A, theta = inverse(P), [[math.sqrt(gone) * v for v in row] for row in theta]
+    zy = [[sum(A[i][j] * theta[o][j] for j in range(D)) for i in range(D)] for o in range(m)]
+    yy = [gone * (num[o] - 0.1) + sum(theta[o][i] * zy[o][i] for i in range(D)) for o in range(m)]
+    zz = [A[i][j] - (rho if i == j else 0.0) for i in range(D) for j in range(D)]
+    return [X[0], gone * X[1], *zz, *[v for row in zy for v in row], *yy]
+
+
+def shared_squares(Z, Y, weight, A, order, every, rho, lam, bound, fewest=1):
+    """Z[t][k], Y[t][k], weight[t][k] -> f[t][k], theta[k], P[k], and each node's sums, with those
+    it holds back. A: (K, K) weights; where columns do not sum to one by push-sum.
+    """
+    n, K, D, m = len(Z), len(A), len(Z[0][0]), len(Y[0][0])
+    column = [sum(A[k][j] for k in range(K)) for j in range(K)]
+    B = [[A[k][j] / column[j] for j in range(K)] for k in range(K)]
+    none = [0.0] * (2 + D * D + m * D + m)
+    known = [squares_start(D, m, rho) for _ in range(K)]
+    sums, held, share, seen = [none] * K, [none] * K, [1.0] * K, [0.0] * K
+    told = []
+
+    def plus(a, b, times=1.0):
+        return [x + times * y for x, y in zip(a, b, strict=True)]
+
+    def exchange():
+        for k in range(K):
+            if held[k][0] >= fewest:
+                sums[k], held[k] = plus(sums[k], held[k]), none
+        before, shares = list(sums), list(share)
+        for k in range(K):
+            sums[k], share[k] = none, 0.0
+            for j in range(K):
+                sums[k] = plus(sums[k], before[j], B[k][j])
+                share[k] += B[k][j] * shares[j]
+            times = K / share[k]
+            whole = [times * v for v in sums[k]]
+            known[k] = squares_of_sums(plus(whole, held[k]), D, m, rho)
+            if lam < 1:
+                gone = lam ** max(0.0, whole[0] - seen[k])
+                seen[k] = whole[0]
+                sums[k] = [v / times for v in squares_forgotten(whole, D, m, rho, gone)]
+
+    for t in range(n):
+        if order == "cta" and t % every == 0:
+            exchange()
+        row = []
+        for k in range(K):
+            z, y, w = Z[t][k], Y[t][k], weight[t][k]
+            if w <= 0:
+                row.append([math.nan] * m)
+                continue
+            f, w, known[k] = squares_row(*known[k], z, y, w, rho, lam, bound)
+            held[k] = plus(held[k], row_sums(z, y, w))
+            row.append(f)
+        told.append(row)
+        if order == "atc" and (t + 1) % every == 0:
+            exchange()
+    sums = [plus(sums[k], held[k]) for k in range(K)]
+    return told, [each[1] for each in known], [each[0] for each in known], sums

@@ -24,6 +24,7 @@ from dokl import state as states
 from dokl.arrays import Array, Block
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import Exchange
+from dokl.exchange.conserving import conserve_once
 from dokl.exchange.rules import exchange_once
 from dokl.features import FeatureMap
 from dokl.metrics import mean_present
@@ -56,14 +57,21 @@ def slots_of(problem: Problem, exchange: Exchange, m: int) -> states.Slots:
 def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: State) -> State:
     """Every node mixes what it has with what its neighbours sent, over the graph whose turn it is.
 
-    Where all is sent and the weighted mean taken, that is psi_k = sum_l a_kl theta_l.
+    Where all is sent and the weighted mean taken, that is psi_k = sum_l a_kl theta_l. What must
+    not get lost, as sums of rows must not, is exchanged so that the network's total stays.
     """
-    A, method = graphs[state.clock % len(graphs)], problem.method
+    which, method = state.clock % len(graphs), problem.method
+    A, payload = graphs[which], method.outgoing(state)
     if exchange.plain:
-        return method.incoming(state, A @ method.outgoing(state))  # type: ignore[no-any-return]
-    turn, payload = state.clock // exchange.every, method.outgoing(state)
-    rules = exchange.sending, exchange.mixing
-    mixed, told, sent = exchange_once(*rules, A, turn, payload, state.told)
+        mixed = payload + exchange.flows[which] @ payload if method.conserved else A @ payload
+        return method.incoming(state, mixed)  # type: ignore[no-any-return]
+    turn, sending = state.clock // exchange.every, exchange.sending
+    if method.conserved:
+        links = A, exchange.flows[which]
+        mixed, told, sent = conserve_once(sending, *links, turn, payload, state.told)
+    else:
+        rules = sending, exchange.mixing
+        mixed, told, sent = exchange_once(*rules, A, turn, payload, state.told)
     state = method.incoming(state, mixed.astype(payload.dtype))
     return replace(state.having(told=told), sent=state.sent + sent)
 

@@ -18,7 +18,7 @@ from dokl.diffusion import (
 )
 from dokl.engines import rounds
 from dokl.exchange import Exchange
-from dokl.methods.squares import blocks, memory_of, together
+from dokl.methods.squares import blocks, memory_of, shared, sharing, together
 from dokl.state import State
 
 # Features computed at once.
@@ -60,6 +60,7 @@ def _alone(plan: BlasPlan, state: State, block: Block) -> tuple[State, Array]:
     K, m, _ = state.theta.shape
     numbers, features = plan.problem.method.numbers, plan.problem.features
     out, known, count, peak = np.full((block.n, K, m), np.nan), [], state.count.copy(), state.peak
+    kept = State({name: state.nodes[name].copy() for name in sharing.GROWS if name in state})
     for k in range(K):
         memory, index = memory_of(state, k), block.index[:, k]
         at = np.flatnonzero(index >= 0)
@@ -74,9 +75,11 @@ def _alone(plan: BlasPlan, state: State, block: Block) -> tuple[State, Array]:
                 w = None if weight is None else weight[some]
                 memory, found = blocks.learn(numbers, memory, Z, Y, w)
                 out[at[some], k] = found.f
+                if kept.nodes:
+                    sharing.add(kept, k, shared.of_rows(Z, Y, found.weight))
         known.append(memory)
         count[k] += len(at)
-    new = State(together(known, count), state.clock + block.n, peak, state.sent)
+    new = State(together(known, count) | kept.nodes, state.clock + block.n, peak, state.sent)
     largest = largest_prediction(out, new.theta)
     check_progress(plan.problem, plan.exchange, new, block, out, largest)
     return new, out

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput, UnknownName
+from dokl.exchange import conserving
 from dokl.exchange.rules import Mixing, Sending
 from dokl.graphs import check_weights
 
@@ -56,6 +57,21 @@ class Exchange:
     def plain(self) -> bool:
         """Whether combining is the product A theta and nothing else."""
         return self.sending == ALL and self.mixing == MEAN
+
+    @cached_property
+    def flows(self) -> list[Any]:
+        """For each graph what conserves a total: see `conserving`."""
+        return [conserving.flows(A) for A in self.graphs]
+
+    @cached_property
+    def doubly(self) -> bool:
+        """Whether the columns of all weights sum to one, as their rows do."""
+        return all(conserving.is_doubly(A) for A in self.graphs)
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether all links go both ways, and weigh the same."""
+        return all(conserving.is_symmetric(A) for A in self.graphs)
 
     @cached_property
     def graphs(self) -> list[Any]:

@@ -18,6 +18,10 @@ class Method(Protocol):
     def name(self) -> str:
         """One word, for files, messages and engines."""
 
+    @property
+    def conserved(self) -> bool:
+        """Whether what nodes send must neither be lost nor counted twice, as sums of rows."""
+
     def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
         """The arrays of one node with m outputs, by name."""
 

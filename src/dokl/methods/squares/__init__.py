@@ -4,6 +4,8 @@ memory   what a node knows: theta, its covariance, and the newest rows as a shor
 rows     one row after another: the equations
 blocks   the same in exact blocks, at the speed of matrix products
 sums     what an infinite memory is a function of: counts, Z'Z, Z'y; they add up, and subtract
+shared   the same as one vector that travels, and what a node with such a vector knows
+sharing  what nodes keep, send and make of what they get where sums travel
 """
 
 from __future__ import annotations
@@ -16,34 +18,55 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array, Block, first_bad, used_rows
-from dokl.errors import BadInput
+from dokl.errors import BadInput, UnknownName
 from dokl.exchange import Exchange
 from dokl.methods.squares import memory as memories
-from dokl.methods.squares import rows
+from dokl.methods.squares import rows, shared, sharing
 from dokl.methods.squares.memory import LIST, Memory, Numbers
 from dokl.state import Slot, Slots, State
 
 # What a node remembers, in the order of `Memory`.
 NAMES = ("theta", "P", "a", "b", "W", "c", "n", "num", "den")
+# What nodes send: their vectors, or their sums of rows.
+SHARES = ("theta", "sums")
 
 
 @dataclass(frozen=True)
 class Squares:
     """Least squares with ridge rho, a memory of so many rows (infinite: all), and a bound on
-    innovations, in standard deviations.
+    innovations, in standard deviations. share: what nodes send; fewest: own rows that a message
+    of sums must add, or none.
     """
 
     ridge: float = 0.01
     memory: float = math.inf
     bound: float = 6.0
+    share: str = "theta"
+    fewest: int = 1
     name = "squares"
 
     def __post_init__(self) -> None:
+        if self.ridge == 0:
+            raise BadInput(
+                "ridge must be above 0: with fewer rows than features, as every stream begins, "
+                "least squares without a ridge has no one solution; 1e-6 is next to none"
+            )
         for what in ("ridge", "bound"):
             if not getattr(self, what) > 0:
                 raise BadInput(f"{what} must be above 0, got {getattr(self, what)!r}")
         if not self.memory >= 2:
             raise BadInput(f"a memory is of at least 2 rows, or infinite; got {self.memory!r}")
+        if self.share not in SHARES:
+            raise UnknownName("thing to share", self.share, SHARES)
+        if not (isinstance(self.fewest, int | np.integer) and self.fewest >= 1):
+            raise BadInput(f"fewest must be a number of rows, at least 1, got {self.fewest!r}")
+        if self.fewest > 1 and self.share == "theta":
+            raise BadInput("fewest counts the rows in a message of sums: it needs share='sums'")
+
+    @property
+    def conserved(self) -> bool:
+        """Sums must neither be lost nor counted twice; vectors may be averaged as one likes."""
+        return self.share == "sums"
 
     @property
     def numbers(self) -> Numbers:
@@ -65,7 +88,10 @@ class Squares:
             "num": Slot((m,), kind, prior.num),
             "den": Slot((), kind, prior.den),
             "count": Slot((), np.int64),
-        }
+        } | (self._sharing(D, m, exchange) if self.conserved else {})
+
+    def _sharing(self, D: int, m: int, exchange: Exchange) -> dict[str, Slot]:
+        return dict(sharing.slots(self.numbers, self.fewest, D, m, exchange))
 
     def adapt(
         self, exchange: Exchange, state: State, Z: Array, Y: Array, w: Array
@@ -73,16 +99,25 @@ class Squares:
         """One row per node, Z: (K, D), Y: (K, m), w: (K,)."""
         f = np.full(Y.shape, np.nan)
         for k in np.flatnonzero(w > 0).tolist():
-            memory, f[k] = rows.learn(self.numbers, memory_of(state, k), Z[k], Y[k], float(w[k]))
+            given = memory_of(state, k), Z[k], Y[k], float(w[k])
+            memory, f[k], held = rows.learn_weighed(self.numbers, *given)
             put(state, k, memory, 1)
+            if "sums" in state:
+                sharing.add(state, k, shared.of_rows(Z[k : k + 1], Y[k : k + 1], np.array([held])))
         return state, f
 
     def outgoing(self, state: State) -> Array:
-        """theta alone: (K, m D). The matrix stays at home."""
+        """theta alone, (K, m D), and the matrix stays at home; or a node's copy of the network's
+        sums: (K, S).
+        """
+        if self.conserved:
+            return sharing.outgoing(state, self.fewest)
         return state.theta.reshape(state.K, -1)
 
     def incoming(self, state: State, mixed: Array) -> State:
-        """theta is what was mixed."""
+        """theta is what was mixed, or what follows from sums."""
+        if self.conserved:
+            return sharing.incoming(self.numbers, self.fewest, state, mixed)
         return state.having(theta=mixed.reshape(state.theta.shape))
 
     def check(
@@ -109,26 +144,39 @@ class Squares:
         """Name and numbers; an infinite memory is None."""
         memory = None if self.memory == math.inf else self.memory
         bound = None if self.bound == math.inf else self.bound
-        return {"name": self.name, "ridge": self.ridge, "memory": memory, "bound": bound}
+        spec = {"name": self.name, "ridge": self.ridge, "memory": memory, "bound": bound}
+        travels = {"share": self.share, "fewest": self.fewest}
+        return spec if self.share == "theta" else spec | travels
 
 
-def squares(ridge: float = 0.01, memory: float = math.inf, bound: float = 6.0) -> Squares:
+def squares(
+    ridge: float = 0.01,
+    memory: float = math.inf,
+    bound: float = 6.0,
+    share: str = "theta",
+    fewest: int = 1,
+) -> Squares:
     """Exact least squares on the features.
 
     ridge: noise variance over the prior variance of theta, for features of length one. memory:
     rows that are remembered, with back-to-the-prior forgetting. bound: an innovation of more
     standard deviations pulls like one of that size; infinite: every target is believed.
 
+    share: what nodes of a network send. "theta", their vectors, is cheap; with "sums" every node
+    comes to know what one place with all rows would know. A memory then counts the network's rows.
+    fewest: a message adds so many of a node's own rows, or none, since few rows could be read off.
+
     >>> squares(memory=1000).numbers.lam
     0.999
     """
-    return Squares(float(ridge), float(memory), float(bound))
+    return Squares(float(ridge), float(memory), float(bound), share, fewest)
 
 
 def of_spec(spec: Mapping[str, Any]) -> Squares:
     """The method that `spec` described."""
     memory, bound = (math.inf if spec[k] is None else spec[k] for k in ("memory", "bound"))
-    return squares(spec["ridge"], memory, bound)
+    more = {name: spec[name] for name in ("share", "fewest") if name in spec}
+    return squares(spec["ridge"], memory, bound, **more)
 
 
 def memory_of(state: State, k: int) -> Memory:

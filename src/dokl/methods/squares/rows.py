@@ -24,15 +24,24 @@ from dokl.methods.squares.memory import Memory, Numbers, folded
 
 def learn(numbers: Numbers, memory: Memory, z: Array, y: Array, w: float) -> tuple[Memory, Array]:
     """One row z: (D,), y: (m,) of weight w > 0; the new memory, and f: (m,) before it."""
+    return learn_weighed(numbers, memory, z, y, w)[:2]
+
+
+def learn_weighed(
+    numbers: Numbers, memory: Memory, z: Array, y: Array, w: float
+) -> tuple[Memory, Array, float]:
+    """The same, and the weight as it was bounded."""
     memory, lam = folded(memory), numbers.lam
     P = memory.covariance()
     g = P @ z
     f, q = memory.theta @ z, z @ g
     given = np.array([w]), np.array([q]), (y - f)[None], memory.noise[None]
     plain = 1.0 / w + q
-    s = 1.0 / float(bounded(numbers.bound, *given)[0]) + q
+    held = float(bounded(numbers.bound, *given)[0])
+    s = 1.0 / held + q
     theta = memory.theta + np.outer(y - f, g) / s
     P = lam * (P - np.outer(g, g) / s) + (1.0 - lam) / numbers.rho * np.eye(len(z))
     num = lam * memory.num + (plain / s * (y - f)) ** 2 / plain
     noise = {"num": num, "den": lam * memory.den + w}
-    return replace(memory, theta=math.sqrt(lam) * theta, P=np.asfortranarray(P), **noise), f
+    known = {"theta": math.sqrt(lam) * theta, "P": np.asfortranarray(P), **noise}
+    return replace(memory, **known), f, held

@@ -1,0 +1,74 @@
+"""The exchange of what must neither be lost nor counted twice: the network's total stays.
+
+    X_k <- X_k + sum_l b_kl h_l - h_k          h_k: what k's neighbours last heard of it
+
+What one node gives another takes, of the very numbers that were sent. So however these were
+rounded and however old they are, sum_k X_k stays what it was, to rounding.
+
+b = a, where the columns of the weights sum to one: nodes then come to agree on the mean. Where
+they do not, as over directed links, every node shares out all it has, b_kl = a_kl / sum_j a_jl,
+and one number more, which began as 1 everywhere, is shared out alike: what a node holds, over that
+number, comes to be the mean (push-sum; Kempe, Dobra and Gehrke 2003).
+
+A node that has nothing new to tell is silent. Over links on which both are, nothing flows: what was
+told would flow again and again, until a node had given more than it has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.exchange.rules import Sending
+
+
+def flows(A: Any) -> Any:
+    """B - I (K, K) of weights A, its columns scaled to sum to one."""
+    from scipy.sparse import csr_array, diags_array, eye_array
+
+    return csr_array(A @ diags_array(1.0 / A.sum(axis=0)) - eye_array(A.shape[0]))
+
+
+def is_doubly(A: Any, tol: float = 1e-9) -> bool:
+    """Whether the columns of weights sum to one, as rows do."""
+    return bool(np.abs(A.sum(axis=0) - 1.0).max() <= tol)
+
+
+def is_symmetric(A: Any, tol: float = 1e-9) -> bool:
+    """Whether links go both ways, and weigh the same."""
+    return bool(abs(A - A.T).max() <= tol)
+
+
+def conserve_once(
+    sending: Sending, A: Any, flow: Any, turn: int, payload: Array, told: Array
+) -> tuple[Array, Array, int]:
+    """One exchange of all nodes: (mixed (K, P), what was last told (K, P), bytes sent).
+
+    A: (K, K) CSR weights, flow: B - I of them; the rest as in `rules.exchange_once`. A vector that
+    goes out in parts is that of the first one, and flows with the last: parts of different ages
+    would belong to no sums at all.
+    """
+    K, size = payload.shape
+    send, told = np.full(K, True), told.copy()
+    if turn % sending.parts == 0:
+        send = np.array([sending.noticeable(payload[k], told[k]) for k in range(K)])
+        told[send] = sending.rounded(payload[send])
+    last = turn % sending.parts == sending.parts - 1
+    mixed = payload + _open(flow, send) @ told if last else payload.copy()
+    out = np.bincount(A.indices, minlength=K) - (A.diagonal() != 0)
+    return mixed, told, int(out[send].sum()) * sending.bytes_of(size, payload.itemsize)
+
+
+def _open(flow: Any, send: Array) -> Any:
+    """What flows over links of which at least one end has spoken; links go both ways alike."""
+    from scipy.sparse import csr_array, diags_array
+
+    if send.all():
+        return flow
+    links = flow.tocoo()
+    kept = (links.row != links.col) & (send[links.row] | send[links.col])
+    where = links.row[kept], links.col[kept]
+    between = csr_array((links.data[kept], where), shape=flow.shape)
+    return csr_array(between - diags_array(between.sum(axis=0)))
