@@ -255,3 +255,44 @@ def shared_squares(Z, Y, weight, A, order, every, rho, lam, bound, fewest=1):
             exchange()
     sums = [plus(sums[k], held[k]) for k in range(K)]
     return told, [each[1] for each in known], [each[0] for each in known], sums
+
+
+def origin_squares(Z, Y, weight, A, order, every, rho, lam, bound, fewest=1):
+    """The same with sums per origin: what node k knows of node j is how many of its rows."""
+    n, K, D, m = len(Z), len(A), len(Z[0][0]), len(Y[0][0])
+    none = [0.0] * (2 + D * D + m * D + m)
+    known = [squares_start(D, m, rho) for _ in range(K)]
+    rows, heard = [[] for _ in range(K)], [[0] * K for _ in range(K)]
+    kept, before, told = [none] * K, [none] * K, []
+
+    def exchange():
+        for k in range(K):
+            if len(rows[k]) >= heard[k][k] + fewest:
+                heard[k][k] = len(rows[k])
+        old = [list(each) for each in heard]
+        for k in range(K):
+            for other in range(K):
+                if A[k][other]:
+                    heard[k] = [max(a, b) for a, b in zip(heard[k], old[other], strict=True)]
+        for k in range(K):
+            total = none
+            for j in range(K):
+                for row in rows[j] if j == k else rows[j][: heard[k][j]]:
+                    total = [a + b for a, b in zip(total, row, strict=True)]
+            came = [a - b for a, b in zip(total, before[k], strict=True)]
+            left = squares_forgotten(kept[k], D, m, rho, lam ** came[0])
+            kept[k], before[k] = [a + b for a, b in zip(left, came, strict=True)], total
+            known[k] = squares_of_sums(kept[k] if lam < 1 else total, D, m, rho)
+
+    for t in range(n):
+        if order == "cta" and t % every == 0:
+            exchange()
+        told.append([[math.nan] * m for _ in range(K)])
+        for k in range(K):
+            if weight[t][k] > 0:
+                given = Z[t][k], Y[t][k], weight[t][k], rho, lam, bound
+                told[t][k], w, known[k] = squares_row(*known[k], *given)
+                rows[k].append(row_sums(Z[t][k], Y[t][k], w))
+        if order == "atc" and (t + 1) % every == 0:
+            exchange()
+    return told, [each[1] for each in known], [each[0] for each in known]

@@ -44,7 +44,7 @@ def init(
 ) -> State:
     """K nodes that know nothing."""
     state = states.start(slots_of(problem, exchange, m), K, dtype)
-    if exchange.graphs and not exchange.plain:
+    if exchange.graphs and not exchange.plain and not problem.method.merges:
         state.nodes["told"] = np.zeros_like(problem.method.outgoing(state))
     return state
 
@@ -61,7 +61,11 @@ def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: Stat
     not get lost, as sums of rows must not, is exchanged so that the network's total stays.
     """
     which, method = state.clock % len(graphs), problem.method
-    A, payload = graphs[which], method.outgoing(state)
+    A = graphs[which]
+    if method.merges:
+        state, sent = method.merged(problem.features, exchange, state, A)
+        return replace(state, sent=state.sent + sent)
+    payload = method.outgoing(state)
     if exchange.plain:
         mixed = payload + exchange.flows[which] @ payload if method.conserved else A @ payload
         return method.incoming(state, mixed)  # type: ignore[no-any-return]

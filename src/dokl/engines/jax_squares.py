@@ -80,7 +80,7 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> Squar
     base = getattr(features, "base", features)
     if not isinstance(base, FeatureMap):
         raise NotCompilable(f"the features are no FeatureMap but a {type(base).__name__}")
-    if problem.method.conserved and exchange.graphs:
+    if (problem.method.conserved or problem.method.merges) and exchange.graphs:
         raise NotCompilable("nodes that exchange sums")
     kind = MapKind(base.paired, base.signs is not None, base is not features, features.D)
     return SquaresPlan(problem, exchange, kind, translate.map_numbers(features, np.float64))

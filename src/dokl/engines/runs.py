@@ -31,7 +31,8 @@ class ByEngine(driver.Executor):
         self.engine, self.module, self.plan = chosen
         self.job, self.blocks = job, driver.blocks_of(job.stream, data_seed)
         self.recorder = Recorder(job.asked.record)
-        rules = self.exchange.graphs and not self.exchange.plain
+        counted = not self.exchange.plain or self.problem.method.merges
+        rules = self.exchange.graphs and counted
         if rules and "bytes" in job.asked.record:
             self.marks = (self.exchange.every,)  # what was sent is known after each exchange
 

@@ -22,6 +22,12 @@ class Method(Protocol):
     def conserved(self) -> bool:
         """Whether what nodes send must neither be lost nor counted twice, as sums of rows."""
 
+    @property
+    def merges(self) -> bool:
+        """Whether `merged(features, exchange, state, A)` -> (state, bytes sent) takes the place of
+        sending and mixing: nodes then keep apart what they have of whom.
+        """
+
     def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
         """The arrays of one node with m outputs, by name."""
 

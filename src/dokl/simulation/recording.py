@@ -33,8 +33,9 @@ def bytes_sent(f: Array, y: Array, of: Any, steps: slice) -> Array:
     exchange, clocks = of.exchange, np.arange(steps.start, steps.stop)
     mixing = np.array([combines_now(exchange, exchange.graphs, int(clock)) for clock in clocks])
     sent = np.where(mixing, float(of.sent), 0.0)
-    if exchange.plain and mixing.any():
-        size = of.problem.method.outgoing(of.state.part(slice(0, 1))).nbytes
+    method = of.problem.method
+    if exchange.plain and not method.merges and mixing.any():
+        size = method.outgoing(of.state.part(slice(0, 1))).nbytes
         sent[mixing] = metrics.bytes_sent(exchange.graphs, clocks[mixing], size)
     return sent
 

@@ -38,7 +38,7 @@ class Gradient:
     schedule: Schedule
     lam: float = 0.0
     name = "gradient"
-    conserved = False
+    conserved = merges = False
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.lam) and self.lam >= 0):

@@ -6,6 +6,9 @@ blocks   the same in exact blocks, at the speed of matrix products
 sums     what an infinite memory is a function of: counts, Z'Z, Z'y; they add up, and subtract
 shared   the same as one vector that travels, and what a node with such a vector knows
 sharing  what nodes keep, send and make of what they get where sums travel
+origins  sums per origin: an account that merges, exact whatever happens to messages
+checks   what sums can be checked for, and origins whose rows hurt
+accounts the same as `origins` for all nodes of a simulation
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ import numpy as np
 from dokl.arrays import Array, Block, first_bad, used_rows
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import Exchange
+from dokl.methods.squares import accounts, rows, shared, sharing
 from dokl.methods.squares import memory as memories
-from dokl.methods.squares import rows, shared, sharing
 from dokl.methods.squares.memory import LIST, Memory, Numbers
 from dokl.state import Slot, Slots, State
 
 # What a node remembers, in the order of `Memory`.
 NAMES = ("theta", "P", "a", "b", "W", "c", "n", "num", "den")
-# What nodes send: their vectors, or their sums of rows.
-SHARES = ("theta", "sums")
+# What nodes send: their vectors, their copies of the network's sums, or everybody's sums.
+SHARES = ("theta", "sums", "origins")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ class Squares:
         """rho, lam and the bound."""
         return Numbers(self.ridge, 1.0 - 1.0 / self.memory, self.bound)
 
+    @property
+    def merges(self) -> bool:
+        """Sums per origin are kept apart."""
+        return self.share == "origins"
+
     def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
         """Everything in float64: a covariance forgives no rounding."""
         D, kind = features.D, np.float64
@@ -88,10 +96,14 @@ class Squares:
             "num": Slot((m,), kind, prior.num),
             "den": Slot((), kind, prior.den),
             "count": Slot((), np.int64),
-        } | (self._sharing(D, m, exchange) if self.conserved else {})
+        } | self._sharing(D, m, exchange)
 
     def _sharing(self, D: int, m: int, exchange: Exchange) -> dict[str, Slot]:
-        return dict(sharing.slots(self.numbers, self.fewest, D, m, exchange))
+        if self.merges:
+            return dict(accounts.slots(self.numbers, D, m, exchange))
+        if self.conserved:
+            return dict(sharing.slots(self.numbers, self.fewest, D, m, exchange))
+        return {}
 
     def adapt(
         self, exchange: Exchange, state: State, Z: Array, Y: Array, w: Array
@@ -119,6 +131,10 @@ class Squares:
         if self.conserved:
             return sharing.incoming(self.numbers, self.fewest, state, mixed)
         return state.having(theta=mixed.reshape(state.theta.shape))
+
+    def merged(self, features: Any, exchange: Exchange, state: State, A: Any) -> tuple[State, int]:
+        """Every node after hearing its neighbours' accounts, and the bytes they sent."""
+        return accounts.merged(self.numbers, self.fewest, features, exchange, state, A)
 
     def check(
         self, features: Any, exchange: Exchange, state: State, block: Block, f: Array,
@@ -164,6 +180,8 @@ def squares(
 
     share: what nodes of a network send. "theta", their vectors, is cheap; with "sums" every node
     comes to know what one place with all rows would know. A memory then counts the network's rows.
+    With "origins" everybody keeps everybody's sums apart, so that they can be checked, left out and
+    taken back, and learns nothing twice however messages are lost or repeated.
     fewest: a message adds so many of a node's own rows, or none, since few rows could be read off.
 
     >>> squares(memory=1000).numbers.lam

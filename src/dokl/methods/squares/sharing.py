@@ -79,7 +79,7 @@ def enough(state: State, fewest: int) -> Array:
 def incoming(numbers: Numbers, fewest: int, state: State, mixed: Array) -> State:
     """Every node solves anew; own rows that it has not told yet count once."""
     K, m, D = state.theta.shape
-    nodes, times = _empty(state), np.full(K, float(K))
+    nodes, times = empty(state), np.full(K, float(K))
     if "share" in state:
         nodes["share"], mixed = mixed[:, 0].copy(), np.ascontiguousarray(mixed[:, 1:])
         times = K / nodes["share"]
@@ -97,11 +97,11 @@ def incoming(numbers: Numbers, fewest: int, state: State, mixed: Array) -> State
         if "pending" in nodes and nodes["pending"][k, ROWS]:
             own = shared.unpacked(nodes["pending"][k], D, m)
             memory = shared.learned(sums + own, numbers.rho)
-        _put(nodes, k, memory)
+        put(nodes, k, memory)
     return state.having(**nodes)
 
 
-def _empty(state: State) -> dict[str, Any]:
+def empty(state: State) -> dict[str, Any]:
     """Arrays of their own, with empty lists of newest rows."""
     K, D = state.K, state.theta.shape[-1]
     names = ("theta", "P", "num", "den", *(["seen"] if "seen" in state else []))
@@ -110,6 +110,7 @@ def _empty(state: State) -> dict[str, Any]:
     return nodes | {"a": np.ones(K), "b": np.zeros(K)}
 
 
-def _put(nodes: dict[str, Any], k: int, memory: Memory) -> None:
+def put(nodes: dict[str, Any], k: int, memory: Memory) -> None:
+    """Node k knows what `memory` does, with nothing on its list."""
     nodes["theta"][k], nodes["P"][k] = memory.theta, memory.P.T
     nodes["num"][k], nodes["den"][k] = memory.num, memory.den

@@ -1,0 +1,194 @@
+"""What sums can be checked for: a node may lie about its rows, but not about what rows can be.
+
+    pairs      z = s [cos, sin]: the two diagonal entries of a frequency add up to s^2 weight
+    constant   the entry of a feature that is always c is c^2 weight
+    length     the diagonal adds up to at most sup |z|^2 weight
+    definite   Z'wZ has no negative direction
+    targets    X_zy'(X_zz + eps I)^-1 X_zy <= y'wy: nothing explains more of y than there is
+    weight     at most so much per row; y'wy at most the largest |y|^2 per weight
+    growth     what an entry adds to the one before passes the same checks, and is of no more rows
+               than an origin can see in the time
+
+Flipped labels pass every check, since such rows could be. They show in what they do to one's own
+rows: an origin is left out of the total as long as that is the better for it (`judged`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.methods.squares import origins, shared
+from dokl.methods.squares.origins import Account, Entry
+from dokl.methods.squares.sums import Sums
+
+# Rounding to float32 is 6e-8 of a number; sums of many numbers and their differences lose more.
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is known of all rows' features.
+
+    pairs: (n, 2) numbers of features whose squares add up to `square`; constant: {number: value};
+    longest: the largest |z|^2 there can be.
+    """
+
+    pairs: Array = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    square: float = 0.0
+    constant: Mapping[int, float] = field(default_factory=dict)
+    longest: float = math.inf
+
+
+def layout_of(features: Any) -> Layout:
+    """What a drawn map says of its features."""
+    longest = float(getattr(features, "sup_norm2", math.inf))
+    if not getattr(features, "paired", False):
+        return Layout(longest=longest)
+    F = features.n_frequencies
+    return Layout(np.arange(2 * F).reshape(2, F).T, features.scale**2, longest=longest)
+
+
+@dataclass(frozen=True)
+class RowLimits:
+    """weight: the most that a row can weigh; target: the largest |y|; rate: rows a second."""
+
+    weight: float = 1.0
+    target: float = math.inf
+    rate: float = math.inf
+
+
+ANY = RowLimits(math.inf)
+
+
+def faults(sums: Sums, layout: Layout, limits: RowLimits = ANY) -> list[str]:
+    """Why no rows can have these sums, in words; empty if some could."""
+    numbers = np.concatenate([shared.packed(sums), [sums.rows]])
+    if not np.isfinite(numbers).all():
+        return ["a number is not finite"]
+    slack = TOLERANCE * max(1.0, abs(sums.weight))
+    return [
+        *_counts(sums, limits, slack),
+        *_diagonal(sums, layout, slack),
+        *_directions(sums, layout, slack),
+    ]
+
+
+def _counts(sums: Sums, limits: RowLimits, slack: float) -> list[str]:
+    found = []
+    if sums.rows < 0 or sums.weight < -slack:
+        found.append(f"{sums.rows} rows of weight {sums.weight:g}")
+    if sums.weight > limits.weight * sums.rows + slack:
+        found.append(f"{sums.rows} rows weigh {sums.weight:g}, more than {limits.weight:g} each")
+    most = limits.target**2 * max(sums.weight, 0.0)
+    if sums.yy.min() < 0 or (sums.yy > most * (1 + TOLERANCE) + slack).any():
+        found.append(f"squares of targets add up to {sums.yy.max():g}, where {most:g} is the most")
+    return found
+
+
+def _diagonal(sums: Sums, layout: Layout, slack: float) -> list[str]:
+    found, diagonal = [], sums.zz.diagonal()
+    both = diagonal[layout.pairs].sum(axis=1)
+    off = np.abs(both - layout.square * sums.weight)
+    if off.size and off.max() > max(layout.square, 1e-3) * slack:
+        found.append(
+            f"cosine and sine of frequency {int(off.argmax())} have squares that add up to "
+            f"{both[off.argmax()]:g}, and rows of this weight to {layout.square * sums.weight:g}"
+        )
+    for i, value in layout.constant.items():
+        if abs(diagonal[i] - value**2 * sums.weight) > value**2 * slack:
+            found.append(f"feature {i} is always {value:g}, yet its entry is {diagonal[i]:g}")
+    if diagonal.sum() > layout.longest * (sums.weight + slack):
+        found.append(f"features are longer than they can be: {diagonal.sum():g}")
+    return found
+
+
+def _directions(sums: Sums, layout: Layout, slack: float) -> list[str]:
+    full = np.tril(sums.zz) + np.tril(sums.zz, -1).T
+    eps = slack * max(1e-3, min(layout.longest, float(full.diagonal().max(initial=0.0)) + 1e-3))
+    try:
+        lower = np.linalg.cholesky(full + eps * np.eye(len(full)))
+    except np.linalg.LinAlgError:
+        return ["Z'Z has a negative direction"]
+    explained = (np.linalg.solve(lower, sums.zy.T) ** 2).sum(axis=0)
+    # What rounding may add to a direction in which there is nothing.
+    if (explained > sums.yy * (1 + 1e-3) + slack).any():
+        return ["features explain more of the targets than there is"]
+    return []
+
+
+def growth_faults(
+    before: Entry | None,
+    after: Entry,
+    layout: Layout,
+    limits: RowLimits = ANY,
+    seconds: float = math.inf,
+) -> list[str]:
+    """Why an origin cannot have got from one entry to the next within so many seconds."""
+    found = faults(after.sums, layout, limits)
+    old = before if before is not None and before.incarnation == after.incarnation else None
+    added = after.sums if old is None else after.sums - old.sums
+    if old is not None:
+        found += [f"since the entry before: {why}" for why in _grown(added, layout)]
+    if added.rows > limits.rate * seconds:
+        found.append(f"{added.rows} rows within {seconds:g} s, more than {limits.rate:g} a second")
+    return found
+
+
+def _grown(added: Sums, layout: Layout) -> list[str]:
+    """Differences lose digits, so only what is far off counts."""
+    found = ["rows were taken away"] if added.rows < 0 or added.weight < -1.0 else []
+    slack = 1e-2 * max(1.0, abs(added.weight))
+    return found + _diagonal(added, layout, slack)
+
+
+# -- origins whose rows hurt -------------------------------------------------------------------
+@dataclass(frozen=True)
+class Trial:
+    """What leaving each origin out would have gained on one's own rows, and its squares."""
+
+    gain: Mapping[str, float] = field(default_factory=dict)
+    square: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def out(self) -> set[str]:
+        """Who is left out: a gain of two standard deviations is no chance."""
+        return {
+            name for name, gain in self.gain.items() if gain > 2.0 * math.sqrt(self.square[name])
+        }
+
+
+def squared_error(theta: Array, fresh: Sums) -> float:
+    """Squared error, added up over fresh rows and outputs, of theta: (m, D)."""
+    zz = np.tril(fresh.zz) + np.tril(fresh.zz, -1).T
+    return float(fresh.yy.sum() + (theta * (theta @ zz - 2 * fresh.zy)).sum())
+
+
+def judged(trial: Trial, account: Account, own: str, fresh: Sums, rho: float) -> Trial:
+    """The trial once `fresh` rows of one's own, which are in no entry yet, have been predicted with
+    and without each origin.
+
+    With several to be left out each is judged beside the others that stay.
+    """
+    out, gain, square = trial.out, dict(trial.gain), dict(trial.square)
+
+    def error(without: set[str]) -> float:
+        theta = shared.learned(origins.total(account, without), rho).theta
+        return squared_error(theta, fresh)
+
+    usual = error(out)
+    for name in sorted(account):
+        if name == own or not account[name].sums.rows:
+            continue
+        other = error(out ^ {name})
+        gained = other - usual if name in out else usual - other
+        gained /= max(min(usual, other), 1e-300)
+        gained = max(-1.0, min(1.0, gained))
+        gain[name] = 0.95 * gain.get(name, 0.0) + gained
+        square[name] = 0.95**2 * square.get(name, 0.0) + gained**2
+    return Trial(gain, square)
