@@ -110,9 +110,14 @@ def test_they_exchange_as_the_reference_does(exchange):
     assert ours.states[0].sent == true.states[0].sent
 
 
-@pytest.mark.parametrize("weights", [None, GraphRecipe("random", K)], ids=["alone", "together"])
-def test_realizations_in_step_are_each_alone(weights):
-    problem, exchange = Problem(FEATURES, squares(0.05, 100)), Exchange(weights, "cta", 20)
+@pytest.mark.parametrize(
+    ("weights", "share"),
+    [(None, "theta"), (GraphRecipe("random", K), "theta"), (GraphRecipe("random", K), "sums")],
+    ids=["alone", "together", "together with sums"],
+)
+def test_realizations_in_step_are_each_alone(weights, share):
+    method, exchange = squares(0.05, 100, share=share), Exchange(weights, "cta", 20)
+    problem = Problem(FEATURES, method)
     record = ("predictions", "state", "disagreement")
     settings = {"record": record, "seed": 5, "runs": 3, "snapshot": 30, "dtype": np.float64}
     stream = Missing(Example2(K=K, n=60), 0.3)
@@ -123,6 +128,17 @@ def test_realizations_in_step_are_each_alone(weights):
         np.testing.assert_allclose(ours.curves[name], true.curves[name], atol=1e-9, equal_nan=True)
     for a, b in zip(ours.states, true.states, strict=True):
         assert_known(a, b)
+
+
+def test_sums_that_are_none_of_any_rows_are_mended_as_elsewhere():
+    block, ends = samples(12), []
+    problem = Problem(FEATURES.draw(0), squares(0.05, share="sums"))
+    exchange = Exchange(GraphRecipe("ring", K).draw(), every=5)
+    for engine in (blas, jax_squares):
+        state = init(problem, exchange, K)
+        state.nodes["sums"][1, 2] = -9.0  # the first entry of Z'Z
+        ends.append(engine.advance(engine.plan(problem, exchange), state, block)[0])
+    assert_known(*ends)
 
 
 def test_matrices_count_when_realizations_are_put_together():
@@ -232,5 +248,8 @@ def test_bad_input_is_named_and_what_cannot_run_is_refused():
     with pytest.raises(NotDefinite, match="definiteness"):
         jax_squares.advance(plan, state.having(P=-state.P), Block(X, y, None, index))
     other = SimpleNamespace(d=d, D=3, transform=lambda X: X[:, :3])
+    ring = Exchange(GraphRecipe("ring", K).draw())
+    with pytest.raises(BadInput, match=r"engine 'jax' cannot run .*sums per origin"):
+        choose("jax", Problem(FEATURES.draw(0), squares(share="origins")), ring, None)
     with pytest.raises(BadInput, match=r"engine 'jax' cannot run .* no FeatureMap"):
         choose("jax", Problem(other, squares()), Exchange(), None)

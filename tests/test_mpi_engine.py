@@ -24,7 +24,7 @@ from dokl.features import Features
 from dokl.graphs import geometric, grid, metropolis, random_connected, ring, small_world
 from dokl.jobs.simulated import simulate
 from dokl.kernels import Gaussian
-from dokl.methods import gradient
+from dokl.methods import gradient, squares
 from dokl.streams import AbruptDrift, Example1, Example2, Example3, Missing, Shards, SlowDrift
 from dokl.streams.stream import Stream, draw_nodes
 
@@ -334,3 +334,10 @@ def test_some_nodes_samples_are_those_of_the_whole_stream(stream):
         np.testing.assert_array_equal(part.weight, whole.weight[:, nodes])
     if isinstance(whole.X, np.ndarray):
         np.testing.assert_array_equal(expected.X, whole.X[:, nodes])
+
+
+@pytest.mark.parametrize("share", ["theta", "sums"])
+def test_least_squares_is_refused(share):
+    problem = Problem(Features(Gaussian(5.0), 5, 10), squares(share=share))
+    with pytest.raises(BadInput, match=r"not the matrices of 'squares'.*engine='numba'"):
+        run(problem, Exchange(metropolis(ring(4))), Example2(K=4, n=5), engine="mpi")

@@ -10,7 +10,7 @@ import naive
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Mixing, Problem, Sending, run, squares
 from dokl.arrays import Block
 from dokl.diffusion import init
-from dokl.engines import blas, reference
+from dokl.engines import blas, jax_squares, reference
 from dokl.errors import BadInput, UnknownName
 from dokl.graphs import weights
 from dokl.methods import from_spec
@@ -78,7 +78,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("engine", [reference, blas], ids=["reference", "blas"])
+@pytest.mark.parametrize("engine", [reference, blas, jax_squares], ids=["reference", "blas", "jax"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("m", [1, 2])
 def test_engines_are_what_loops_by_hand_compute(engine, case, m):

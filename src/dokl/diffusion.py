@@ -60,15 +60,22 @@ def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: Stat
     Where all is sent and the weighted mean taken, that is psi_k = sum_l a_kl theta_l. What must
     not get lost, as sums of rows must not, is exchanged so that the network's total stays.
     """
-    which, method = state.clock % len(graphs), problem.method
-    A = graphs[which]
+    method = problem.method
     if method.merges:
+        A = graphs[state.clock % len(graphs)]
         state, sent = method.merged(problem.features, exchange, state, A)
         return replace(state, sent=state.sent + sent)
-    payload = method.outgoing(state)
+    return method.incoming(*exchanged(problem, exchange, graphs, state))  # type: ignore[no-any-return]
+
+
+def exchanged(
+    problem: Problem, exchange: Exchange, graphs: list[Any], state: State
+) -> tuple[State, Array]:
+    """What each node has mixed, (K, P), and the state that remembers what was told and sent."""
+    which, method = state.clock % len(graphs), problem.method
+    A, payload = graphs[which], method.outgoing(state)
     if exchange.plain:
-        mixed = payload + exchange.flows[which] @ payload if method.conserved else A @ payload
-        return method.incoming(state, mixed)  # type: ignore[no-any-return]
+        return state, payload + exchange.flows[which] @ payload if method.conserved else A @ payload
     turn, sending = state.clock // exchange.every, exchange.sending
     if method.conserved:
         links = A, exchange.flows[which]
@@ -76,8 +83,7 @@ def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: Stat
     else:
         rules = sending, exchange.mixing
         mixed, told, sent = exchange_once(*rules, A, turn, payload, state.told)
-    state = method.incoming(state, mixed.astype(payload.dtype))
-    return replace(state.having(told=told), sent=state.sent + sent)
+    return replace(state.having(told=told), sent=state.sent + sent), mixed.astype(payload.dtype)
 
 
 def combines_now(exchange: Exchange, graphs: list[Any], clock: int) -> bool:

@@ -60,7 +60,8 @@ def _alone(plan: BlasPlan, state: State, block: Block) -> tuple[State, Array]:
     K, m, _ = state.theta.shape
     numbers, features = plan.problem.method.numbers, plan.problem.features
     out, known, count, peak = np.full((block.n, K, m), np.nan), [], state.count.copy(), state.peak
-    kept = State({name: state.nodes[name].copy() for name in sharing.GROWS if name in state})
+    grown = [sharing.growing(state)] if "sums" in state else []
+    kept = State({name: state.nodes[name].copy() for name in grown})
     for k in range(K):
         memory, index = memory_of(state, k), block.index[:, k]
         at = np.flatnonzero(index >= 0)

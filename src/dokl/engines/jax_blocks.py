@@ -45,12 +45,13 @@ class Known(NamedTuple):
 
 class Factor(NamedTuple):
     """S + diag(1/w) = C C'. inverse: C^-1 (N, B, B); u: C^-1 R (N, B, m); root: diag(C) (N, B, 1);
-    num, den: the noise after these rows.
+    held: (N, B, 1) weights as they were bounded; num, den: the noise after these rows.
     """
 
     inverse: Any
     u: Any
     root: Any
+    held: Any
     num: Any
     den: Any
 
@@ -59,6 +60,13 @@ def block(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> tuple
     """Learn rows Z: (N, B, D), Y: (N, B, m), w: (N, B); what is known then, and f: (N, B, m)
     before each row. B is a power of two.
     """
+    return block_weighed(settings, known, Z, Y, w)[:2]
+
+
+def block_weighed(
+    settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any
+) -> tuple[Known, Any, Any]:
+    """The same, and the weights (N, B) as they were bounded."""
     there = w > 0
     Z, Y = (jnp.where(there[..., None], each, 0.0) for each in (Z, Y))
     a, b, rho, lam = (v[:, None, None] for v in (known.a, known.b, settings.rho, settings.lam))
@@ -76,7 +84,8 @@ def block(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> tuple
     theta = end * (known.theta + jnp.sqrt(a) * C.u.mT @ W)
     P, gone = known.P - W.mT @ W, end * end
     a, b = gone * a, gone * b + (1 - gone) / rho
-    return Known(theta, P, a[:, 0, 0], b[:, 0, 0], C.num, C.den), Y - C.root * C.u
+    known = Known(theta, P, a[:, 0, 0], b[:, 0, 0], C.num, C.den)
+    return known, Y - C.root * C.u, C.held[..., 0]
 
 
 def folded(known: Known) -> Known:
@@ -103,10 +112,9 @@ def eliminated(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
     corner = -(second.inverse @ (X.mT @ first.inverse))
     above = jnp.concatenate([first.inverse, jnp.zeros_like(corner)], axis=2)
     inverse = jnp.concatenate([above, jnp.concatenate([corner, second.inverse], axis=2)], axis=1)
-    u, root = (
-        jnp.concatenate(each, axis=1) for each in ((first.u, second.u), (first.root, second.root))
-    )
-    return Factor(inverse, u, root, second.num, second.den)
+    halves = zip(first[1:4], second[1:4], strict=True)
+    u, root, held = (jnp.concatenate(each, axis=1) for each in halves)
+    return Factor(inverse, u, root, held, second.num, second.den)
 
 
 def one_by_one(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: Any) -> Factor:
@@ -128,10 +136,11 @@ def one_by_one(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
         root = jnp.sqrt(plain / short)[:, None]
         row = row / root
         below = jnp.where(jnp.arange(B) > i, row[:, :B], 0.0)
-        return (M - below[:, :, None] * row[:, None, :], num, den), (row[:, B:], root)
+        held = jnp.where(there, 1 / (plain / short - q), 0.0)[:, None]
+        return (M - below[:, :, None] * row[:, None, :], num, den), (row[:, B:], root, held)
 
     # Every turn of a loop costs a GPU some microseconds; a CPU would compile for a minute instead.
     unroll = jax.default_backend() != "cpu"
     (_, num, den), told = lax.scan(one, (M, num, den), (jnp.arange(B), w.T), unroll=unroll)
-    rows, root = (each.swapaxes(0, 1) for each in told)
-    return Factor(rows[..., :B], rows[..., B:], root, num, den)
+    rows, root, held = (each.swapaxes(0, 1) for each in told)
+    return Factor(rows[..., :B], rows[..., B:], root, held, num, den)

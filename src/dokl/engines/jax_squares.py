@@ -2,8 +2,8 @@
 
 Every node of every realization is a learner with a matrix of its own. Between two exchanges they
 are alone: their rows, without those that are absent, are learned in exact blocks (`jax_blocks`).
-Matrices stay on the device for the time of a call; theta comes back for every exchange, which is
-`diffusion.combine`, whatever its rules.
+Matrices stay on the device for the time of a call; what is sent comes back for every exchange,
+which is `diffusion.combine`, whatever its rules. Sums are solved on the device (`jax_sums`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from dokl.diffusion import (
     check_block,
     check_index,
     check_progress,
+    exchanged,
     largest_prediction,
 )
-from dokl.engines import rounds
+from dokl.engines import jax_sums, rounds
 from dokl.engines.choice import NotCompilable
-from dokl.engines.jax_blocks import BLOCK, BlockNumbers, Known, block, folded
+from dokl.engines.jax_blocks import BLOCK, BlockNumbers, Known, block_weighed, folded
 from dokl.engines.jax_parts import traced, translate
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap
+from dokl.methods.squares import sharing
 from dokl.methods.squares.blocks import NotDefinite
 from dokl.methods.squares.memory import LIST
 from dokl.state import State
@@ -80,8 +82,8 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> Squar
     base = getattr(features, "base", features)
     if not isinstance(base, FeatureMap):
         raise NotCompilable(f"the features are no FeatureMap but a {type(base).__name__}")
-    if (problem.method.conserved or problem.method.merges) and exchange.graphs:
-        raise NotCompilable("nodes that exchange sums")
+    if problem.method.merges and exchange.graphs:
+        raise NotCompilable("sums per origin")
     kind = MapKind(base.paired, base.signs is not None, base is not features, features.D)
     return SquaresPlan(problem, exchange, kind, translate.map_numbers(features, np.float64))
 
@@ -127,7 +129,8 @@ def advance_many(
     with jax.enable_x64(True):
         work = _Work(batch, states)
         pairs = [(plan.problem, plan.exchange) for plan in batch.plans]
-        found = rounds.advance_many(pairs, work.alone, states, blocks)
+        combine = work.combine if work.shares else None
+        found = rounds.advance_many(pairs, work.alone, states, blocks, combine)
         nodes = work.nodes()
     results, known = [], zip(states, found, nodes, strict=True)
     for plan, one, (old, (state, f), more) in zip(batch.plans, blocks, known, strict=True):
@@ -175,6 +178,8 @@ class _Work:
         forgets = min(math.log(one.lam) for one in numbers)
         self.most = LEAST / forgets if forgets < 0 else math.inf
         self.since = 0  # rows since a P + b I was written as one matrix
+        self.shares = "sums" in states[0]
+        self.fresh: Any = None  # sums of rows since the last exchange, where they travel
 
     def alone(self, states: Sequence[State], blocks: Sequence[Block]) -> list[tuple[State, Array]]:
         """Every learner its own rows, in order."""
@@ -183,6 +188,7 @@ class _Work:
         theta = jnp.array(np.concatenate([state.theta for state in states]))
         self.known = self.known._replace(theta=theta)
         told = np.full((len(order), N, self.m), np.nan)
+        self.fresh = jax_sums.nothing(N, self.m, self.D) if self.shares else None
         for start, stop, B in self._pieces(len(order)):
             samples = self._samples(blocks, order[start:stop], there[start:stop])
             told[start:stop] = self._learn(B, *samples)[: stop - start]
@@ -190,12 +196,42 @@ class _Work:
         told[~there] = np.nan
         np.put_along_axis(out, order[:, :, None], told, axis=0)
         thetas, results = np.array(self.known.theta), []
+        grown = None if self.fresh is None else np.asarray(jax_sums.packed(self.fresh))
         for i, (state, one) in enumerate(zip(states, blocks, strict=True)):
             own = slice(i * self.K, (i + 1) * self.K)
             nodes = {"theta": thetas[own], "count": state.count + there[:, own].sum(axis=0)}
+            if grown is not None:
+                name = sharing.growing(state)
+                nodes[name] = state.nodes[name] + grown[own]
             peak = float(np.abs(one.Y[used_rows(one)]).max(initial=state.peak))
             results.append((State(nodes, state.clock + n, peak), out[:, own]))
         return results
+
+    def combine(self, states: Sequence[State]) -> list[State]:
+        """Exchange sums, and solve all learners' at once."""
+        new, got = [], []
+        for plan, state in zip(self.batch.plans, states, strict=True):
+            given = plan.problem, plan.exchange, plan.exchange.graphs, state
+            state, mixed = exchanged(*given)
+            got.append(sharing.received(plan.problem.method.fewest, state, mixed))
+            new.append(state)
+        sums, times, since = (
+            np.concatenate(part)
+            for part in zip(
+                *((one.nodes["sums"], one.times, one.since) for one in got), strict=True
+            )
+        )
+        own = [one.nodes["pending"] for one in got if "pending" in one.nodes]
+        held = jnp.asarray(np.concatenate(own)) if own else None
+        found = jax_sums.learned(self.settings, self.m, self.D, sums, times, since, held)
+        ones = jnp.ones_like(found.den)
+        self.known, self.since = Known(*found[:2], ones, 0 * ones, *found[2:4]), 0
+        theta, left, K = np.array(found.theta), np.array(found.left), self.K
+        each = zip(new, got, range(0, len(left), K), strict=True)
+        return [
+            state.having(**one.nodes | {"theta": theta[i : i + K], "sums": left[i : i + K]})
+            for state, one, i in each
+        ]
 
     def _pieces(self, rows: int) -> Iterator[tuple[int, int, int]]:
         """(start, stop, B): blocks of B rows, a power of two of them, so that few are compiled."""
@@ -231,7 +267,7 @@ class _Work:
         x, y, w = (_in_blocks(each, rows, B) for each in (x, y, w))
         x = x.reshape(len(x), self.runs, self.K, B, -1)
         about = self.batch.plans[0].rule, self.batch.own, self.batch.map, self.settings
-        self.known, f = _learned(*about, self.known, x, y, w)
+        (self.known, self.fresh), f = _learned(*about, (self.known, self.fresh), x, y, w)
         return np.moveaxis(np.asarray(f), 2, 1).reshape(rows, -1, self.m)
 
     def nodes(self) -> list[dict[str, Array]]:
@@ -298,16 +334,20 @@ def _features(kind: MapKind, map: Any, x: Any) -> Any:
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 def _learned(
-    kind: MapKind, own: bool, map: Any, settings: BlockNumbers, known: Known, x: Any, y: Any, w: Any
+    kind: MapKind, own: bool, map: Any, settings: BlockNumbers, held: Any, x: Any, y: Any, w: Any
 ) -> Any:
-    """Blocks in turn, x: (blocks, runs, K, B, d), y: (blocks, N, B, m), w: (blocks, N, B)."""
+    """Blocks in turn, x: (blocks, runs, K, B, d), y: (blocks, N, B, m), w: (blocks, N, B); held:
+    what is known, and the sums of rows since the last exchange or None.
+    """
     features = jax.vmap(partial(_features, kind), in_axes=(0 if own else None, 0))
 
-    def one(known: Known, step: Any) -> Any:
-        x, y, w = step
-        return block(settings, known, features(map, x).reshape(*w.shape, kind.D), y, w)
+    def one(held: Any, step: Any) -> Any:
+        (known, fresh), (x, y, w) = held, step
+        Z = features(map, x).reshape(*w.shape, kind.D)
+        known, f, weight = block_weighed(settings, known, Z, y, w)
+        return (known, fresh if fresh is None else jax_sums.added(fresh, Z, y, weight)), f
 
-    return lax.scan(one, known, (x, y, w))
+    return lax.scan(one, held, (x, y, w))
 
 
 def step(

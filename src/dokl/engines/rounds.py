@@ -19,6 +19,7 @@ from dokl.state import State
 
 Advance = Callable[[State, Block], tuple[State, Array]]
 AdvanceMany = Callable[[Sequence[State], Sequence[Block]], Sequence[tuple[State, Array]]]
+Combine = Callable[[Sequence[State]], Sequence[State]]
 
 
 def advance(
@@ -37,8 +38,15 @@ def advance_many(
     alone: AdvanceMany,
     states: Sequence[State],
     blocks: Sequence[Block],
+    combine: Combine | None = None,
 ) -> list[tuple[State, Array]]:
-    """The same for realizations in step: all exchange at the same steps, each over its graphs."""
+    """The same for realizations in step: all exchange at the same steps, each over its graphs.
+
+    combine: how, where the engine has a way of its own.
+    """
+    combined = combine or (
+        lambda states: [_combined(*pair, state) for pair, state in zip(pairs, states, strict=True)]
+    )
     exchange, n = pairs[0][1], blocks[0].n
     cta, every, found, start = exchange.order == "cta", exchange.every, [], 0
     if not any(exchange.graphs for _, exchange in pairs):
@@ -46,17 +54,15 @@ def advance_many(
     while start < n:
         clock = states[0].clock
         if cta and clock % every == 0:
-            states = [_combined(*pair, state) for pair, state in zip(pairs, states, strict=True)]
+            states = combined(states)
         stop = min(n, start + every - clock % every)
         told = _alone(alone, states, [block.steps(start, stop) for block in blocks])
         states = [state for state, _ in told]
         found.append([f for _, f in told])
         if not cta and states[0].clock % every == 0:
             # As in `diffusion.step_z`, the clock of the step that ends with the exchange.
-            states = [
-                replace(_combined(*pair, replace(state, clock=state.clock - 1)), clock=state.clock)
-                for pair, state in zip(pairs, states, strict=True)
-            ]
+            ended = combined([replace(state, clock=state.clock - 1) for state in states])
+            states = [replace(state, clock=state.clock + 1) for state in ended]
         start = stop
     if not found:
         return _alone(alone, states, blocks)

@@ -8,6 +8,7 @@ seen      rows of the network at the last exchange, where memory is finite
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,6 @@ from dokl.methods.squares import shared
 from dokl.methods.squares.memory import LIST, Memory, Numbers
 from dokl.methods.squares.shared import ROWS
 from dokl.state import Slot, Slots, State
-
-# What own rows are added to.
-GROWS = ("sums", "pending")
 
 
 def slots(numbers: Numbers, fewest: int, D: int, m: int, exchange: Exchange) -> Slots:
@@ -57,9 +55,14 @@ def _check(exchange: Exchange) -> None:
         raise BadInput("sums go out in parts, or only when they have changed, not both")
 
 
+def growing(state: State) -> str:
+    """The name of what own new rows are added to."""
+    return "pending" if "pending" in state else "sums"
+
+
 def add(state: State, k: int, rows: Array) -> None:
     """Node k has learned rows whose sums are these: (S,); the state may be overwritten."""
-    state.nodes["pending" if "pending" in state else "sums"][k] += rows
+    state.nodes[growing(state)][k] += rows
 
 
 def outgoing(state: State, fewest: int) -> Array:
@@ -76,24 +79,44 @@ def enough(state: State, fewest: int) -> Array:
     return np.asarray(held[:, None])
 
 
+@dataclass(frozen=True)
+class Received:
+    """What nodes hold after an exchange, by name; times: (K,) how many times its copy is what the
+    network knows, and since: (K,) rows of the network since the exchange before.
+    """
+
+    nodes: dict[str, Array]
+    times: Array
+    since: Array
+
+
+def received(fewest: int, state: State, mixed: Array) -> Received:
+    """What was mixed, (K, P), in its places; nothing is solved or forgotten yet."""
+    nodes, K = {"sums": mixed}, state.K
+    times = np.full(K, float(K))
+    if "share" in state:
+        nodes = {"share": mixed[:, 0].copy(), "sums": np.ascontiguousarray(mixed[:, 1:])}
+        times = K / nodes["share"]
+    since = np.zeros(K)
+    if "seen" in state:
+        nodes["seen"] = times * nodes["sums"][:, ROWS]
+        since = np.maximum(nodes["seen"] - state.seen, 0.0)
+    if "pending" in state:
+        nodes["pending"] = np.where(enough(state, fewest), 0.0, state.pending)
+    return Received(nodes, times, since)
+
+
 def incoming(numbers: Numbers, fewest: int, state: State, mixed: Array) -> State:
     """Every node solves anew; own rows that it has not told yet count once."""
     K, m, D = state.theta.shape
-    nodes, times = empty(state), np.full(K, float(K))
-    if "share" in state:
-        nodes["share"], mixed = mixed[:, 0].copy(), np.ascontiguousarray(mixed[:, 1:])
-        times = K / nodes["share"]
-    nodes["sums"] = mixed
-    if "pending" in state:
-        nodes["pending"] = np.where(enough(state, fewest), 0.0, state.pending)
+    got = received(fewest, state, mixed)
+    nodes, copies = empty(state) | got.nodes, got.nodes["sums"]
     for k in range(K):
-        sums = shared.unpacked(mixed[k], D, m, times[k])
+        sums = shared.unpacked(copies[k], D, m, got.times[k])
         memory = shared.learned(sums, numbers.rho)
-        if "seen" in state:
-            total = times[k] * mixed[k, ROWS]
-            left = shared.forgotten(numbers, sums, memory, max(0.0, total - state.seen[k]))
-            nodes["seen"][k] = total
-            mixed[k, ROWS + 1 :] = shared.packed(left)[ROWS + 1 :] / times[k]
+        if "seen" in nodes:
+            left = shared.forgotten(numbers, sums, memory, got.since[k])
+            copies[k, ROWS + 1 :] = shared.packed(left)[ROWS + 1 :] / got.times[k]
         if "pending" in nodes and nodes["pending"][k, ROWS]:
             own = shared.unpacked(nodes["pending"][k], D, m)
             memory = shared.learned(sums + own, numbers.rho)
@@ -104,8 +127,9 @@ def incoming(numbers: Numbers, fewest: int, state: State, mixed: Array) -> State
 def empty(state: State) -> dict[str, Any]:
     """Arrays of their own, with empty lists of newest rows."""
     K, D = state.K, state.theta.shape[-1]
-    names = ("theta", "P", "num", "den", *(["seen"] if "seen" in state else []))
-    nodes: dict[str, Any] = {name: np.empty_like(state.nodes[name]) for name in names}
+    nodes: dict[str, Any] = {
+        name: np.empty_like(state.nodes[name]) for name in ("theta", "P", "num", "den")
+    }
     nodes |= {"W": np.zeros((K, LIST, D)), "c": np.zeros((K, LIST)), "n": np.zeros(K, np.int64)}
     return nodes | {"a": np.ones(K), "b": np.zeros(K)}
 
