@@ -96,7 +96,7 @@ def _check_plain(exchange: Exchange) -> None:
 def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> numba_engine.NumbaPlan:
     if problem.method.name != "gradient":
         raise BadInput(
-            f"engine 'mpi' spreads vectors of the method 'gradient' over ranks, not the matrices of "
+            "engine 'mpi' spreads vectors of the method 'gradient' over ranks, not the matrices of "
             f"{problem.method.name!r}: run that with engine='numba', 'jax' or 'reference'"
         )
     try:
