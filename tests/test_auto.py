@@ -221,6 +221,17 @@ def test_classes():
     assert two.score(X, Y > 0.5) > 0.9
 
 
+def test_a_class_that_comes_late_is_no_wild_target():
+    late = np.concatenate([np.flatnonzero(LABELS != "high"), np.flatnonzero(LABELS == "high")])
+    rows, labels, first = X[late], LABELS[late], np.sum(LABELS != "high")
+    found = {}
+    for bound in (10.0, AutoClassifier().bound):
+        model = AutoClassifier(bound=bound, **SMALL)
+        said = model.prequential(rows, labels, classes=["low", "mid", "high"])
+        found[bound] = np.mean(said[first : first + 40] == "high")
+    assert found[np.inf] > max(0.5, found[10.0])
+
+
 def test_classes_saved_weighed_and_refused(tmp_path):
     model = AutoClassifier(class_weight={"low": 3.0}, **SMALL)
     model.partial_fit(X[:300], LABELS[:300], classes=["low", "mid", "high"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -222,7 +223,7 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
     experts
         As there.
     bound
-        As there.
+        As there, but infinite: a class that comes late is no wild target.
     missing
         As there.
     classes
@@ -245,7 +246,7 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
         self,
         n_components: int = 1000,
         experts: str = "all",
-        bound: float = 10.0,
+        bound: float = math.inf,
         missing: str = "mean",
         classes: Any = None,
         seed: int = 0,

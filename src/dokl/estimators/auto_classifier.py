@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,8 @@ from dokl.experts.kinds import FOR_CLASSES, Settings
 class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
     """Online classification without settings: ten experts, one matrix for all classes in each.
 
-    Parameters are those of `AutoRegressor`, and:
+    Parameters are those of `AutoRegressor`, but that `bound` is infinite (a class that comes late is no
+    wild target), and:
 
     class_weight : {label: weight}, or "balanced" by how often each class was seen so far.
 
@@ -49,7 +51,7 @@ class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
         n_components: int = 1000,
         *,
         experts: str = "all",
-        bound: float = 10.0,
+        bound: float = math.inf,
         class_weight: Any = None,
         random_state: Any = None,
         verbose: bool = False,

@@ -60,8 +60,11 @@ def mixed(
         mean = w @ F[t]
         apart = mean - F[t]
         f[t], variance[t] = mean, w @ (V[t] + apart * apart)
-        reach = bound * np.sqrt(variance[t])
-        r = 2.0 * (apart @ np.clip(mean - Y[t], -reach, reach))
+        error = mean - Y[t]
+        if bound < math.inf:
+            reach = bound * np.sqrt(variance[t])
+            error = np.clip(error, -reach, reach)
+        r = 2.0 * (apart @ error)
         r = np.where(awake, r if weight is None else weight[t] * r, 0.0)
         gain += r
         rr = r * r
