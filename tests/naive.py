@@ -127,9 +127,11 @@ def squares_row(P, theta, num, den, z, y, w, rho, lam, bound):
     noise = [max(v / den, 1e-12) for v in num]
     size = math.sqrt(sum(e[o] ** 2 / noise[o] for o in range(m)) / m / (1 / w + q))
     short = bound / size if size > bound else 1.0
+    most = min(bound, 3.0 if bound < math.inf else bound) * math.sqrt(max(w, 1.0))
+    calm = most / size if size > most else 1.0
     plain = 1 / w + q
     s = plain / short
-    num = [lam * num[o] + (short * e[o]) ** 2 / plain for o in range(m)]
+    num = [lam * num[o] + (calm * e[o]) ** 2 / plain for o in range(m)]
     theta = [[math.sqrt(lam) * (theta[o][i] + e[o] * g[i] / s) for i in range(D)] for o in range(m)]
     prior = (1 - lam) / rho
     P = [

@@ -98,6 +98,21 @@ def test_one_wild_target_does_not_stay():
     assert error(f, start=450) < 0.1
 
 
+@pytest.mark.parametrize("how", ["fit", "partial_fit"])
+def test_one_wild_target_in_thirty_raises_no_noise_for_ever(how):
+    spoiled = np.where(RNG.random(600) < 1 / 30, 100 * Y[:600], Y[:600])
+    model = getattr(AutoRegressor(**SMALL), how)(X[:600], spoiled)
+    assert model.score(X[600:], Y[600:]) > 0.9
+
+
+def test_fit_weighs_experts_by_rows_that_did_not_choose_their_scales():
+    rows = RNG.normal(size=(700, 60))
+    target = rows[:, 0] + RNG.normal(size=700)
+    model = AutoRegressor(**SMALL).fit(rows[:150], target[:150])
+    lower, upper = model.predict_interval(rows[150:], 0.9)
+    assert np.mean((lower <= target[150:]) & (target[150:] <= upper)) > 0.75
+
+
 def test_intervals_cover(model):
     f, sd = AutoRegressor(**SMALL).prequential(X, Y, return_std=True)
     assert 0.8 < np.mean(np.abs(f - Y)[200:] < 1.645 * sd[200:]) <= 1.0

@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dokl.methods.squares.memory import CALM
+
 # Rows of a block at most: 64 would go over P twice as often.
 BLOCK = 128
 # Rows that are eliminated one by one; more are halved.
@@ -28,6 +30,11 @@ class BlockNumbers(NamedTuple):
     rho: Any
     lam: Any
     bound: Any
+
+    @property
+    def calm(self) -> Any:
+        """As that of `Numbers`: (N,)."""
+        return jnp.where(jnp.isinf(self.bound), self.bound, jnp.minimum(self.bound, CALM))
 
 
 class Known(NamedTuple):
@@ -130,7 +137,9 @@ def one_by_one(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
         plain = 1 / jnp.where(there, given, 1.0) + q
         size = jnp.sqrt((error * error / num).mean(axis=1) * den / plain)
         short = jnp.where(size > bound, bound / size, 1.0)
-        jolt = (short[:, None] * error) ** 2 / plain[:, None]
+        most = settings.calm * jnp.sqrt(jnp.maximum(given, 1.0))
+        calm = jnp.where(size > most, most / size, 1.0)
+        jolt = (calm[:, None] * error) ** 2 / plain[:, None]
         num = jnp.where(there[:, None], lam[:, None] * num + jolt, num)
         den = jnp.where(there, lam * den + given, den)
         root = jnp.sqrt(plain / short)[:, None]

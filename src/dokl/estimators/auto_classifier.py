@@ -117,7 +117,8 @@ class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
             weight = self._weights(y, weight)
             told = self._fit(X, y, None if (weight == 1.0).all() else weight)
             self.calibration_ = calibration.start(len(self.classes_))
-            self._follow(told.mean, y, weight)
+            heard = np.isfinite(told.mean[:, 0])
+            self._follow(told.mean[heard], y[heard], weight[heard])
         return self
 
     def partial_fit(

@@ -44,6 +44,10 @@ from dokl.methods.squares.memory import Memory
 
 # Fewer rows than this are learned before threads have started.
 FEW = 8
+# `fit` weighs experts on every row up to so many; of more rows, half are enough.
+ENOUGH = 2000
+
+Rows = tuple[Array, Array, Array]  # X: (n, d), Y: (n, m), weight: (n,)
 
 
 class MendedNotice(UserWarning):
@@ -66,29 +70,58 @@ def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[
 def fitted(
     settings: Settings, X: Array, Y: Array, weight: Array | None = None
 ) -> tuple[Bank, Told]:
-    """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them.
+    """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them, and what was
+    said of those that it was weighed by: NaN elsewhere.
 
-    Nothing has to be predicted before the last row is there, so there is one pilot instead of many.
+    Rows that chose the scales must not be scored with them. So experts are weighed on one half by
+    scales of the other (both ways round, where rows are few); then scales of all rows are learned,
+    and all rows with them.
     """
-    w = np.ones(len(X)) if weight is None else weight
+    rows = X, Y, np.ones(len(X)) if weight is None else weight
     bank = start(X.shape[1], Y.shape[1], settings)
-    kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
-    total, told = _running_mean(bank, Y, w)[1], list[Told]()
+    fair, half = bank, len(X) - len(X) // 2
+    told = [np.full((len(X), *like), np.nan) for like in ((bank.m,), (bank.m,), _widths(bank))]
+    ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
     with on_all_cores() as each:
-        now = generation(bank, *kept.all())
-        bank = at_the_prior(replace(bank, kept=kept, total=total, now=now), now)
-        for at in range(0, len(X), AT_ONCE):
-            some = slice(at, at + AT_ONCE)
-            bank, said = _learn_by_experts(bank, now, X[some], Y[some], w[some], each)
-            told.append(said)
+        for ours, theirs in ways[: 2 if 1 < len(X) <= ENOUGH else 1]:
+            known, _ = _swept(bank, rows, ours, each)
+            known = replace(known, mixture=fair.mixture, tracker=fair.tracker)
+            fair, said = _swept(known, rows, theirs, each)
+            for everywhere, part in zip(told, vars(said).values(), strict=True):
+                everywhere[theirs] = part
+        kept = keeping.and_then(bank.kept, *rows, settings.kept, settings.seed)
+        total = _running_mean(bank, *rows[1:])[1]
+        bank, _ = _swept(bank, rows, slice(None), each)
+    about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
+    return replace(bank, **about), Told(*told)  # type: ignore[arg-type]
+
+
+def _widths(bank: Bank) -> tuple[int, int]:
+    return bank.m, len(bank.tracker.levels)
+
+
+def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, Told]:
+    """The bank after these rows, by maps made from a sample of them where there are none yet."""
+    X, Y, w = (part[which] for part in rows)
+    told, settings = list[Told](), bank.settings
+    if bank.now is None:
+        none = keeping.nothing(bank.d, bank.m)
+        some = keeping.and_then(none, X, Y, w, settings.kept, settings.seed)
+        now = generation(bank, *some.all())
+        bank = at_the_prior(replace(bank, now=now), now)
+    assert bank.now is not None
+    for at in range(0, len(X), AT_ONCE):
+        part = slice(at, at + AT_ONCE)
+        bank, said = _learn_by_experts(bank, bank.now, X[part], Y[part], w[part], each)
+        told.append(said)
     return bank, _joined(bank, told)
 
 
 def _joined(bank: Bank, told: list[Told]) -> Told:
     if len(told) == 1:
         return told[0]
-    m, L = bank.m, len(bank.tracker.levels)
-    nothing = Told(np.empty((0, m)), np.empty((0, m)), np.empty((0, m, L)))
+    m = bank.m
+    nothing = Told(np.empty((0, m)), np.empty((0, m)), np.empty((0, *_widths(bank))))
     parts = [(t.mean, t.variance, t.widths) for t in told or [nothing]]
     return Told(*map(np.concatenate, zip(*parts, strict=True)))
 

@@ -13,7 +13,7 @@ from dokl.arrays import Array
 from dokl.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
 from dokl.experts.kinds import Settings
 from dokl.experts.maps import median_distance, nested_map
-from dokl.experts.scaling import scaling_of, tamed
+from dokl.experts.scaling import FAR, scaling_of, tamed
 from dokl.methods.squares import blocks, sums
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares.memory import Memory
@@ -91,7 +91,7 @@ def _learned(
 
 def generation(bank: Bank, X: Array, Y: Array, w: Array) -> Generation:
     """Scalings, scales and maps by these rows."""
-    Y = tamed(Y)
+    Y = tamed(Y, FAR)
     inputs, targets = scaling_of(X, w), scaling_of(Y, w)
     rows, y = inputs.clipped(X), targets.inward(Y)
     some = _some(bank.settings.seed, len(rows), scales.MOST)

@@ -10,6 +10,7 @@ from dokl.arrays import Array
 
 CLIP = 5.0  # standard deviations; beyond, an input says no more
 WILD = 50.0  # honest targets have been seen at up to 20
+FAR = 5.0  # where scales are learned: a Gaussian process takes what is far out for noise everywhere
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,13 @@ class Scaling:
         return np.asarray(values * self.size + self.centre)
 
 
-def tamed(Y: Array) -> Array:
-    """Targets (n, m) with wild ones cut off at WILD times the spread of the middle half.
+def tamed(Y: Array, wild: float = WILD) -> Array:
+    """Targets (n, m) with wild ones cut off at so many times the spread of the middle half.
 
     One of 10^5 among hundreds of size 1 would otherwise set the scale that all are measured by.
     """
     low, middle, high = np.percentile(Y, (25.0, 50.0, 75.0), axis=0)
-    reach = np.where(high > low, WILD * (high - low), np.inf)
+    reach = np.where(high > low, wild * (high - low), np.inf)
     return np.clip(Y, middle - reach, middle + reach)
 
 

@@ -158,7 +158,8 @@ def _one(numbers: Numbers, memory: Memory, Z: Array, Y: Array, w: float) -> tupl
         theta *= math.sqrt(lam)
         c[: n + 1] *= math.sqrt(lam)
         covariance = lam * memory.a, lam * memory.b + (1.0 - lam) / numbers.rho
-    num, den = lam * memory.num + (short * error) ** 2 / plain, lam * memory.den + w
+    calm = min(1.0, numbers.calm * math.sqrt(max(w, 1.0)) / max(size, 1e-300))
+    num, den = lam * memory.num + (calm * error) ** 2 / plain, lam * memory.den + w
     found = Found(f[None], np.array([q]), noise[None], np.array([1.0 / (s - q)]))
     return Memory(theta, memory.P, *covariance, memory.W, c, n + 1, num, den), found
 
@@ -184,9 +185,7 @@ def _innovations(
         q = C.diagonal() ** 2 - 1.0 / w
         error = C.diagonal()[:, None] * u
         plain = 1.0 / given + q
-        short = plain / (1.0 / w + q)
-        jolt = (short[:, None] * error) ** 2 / plain[:, None]
-        noise = _noise_before(numbers.lam, memory, jolt, given)
+        jolt, noise = _calmed(numbers, memory, error * error / plain[:, None], given)
         wanted = bounded(numbers.bound, given, q, error, noise)
         off = np.flatnonzero(np.abs(wanted - w)[settled:] > 1e-13 * given[settled:])
         if not off.size:
@@ -194,6 +193,23 @@ def _innovations(
         # Rows before it stay as they are; what follows depends on it.
         at = settled + int(off[0])
         w, settled = np.where(np.arange(len(w)) == at, wanted, w), at + 1
+
+
+def _calmed(numbers: Numbers, memory: Memory, squared: Array, w: Array) -> tuple[Array, Array]:
+    """What each row adds to the noise, of squared innovations (B, m), and the noise before each.
+
+    A bounded row changes what is wild after it: each round settles one more of them for good.
+    """
+    jolt, most = squared, numbers.calm**2 * np.maximum(w, 1.0)
+    while True:
+        noise = _noise_before(numbers.lam, memory, jolt, w)
+        size = np.mean(squared / noise, axis=1)
+        if (size <= most).all():
+            return squared, noise
+        wanted = squared * np.minimum(1.0, most / np.maximum(size, most))[:, None]
+        if (np.abs(wanted - jolt) <= 1e-14 * squared).all():
+            return wanted, noise
+        jolt = wanted
 
 
 def _noise_before(lam: float, memory: Memory, jolt: Array, w: Array) -> Array:

@@ -25,6 +25,9 @@ LIST = 64
 # Noise variance to begin with, for targets of unit variance, and the rows that this counts for.
 FIRST_NOISE, FIRST_ROWS = 0.01, 10.0
 LEAST_NOISE = 1e-12
+# Where innovations are bounded, a row adds to the noise as one of at most so many standard deviations.
+# As many as the bound itself, 100 s2, would make one wild row in a hundred raise the noise for ever.
+CALM = 3.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ class Numbers:
     rho: float
     lam: float = 1.0
     bound: float = math.inf
+
+    @property
+    def calm(self) -> float:
+        """How many standard deviations of a row count in the noise."""
+        return self.bound if self.bound == math.inf else min(self.bound, CALM)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@
 
 Forgetting towards the prior never winds up, as forgetting by a factor alone does (Van Vaerenbergh,
 Lazaro-Gredilla and Santamaria 2012, kernel RLS tracker). One wild target must not stay for ever:
-its weight is bounded by its innovation, and in the noise it counts as one of that size.
+its weight is bounded by its innovation, and in the noise it counts as one of three standard deviations
+at most (times sqrt(w) for a row that counts as w > 1).
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def learn_weighed(
     s = 1.0 / held + q
     theta = memory.theta + np.outer(y - f, g) / s
     P = lam * (P - np.outer(g, g) / s) + (1.0 - lam) / numbers.rho * np.eye(len(z))
-    num = lam * memory.num + (plain / s * (y - f)) ** 2 / plain
+    size = math.sqrt(float(np.mean((y - f) ** 2 / memory.noise)) / plain)
+    calm = min(1.0, numbers.calm * math.sqrt(max(w, 1.0)) / max(size, 1e-300))
+    num = lam * memory.num + (calm * (y - f)) ** 2 / plain
     noise = {"num": num, "den": lam * memory.den + w}
     known = {"theta": math.sqrt(lam) * theta, "P": np.asfortranarray(P), **noise}
     return replace(memory, **known), f, held
