@@ -94,7 +94,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
     def relevance_(self) -> Array:
         """How much the learned function bends along each input, summing to 1: (d,).
 
-        Before the first pilot (30 rows) every input counts alike.
+        Before the first pilot (30 rows; 8 for classes) every input counts alike.
         """
         check_is_fitted(self, "bank_")
         now = self.bank_.now
@@ -146,7 +146,8 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "bank_")
         if self.bank_.now is None:
             raise BadInput(
-                f"there is no map yet after {self.bank_.seen} rows: it comes with row 30"
+                f"there is no map yet after {self.bank_.seen} rows: it comes with row "
+                f"{min(self.bank_.settings.pilots, default=30)}"
             )
         settings = replace(self.bank_.settings, pilots=())
         self.bank_ = replace(self.bank_, settings=settings)

@@ -19,14 +19,14 @@ from dokl.estimators.calibrated import Calibrated
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.learner import all_or_nothing, checked_weight
 from dokl.experts import predicting
-from dokl.experts.kinds import FOR_CLASSES, Settings
+from dokl.experts.kinds import CLASS_PILOTS, FOR_CLASSES, Settings
 
 
 class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
     """Online classification without settings: ten experts, one matrix for all classes in each.
 
-    Parameters are those of `AutoRegressor`, but that `bound` is infinite (a class that comes late is no
-    wild target), and:
+    Parameters are those of `AutoRegressor`, but that `bound` is infinite (a class that comes late
+    is no wild target), and:
 
     class_weight : {label: weight}, or "balanced" by how often each class was seen so far.
 
@@ -59,7 +59,8 @@ class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
         set_parameters(self, locals())
 
     def _settings(self) -> Settings:
-        return replace(super()._settings(), classes=len(getattr(self, "classes_", ())))
+        given = {"classes": len(getattr(self, "classes_", ())), "pilots": CLASS_PILOTS}
+        return replace(super()._settings(), **given)  # type: ignore[arg-type]
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
         X, y = validate_data(self, X, y, reset=reset, dtype=np.float64)

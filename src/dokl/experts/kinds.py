@@ -10,6 +10,8 @@ from dokl.intervals import LEVELS
 # Rows at which scales are learned anew and all experts start again with all rows that are kept.
 # Rows that chose the scales are never scored with them.
 PILOTS = (30, 60, 125, 250, 500, 1000, 2500, 5000, 10_000, 100_000)
+# Classes say less a row, and a guess of the commonest is a bad one: they cannot wait so long.
+CLASS_PILOTS = (8, 15, *PILOTS)
 KEPT = 10_000
 
 

@@ -70,8 +70,8 @@ def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[
 def fitted(
     settings: Settings, X: Array, Y: Array, weight: Array | None = None
 ) -> tuple[Bank, Told]:
-    """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them, and what was
-    said of those that it was weighed by: NaN elsewhere.
+    """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them, and what
+    was said of those that it was weighed by: NaN elsewhere.
 
     Rows that chose the scales must not be scored with them. So experts are weighed on one half by
     scales of the other (both ways round, where rows are few); then scales of all rows are learned,

@@ -25,8 +25,8 @@ LIST = 64
 # Noise variance to begin with, for targets of unit variance, and the rows that this counts for.
 FIRST_NOISE, FIRST_ROWS = 0.01, 10.0
 LEAST_NOISE = 1e-12
-# Where innovations are bounded, a row adds to the noise as one of at most so many standard deviations.
-# As many as the bound itself, 100 s2, would make one wild row in a hundred raise the noise for ever.
+# Where innovations are bounded, a row adds to the noise as one of so many standard deviations at
+# most. As many as the bound itself, 100 s2, would make one wild row in a hundred raise it for ever.
 CALM = 3.0
 
 

@@ -7,8 +7,8 @@
 
 Forgetting towards the prior never winds up, as forgetting by a factor alone does (Van Vaerenbergh,
 Lazaro-Gredilla and Santamaria 2012, kernel RLS tracker). One wild target must not stay for ever:
-its weight is bounded by its innovation, and in the noise it counts as one of three standard deviations
-at most (times sqrt(w) for a row that counts as w > 1).
+its weight is bounded by its innovation, and in the noise it counts as one of three standard
+deviations at most (times sqrt(w) for a row that counts as w > 1).
 """
 
 from __future__ import annotations
