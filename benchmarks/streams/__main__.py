@@ -11,7 +11,7 @@ import argparse
 import json
 
 from benchmarks.common import machine
-from benchmarks.streams import accuracy, speed
+from benchmarks.streams import accuracy, data, long, peers, speed
 
 SECTIONS = {
     "regression": accuracy.regression,
@@ -19,6 +19,7 @@ SECTIONS = {
     "examples": accuracy.examples,
     "drift": accuracy.drift,
     "intervals": accuracy.coverage,
+    "long": long.measure,
     "speed": speed.measure,
 }
 
@@ -28,7 +29,11 @@ def main() -> None:
     parser.add_argument("section", nargs="*", help=f"any of {', '.join(SECTIONS)}; default all")
     parser.add_argument("--quick", action="store_true", help="minutes instead of hours")
     parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--only", default="", help="streams, with commas between")
+    parser.add_argument("--alone", action="store_true", help="without other learners")
     options = parser.parse_args()
+    data.ONLY.update(filter(None, options.only.split(",")))
+    peers.ALONE.extend([True] * options.alone)
     for name in options.section:
         if name not in SECTIONS:
             parser.error(f"unknown section {name!r}: choose from {', '.join(SECTIONS)}")

@@ -34,6 +34,14 @@ QUICK = ("airfoil", "concrete", "phoneme")
 DRIFTS = {"lea": (3000, 6000, 9000), "gra": (4000, 8000), "gsg": (4000, 8000)}
 
 
+ONLY: set[str] = set()  # streams that were asked for; empty: all
+
+
+def wanted(name: str, quick: bool) -> bool:
+    """Whether to run this stream."""
+    return name in ONLY if ONLY else not quick or name in QUICK
+
+
 def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     """X: (n, d) and y: (n,), numbers or words."""
     path = FOLDER / "streams" / f"{name}.csv.gz"

@@ -114,10 +114,13 @@ CLASSIFIERS: dict[str, tuple[str, bool, Prequential]] = {
 }
 
 
+ALONE: list[bool] = []  # not empty: without any of them
+
+
 def present(peers: dict[str, tuple[str, bool, Prequential]], quick: bool) -> dict[str, Prequential]:
     """Those that are installed; in a hurry without the slow ones."""
     return {
         name: run
         for name, (package, slow, run) in peers.items()
-        if importlib.util.find_spec(package) is not None and not (quick and slow)
+        if importlib.util.find_spec(package) is not None and not (quick and slow) and not ALONE
     }
