@@ -1,4 +1,4 @@
-"""Three functions of BLAS that let other threads run meanwhile.
+"""Four functions of BLAS that let other threads run meanwhile.
 
 `scipy.linalg.blas` holds the interpreter's lock while it computes, so experts in several threads
 would wait for each other. The same functions of the same library are called here through ctypes,
@@ -17,6 +17,7 @@ from dokl.arrays import Array
 
 _ONE, _ZERO = ctypes.c_double(1.0), ctypes.c_double(0.0)
 _LEFT, _RIGHT, _LOWER = ctypes.c_char(b"L"), ctypes.c_char(b"R"), ctypes.c_char(b"L")
+_STEP = ctypes.c_int(1)
 _PLAIN, _TRANSPOSED = ctypes.c_char(b"N"), ctypes.c_char(b"T")
 
 
@@ -78,10 +79,20 @@ def trsm_right(C: Array, H: Array) -> None:
 
 
 def trsm_left(factor: float, L: Array, K: Array) -> None:
-    """K <- factor L^-1 K in place; L: (M, M) lower, K: (M, n) in Fortran's order."""
+    """K <- factor L^-1 K in place; K: (M, n) in Fortran's order, L: lower, its first M rows and
+    columns, as they lie in a larger one.
+    """
     M, n = K.shape
     rows, columns, a = ctypes.c_int(M), ctypes.c_int(n), ctypes.c_double(factor)
+    apart = ctypes.c_int(len(L))
+    if n == 1:  # trsm packs the whole triangle before it begins
+        _function("dtrsv", 8)(
+            _ref(_LOWER), _ref(_PLAIN), _ref(_PLAIN), _ref(rows), _at(L), _ref(apart), _at(K),
+            _ref(_STEP),
+        )  # fmt: skip
+        K *= factor
+        return
     _function("dtrsm", 11)(
         _ref(_LEFT), _ref(_LOWER), _ref(_PLAIN), _ref(_PLAIN), _ref(rows), _ref(columns), _ref(a),
-        _at(L), _ref(rows), _at(K), _ref(rows),
+        _at(L), _ref(apart), _at(K), _ref(rows),
     )  # fmt: skip

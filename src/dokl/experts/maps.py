@@ -25,7 +25,9 @@ EXPLAINED = 1e-5
 
 @dataclass(frozen=True)
 class NestedMap:
-    """kernel: its name; centres: (M, d) standardised rows over their lengths; lower: L (M, M)."""
+    """kernel: its name; centres: (M, d) standardised rows over their lengths; lower: L (M, M),
+    in Fortran's order.
+    """
 
     kernel: str
     scales: Scales
@@ -51,7 +53,7 @@ class NestedMap:
         M = Z.shape[1] - d - 1
         if M:
             K = correlation(self.kernel, squared_distances(X / s.lengths, self.centres[:M]))
-            unlocked.trsm_left(s.amplitude, np.asfortranarray(self.lower[:M, :M]), K.T)
+            unlocked.trsm_left(s.amplitude, self.lower, K.T)
             Z[:, d + 1 :] = K
         return Z
 

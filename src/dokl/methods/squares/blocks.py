@@ -218,10 +218,15 @@ def _noise_before(lam: float, memory: Memory, jolt: Array, w: Array) -> Array:
     if lam == 1.0:
         found = np.cumsum(num, axis=0) / np.cumsum(den)[:, None]
         return np.asarray(np.maximum(found, LEAST_NOISE))
-    from scipy.signal import lfilter
+    before = _before(len(w), lam)
+    return np.asarray(np.maximum((before @ num) / (before @ den)[:, None], LEAST_NOISE))
 
-    num, den = (lfilter([1.0], [1.0, -lam], a, axis=0) for a in (num, den))
-    return np.asarray(np.maximum(num / den[:, None], LEAST_NOISE))
+
+@lru_cache(maxsize=1024)
+def _before(B: int, lam: float) -> Array:
+    """What each row counts before each other one: (B, B), lam^(i-j) for j <= i."""
+    apart = np.subtract.outer(np.arange(B), np.arange(B))
+    return np.where(apart >= 0, lam ** np.maximum(apart, 0.0), 0.0)
 
 
 def bounded(bound: float, given: Array, q: Array, error: Array, noise: Array) -> Array:
