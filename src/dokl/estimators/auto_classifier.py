@@ -11,18 +11,19 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dokl import answers, calibration
+from dokl import calibration
 from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators.auto import Auto
 from dokl.estimators.calibrated import Calibrated
 from dokl.estimators.choices import set_parameters
+from dokl.estimators.labels import Labels, blanked
 from dokl.estimators.learner import all_or_nothing, checked_weight
 from dokl.experts import predicting
 from dokl.experts.kinds import CLASS_PILOTS, FOR_CLASSES, Settings
 
 
-class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
+class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
     """Online classification without settings: ten experts, one matrix for all classes in each.
 
     Parameters are those of `AutoRegressor`, but that `bound` is infinite (a class that comes late
@@ -44,8 +45,6 @@ class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
     class_weight: Any
     _sets = FOR_CLASSES
 
-    _classifying = True
-
     def __init__(
         self,
         n_components: int = 1000,
@@ -66,28 +65,6 @@ class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
         X, y = validate_data(self, X, y, reset=reset, dtype=np.float64)
         check_classification_targets(y)
         return X, column_or_1d(y)
-
-    def _meet(self, classes: Array) -> None:
-        self.classes_ = np.unique(classes)
-        if len(self.classes_) < 2:
-            raise BadInput(
-                "a classifier needs at least two classes, and there is one class only: "
-                f"{self.classes_.tolist()}"
-            )
-
-    def _numbers(self, y: Array) -> Array:
-        at = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-        strange = np.flatnonzero(self.classes_[at] != y)
-        if strange.size:
-            label = y[strange[:1]].tolist()[0]
-            raise BadInput(
-                f"label {label!r} is none of the classes, {self.classes_.tolist()}: the first "
-                "partial_fit(classes=...) must name all"
-            )
-        return at
-
-    def _targets(self, y: Array) -> Array:
-        return answers.targets(self._numbers(y), len(self.classes_))
 
     def _weights(self, y: Array, weight: Array) -> Array:
         """Sample weights (n,) times class weights."""
@@ -137,30 +114,14 @@ class AutoClassifier(ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
         with all_or_nothing(self):
             fresh = not hasattr(self, "bank_")
             X, y = self._checked(X, y, reset=fresh)
-            if fresh and classes is None:
-                raise BadInput(
-                    "the first call of partial_fit must name all classes: partial_fit(X, y, "
-                    "classes=[...])"
-                )
-            if fresh:
-                self._meet(np.asarray(classes))
-            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise BadInput(
-                    f"classes {np.unique(classes).tolist()} differ from those of the first call, "
-                    f"{self.classes_.tolist()}"
-                )
+            self._meet_again(classes, fresh)
             weight = checked_weight(1.0 if sample_weight is None else sample_weight, len(y))
             weight = self._weights(y, weight)
             told = self._partial_fit(X, y, None if (weight == 1.0).all() else weight)
             if fresh:
                 self.calibration_ = calibration.start(len(self.classes_))
             level = self._follow(told.mean, y, weight)
-        labels, absent = self.classes_[level.argmax(axis=1)], weight == 0
-        if absent.any():
-            floats = labels.dtype.kind == "f"
-            labels = labels if floats else labels.astype(object)
-            labels[absent] = np.nan if floats else None
-        return np.asarray(labels)
+        return blanked(self.classes_[level.argmax(axis=1)], weight == 0)
 
     def _follow(self, scores: Array, y: Array, weight: Array) -> Array:
         """Calibrate by rows that were just predicted: the levels (n, classes) before each."""

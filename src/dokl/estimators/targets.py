@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from dokl import answers
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.estimators.labels import Labels, blanked
 from dokl.estimators.learner import Estimator, plain_numbers
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -74,10 +75,8 @@ def _has_probabilities(self: Any) -> bool:
 if_logistic: Callable[[Method], Method] = available_if(_has_probabilities)
 
 
-class Classification(ClassifierMixin, Estimator):  # type: ignore[misc]
-    """Two classes are one output, targets -1 and 1; more are one output each."""
-
-    _classifying = True
+class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
+    """Labels of any kind; y: (n,)."""
 
     def _agreed(self) -> dict[str, Any]:
         return {"classes": self.classes_}
@@ -86,44 +85,10 @@ class Classification(ClassifierMixin, Estimator):  # type: ignore[misc]
         plain = None if reset else self._plain_rows(X)
         simple = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biufU"
         if plain is not None and simple and len(y) == plain.shape[0]:
-            return plain, y  # labels must be known ones, `_targets` sees to that
+            return plain, y  # labels must be known ones, `_numbers` sees to that
         X, y = validate_data(self, X, y, reset=reset, **self._rules(reset))
         check_classification_targets(y)
         return X, column_or_1d(y)
-
-    def _meet(self, y: Array) -> None:
-        self.classes_ = np.unique(y)
-        if len(self.classes_) < 2:
-            raise BadInput(
-                "a classifier needs at least two classes, and there is one class only: "
-                f"{self.classes_.tolist()}"
-            )
-
-    def _meet_again(self, classes: Any, fresh: bool) -> None:
-        if fresh and classes is None:
-            raise BadInput(
-                "the first call of partial_fit must name all classes: partial_fit(X, y, "
-                "classes=[...])"
-            )
-        if fresh:
-            self._meet(np.asarray(classes))
-        elif not np.array_equal(np.unique(classes), self.classes_):
-            raise BadInput(
-                f"classes {np.unique(classes).tolist()} differ from those of the first call, "
-                f"{self.classes_.tolist()}"
-            )
-
-    def _targets(self, y: Array) -> Array:
-        """-1 and 1: (n, 1) for two classes, (n, classes) for more."""
-        at = np.searchsorted(self.classes_, y)
-        known = self.classes_[np.minimum(at, len(self.classes_) - 1)] == y
-        if not known.all():
-            row = int(np.flatnonzero(~known)[0])
-            raise BadInput(
-                f"label {y[row : row + 1].tolist()[0]!r} is none of the classes, "
-                f"{self.classes_.tolist()}: the first partial_fit(classes=...) must name all"
-            )
-        return answers.targets(at, len(self.classes_))
 
     def _decide(self, X: Any, nodes: Any = None) -> Array:
         scores = self._scores(X, nodes)
@@ -149,12 +114,7 @@ class Classification(ClassifierMixin, Estimator):  # type: ignore[misc]
         with None in those places.
         """
         scores = self._partial_fit(X, y, sample_weight, nodes, classes)
-        labels, absent = self._labels(scores), np.isnan(scores[:, 0])
-        if absent.any():
-            floats = labels.dtype.kind == "f"
-            labels = labels if floats else labels.astype(object)
-            labels[absent] = np.nan if floats else None
-        return labels
+        return blanked(self._labels(scores), np.isnan(scores[:, 0]))
 
     def _probabilities(self, X: Any, nodes: Any = None) -> Array:
         """(n, classes); several classes: one against the rest, scaled to sum to one."""
