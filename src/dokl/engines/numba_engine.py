@@ -182,8 +182,9 @@ def row_numbers(block: Block, dtype: Any) -> LoopRows:
 
 def _memory(plan: NumbaPlan, state: State, steps: int = MANY) -> LoopMemory:
     """Flat views of a private copy of the state, and a second theta to combine into."""
-    D, dtype = state.theta.shape[2], plan.dtype
-    old = state.theta.reshape(-1, D)
+    theta, dtype = state.theta, plan.dtype
+    D = theta.shape[2]
+    old = theta.reshape(-1, D)
     if steps < MANY:  # finding a good place takes longer than a single step
         old = old.astype(dtype, "C")
     else:

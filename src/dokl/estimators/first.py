@@ -24,11 +24,11 @@ APART = 1.1
 
 @dataclass(frozen=True)
 class FirstRows:
-    """Rows learned so far. sigma: the guess, by name; X: (n, d) dense or CSR; Y: (n, m);
-    weight: (n,); owner: (n,) the node of each row.
+    """Rows learned so far. sigma: the guess, by name, None where it was given; X: (n, d) dense or
+    CSR; Y: (n, m); weight: (n,); owner: (n,) the node of each row.
     """
 
-    sigma: str
+    sigma: str | None
     X: Any
     Y: Array
     weight: Array
@@ -40,16 +40,16 @@ class FirstRows:
         pairs = (self.Y, Y), (self.weight, weight), (self.owner, owner)
         return FirstRows(self.sigma, _stacked(self.X, X), *map(np.concatenate, pairs))
 
-    def guess(self, before: FirstRows) -> float | None:
-        """The width by rows that differ from the one before: a stuck sensor has no spread.
-
-        None where there are hardly more of them than `before`: looking at each doubling bounds
-        how often a model starts again.
+    def looks(self, before: FirstRows) -> bool:
+        """Whether there are enough more rows than `before` for another guess: looking at each
+        doubling bounds how often a model starts again.
         """
-        unlike = changes(self.X)
-        n, seen = int(unlike.sum()), int(changes(before.X).sum())
-        looks = n.bit_length() > seen.bit_length() or n >= ENOUGH
-        return width(self.sigma, self.X[unlike]) if looks else None
+        n, seen = int(changes(self.X).sum()), int(changes(before.X).sum())
+        return n.bit_length() > seen.bit_length() or n >= ENOUGH
+
+    def guess(self) -> float | None:
+        """The width by rows that differ from the one before: a stuck sensor has no spread."""
+        return None if self.sigma is None else width(self.sigma, self.X[changes(self.X)])
 
     def kept(self) -> FirstRows | None:
         """What to keep of these: None where they settle the width, and few in any case."""
@@ -68,12 +68,12 @@ class FirstRows:
         return {**X, "Y": np.asarray(self.Y, float), "weight": self.weight, "owner": self.owner}
 
 
-def none_yet(sigma: str, X: Any, Y: Array) -> FirstRows:
+def none_yet(sigma: str | None, X: Any, Y: Array) -> FirstRows:
     """Nothing learned so far, of rows like these."""
     return FirstRows(sigma, X[:0], Y[:0], np.ones(0), np.zeros(0, np.int64))
 
 
-def unpacked(sigma: str, arrays: Mapping[str, Array], K: int, m: int, d: int) -> FirstRows:
+def unpacked(sigma: str | None, arrays: Mapping[str, Array], K: int, m: int, d: int) -> FirstRows:
     """What `packed` wrote; a file that says otherwise is damaged (ValueError, KeyError)."""
     if "X" in arrays:
         X = arrays["X"]
@@ -90,7 +90,7 @@ def unpacked(sigma: str, arrays: Mapping[str, Array], K: int, m: int, d: int) ->
     numbers = X.data if is_sparse(X) else X
     if not all(np.isfinite(a).all() for a in (numbers, Y, weight)):
         raise ValueError("first rows have values that are not finite")
-    if sigma not in SIGMAS:
+    if sigma is not None and sigma not in SIGMAS:
         raise ValueError(f"first rows are for a sigma {sigma!r}")
     if not (weight > 0).all() or not ((owner >= 0) & (owner < K)).all():
         raise ValueError("first rows have weights or nodes that cannot be")

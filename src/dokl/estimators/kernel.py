@@ -32,7 +32,9 @@ class KernelRegressor(Regression):
         inputs).
     loss : "squared", "huber", "absolute", "epsilon_insensitive", "quantile", or a `dokl.Loss`
         (for example `dokl.losses.quantile(0.9)`). All but "squared" pull with bounded force,
-        however far off: bring y to a size of about 1 for them.
+        however far off. For them targets are centred and scaled by the median and quartiles of all
+        rows given to `fit`, or of the first 64 as `sigma` is; a loss's own number counts in that
+        size. Predictions and `coef_` are in the targets' units, to which the centre adds.
     step : "auto", a number (a constant step), a schedule of `dokl.schedules`, or a function of
         (n, |z|^2), where |z| is 1 (for "cos" about 1), plus 1 with an intercept. "auto" is
         0.5/(|z|^2 + alpha), which keeps tracking a target that moves; a smaller number ends with

@@ -26,6 +26,7 @@ from dokl.estimators.choices import (
     variant_of,
 )
 from dokl.estimators.first import APART, FirstRows, changes, none_yet, settled
+from dokl.estimators.units import Unit, unit_of, wanted_by
 from dokl.exchange import Exchange
 from dokl.features import agreed_fingerprint, sample
 from dokl.learner import Learner
@@ -68,6 +69,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     _classifying = False
     _first: FirstRows | None = None  # until the width is settled
+    _unit: Unit | None = None  # of targets, where the loss needs one
 
     # -- what subclasses provide -------------------------------------------------------------
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
@@ -94,12 +96,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _agreed(self) -> dict[str, Any]:
         """What nodes must agree on besides the features."""
-        return {}
+        return {} if self._unit is None else {"targets": self._unit.agreed()}
 
     # -- starting ----------------------------------------------------------------------------
-    def _start(self, X: Any, m: int) -> None:
+    def _start(self, X: Any, Y: Array) -> None:
         """Fix kernel, features, loss and schedule from the parameters and the first data."""
-        self._first = None
+        self._first, m = None, Y.shape[1]
         self._seed = seed_of(self.random_state)
         self.dtype_ = float_type(self.dtype)
         kernel = kernel_of(self.kernel, self.sigma, X)
@@ -110,6 +112,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         K, weights = self._network(self._seed)
         self.exchange_ = self._exchange(weights)
         self.loss_ = loss_of(self.loss, self._classifying)
+        scaled = not self._classifying and wanted_by(self.loss_)
+        self._unit = unit_of(Y) if scaled else None
         longest = self.feature_map_.sup_norm2 + self.exchange_.intercept**2
         alpha = not_negative("alpha", self.alpha)
         self.schedule_ = step_of(self.step, self.loss_, alpha, longest, self._classifying)
@@ -147,7 +151,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             n, X, y, weight, kept = self._present(X, y, sample_weight, first=True)
             self._meet(y)
             Y = self._targets(y)
-            self._start(X, Y.shape[1])
+            self._start(X, Y)
             self._learn_all(X, Y, weight, _only(self._node_numbers(nodes, n), kept))
 
     def _partial_fit(
@@ -177,30 +181,38 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _start_small(self, X: Any, Y: Array) -> None:
         """Start with what may be the first rows of many: few, or all the same."""
         guessed = isinstance(self.kernel, str) and isinstance(self.sigma, str)
-        if not guessed or settled(X):
-            self._start(X, Y.shape[1])
-        else:
-            self._start(X[changes(X)], Y.shape[1])
-            self._first = none_yet(self.sigma, X, Y)
+        if settled(X):
+            self._start(X, Y)
+            return
+        self._start(X[changes(X)] if guessed else X, Y)
+        if guessed or self._unit is not None:
+            self._first = none_yet(self.sigma if guessed else None, X, Y)
 
     def _look_again(
         self, first: FirstRows, X: Any, Y: Array, weight: Array | None, owner: Array
     ) -> None:
-        """Guess the width anew with more rows; where it was far off, start again from the first."""
+        """Guess the width, and the targets' unit, anew with more rows; where they were far off,
+        start again from the first.
+        """
         rows = first.and_then(X, Y, weight, owner)
-        sigma = rows.guess(first)
-        if sigma is not None and not 1 / APART <= sigma / self.sigma_ <= APART:
-            self._widen(sigma)
-            self._learn_once(first.X, first.Y, first.weight, first.owner)
+        if rows.looks(first):
+            sigma, unit = rows.guess(), None if self._unit is None else unit_of(rows.Y)
+            wide = sigma is not None and not 1 / APART <= sigma / self.sigma_ <= APART
+            if wide or not (unit is None or self._unit is None or unit.near(self._unit)):
+                self._begin_again(sigma if wide else None, unit)
+                self._learn_once(first.X, first.Y, first.weight, first.owner)
         self._first = rows.kept()
 
-    def _widen(self, sigma: float) -> None:
-        """Forget all and start with another width; parameters changed meanwhile wait for `fit`."""
-        old, (K, m, _) = self.feature_map_, self.state_.theta.shape
-        named: Any = old.kernel  # one of ours, so a record with a width
-        kernel = replace(named, sigma=sigma)
-        self.sigma_, self.feature_map_ = sigma, sample(kernel, old.d, old.D, old.variant, old.seed)
-        self._problem = replace(self._problem, features=self.feature_map_)
+    def _begin_again(self, sigma: float | None, unit: Unit | None) -> None:
+        """Forget all and start with another width, or unit; parameters changed meanwhile wait for
+        `fit`.
+        """
+        old, (K, m, _), self._unit = self.feature_map_, self.state_.theta.shape, unit
+        if sigma is not None:
+            named: Any = old.kernel  # one of ours, so a record with a width
+            kernel, drawn = replace(named, sigma=sigma), (old.d, old.D, old.variant, old.seed)
+            self.sigma_, self.feature_map_ = sigma, sample(kernel, *drawn)
+            self._problem = replace(self._problem, features=self.feature_map_)
         self.fingerprint_ = agreed_fingerprint(self.feature_map_.fingerprint, **self._agreed())
         self._learner = self._ready_made(self.engine_, K, m)
         self.state_ = self._learner.start()
@@ -266,8 +278,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """The node of each of n rows: as told, or dealt out."""
         if numbers is not None:
             return numbers
+        K = len(self.state_.theta)
+        if K == 1:
+            return np.zeros(n, np.int64)
         # Dealing goes on where it stopped, or node 0 would get single rows all.
-        return (np.arange(n) + int(self.state_.count.sum())) % len(self.state_.theta)
+        return (np.arange(n) + int(self.state_.count.sum())) % K
 
     def _learn_once(self, X: Any, Y: Array, weight: Array | None, owner: Array) -> Array:
         """`partial_fit`: one pass, in the order given; returns the a-priori scores (n, m)."""
@@ -282,6 +297,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _feed(self, X: Any, Y: Array, weight: Array | None, index: Array) -> Array:
         """Advance the state; returns the a-priori predictions (steps, K, m)."""
+        unit = self._unit
+        Y = Y if unit is None else unit.inward(Y)
         try:
             self.state_, f = self._learner.advance(self.state_, Block(X, Y, weight, index))
         except Diverged as error:
@@ -290,7 +307,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 raise
             advice = f"Sample weights multiply the step: divide them by the largest, {largest:g}."
             raise Diverged(f"{error} {advice}") from None
-        return f
+        return f if unit is None else unit.outward(f)
 
     # -- predicting --------------------------------------------------------------------------
     def _scores(self, X: Any, nodes: Any = None) -> Array:
@@ -299,18 +316,21 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         X = self._rows(X)
         numbers = self._node_numbers(nodes, X.shape[0])
         if numbers is None:
-            return np.asarray(self._learner.predict(self.state_, X), np.float64)
+            out = np.asarray(self._learner.predict(self.state_, X), np.float64)
+            return out if self._unit is None else self._unit.outward(out)
         out = np.empty((X.shape[0], self._learner.m))
         for k in np.unique(numbers):
             mine = np.flatnonzero(numbers == k)
             out[mine] = self._learner.predict(self.state_, X[mine], k)
-        return out
+        return out if self._unit is None else self._unit.outward(out)
 
     @property
     def coef_(self) -> Array:
         """The delivered vectors: (m, D) of one node, (K, m, D) of a network."""
         check_is_fitted(self, "state_")
         theta = self.state_.delivered()[0]
+        if self._unit is not None:  # predictions are coef_ z, and the targets' centre
+            theta = theta * self._unit.size[:, None]
         return theta[0] if len(theta) == 1 else theta
 
     def save(self, path: str | PathLike[str]) -> Path:
@@ -332,8 +352,10 @@ def _only(numbers: Array | None, kept: Array | None) -> Array | None:
 
 def plain_numbers(values: Array, kind: Any) -> Array | None:
     """The array as `kind` in C order; None if something in it is not finite."""
-    with np.errstate(over="ignore"):  # too large for float32 is infinite, and found just below
-        values = np.ascontiguousarray(values, kind)
+    if values.dtype != kind:
+        with np.errstate(over="ignore"):  # too large for float32 is infinite, and found just below
+            values = values.astype(kind)
+    values = np.ascontiguousarray(values)
     return values if np.isfinite(values).all() else None
 
 

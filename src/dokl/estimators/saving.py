@@ -39,6 +39,7 @@ from dokl.estimators.network import NetworkClassifier, NetworkRegressor
 from dokl.estimators.plain import pack, pack_made, unpack, unpack_made
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.estimators.transformer import RandomFeatures
+from dokl.estimators.units import Unit
 from dokl.exchange import Exchange
 from dokl.experts import folding
 from dokl.experts import saving as banks
@@ -211,6 +212,8 @@ def _arrays(model: Any) -> Arrays:
     if weights is not None:
         for part in ("data", "indices", "indptr"):
             arrays[f"weights.{part}"] = np.asarray(getattr(weights, part))
+    if model._unit is not None:
+        arrays |= {"targets.centre": model._unit.centre, "targets.size": model._unit.size}
     if model._first is not None:
         arrays |= {f"first.{name}": array for name, array in model._first.packed().items()}
     return arrays | _labels(model)
@@ -359,15 +362,29 @@ def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Object
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
     model.state_ = _state(model, arrays)
+    model._unit = _unit(model, arrays)
     model._first = _first_rows(model, meta, arrays)
     model.fingerprint_ = agreed_fingerprint(model.feature_map_.fingerprint, **model._agreed())
+
+
+def _unit(model: Any, arrays: Arrays) -> Unit | None:
+    """The targets' unit; files of version 0.1 have none, whatever the loss."""
+    if "targets.size" not in arrays:
+        return None
+    unit = Unit(arrays["targets.centre"], arrays["targets.size"])
+    m = model.state_.theta.shape[1]
+    if unit.centre.shape != (m,) or unit.size.shape != (m,):
+        raise ValueError(f"the targets' unit is for {unit.centre.shape} and {unit.size.shape}")
+    if not np.isfinite(unit.centre).all() or not (unit.size > 0).all():
+        raise ValueError("the targets' unit is none")
+    return unit
 
 
 def _first_rows(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> FirstRows | None:
     if "first" not in meta:
         return None
     K, m, _ = model.state_.theta.shape
-    return unpacked(str(meta["first"]), _own("first.", arrays), K, m, model.feature_map_.d)
+    return unpacked(meta["first"], _own("first.", arrays), K, m, model.feature_map_.d)
 
 
 def _classes(meta: Mapping[str, Any], arrays: Arrays) -> Array:

@@ -14,8 +14,10 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from dokl import answers
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.estimators.choices import loss_of
 from dokl.estimators.labels import Labels, blanked
 from dokl.estimators.learner import Estimator, plain_numbers
+from dokl.estimators.units import wanted_by
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -26,12 +28,13 @@ class Regression(RegressorMixin, Estimator):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
         plain = None if reset else self._plain_rows(X)
         if plain is not None and type(y) is np.ndarray and y.dtype.kind == "f" and y.ndim == 1:
-            Y = plain_numbers(y, self.dtype_)
+            Y = plain_numbers(y, self.dtype_ if self._unit is None else np.float64)
             if Y is not None and len(Y) == plain.shape[0] and self.state_.theta.shape[1] == 1:
                 return plain, Y.reshape(-1, 1)
         rules = self._rules(reset)
         X, y = validate_data(self, X, y, reset=reset, multi_output=True, y_numeric=True, **rules)
-        Y = plain_numbers(y.reshape(len(y), -1), rules["dtype"])
+        scaled = wanted_by(loss_of(self.loss, False)) if reset else self._unit is not None
+        Y = plain_numbers(y.reshape(len(y), -1), np.float64 if scaled else rules["dtype"])
         if Y is None:
             raise BadInput("y has values too large for float32: scale it, or use dtype='float64'")
         if reset:

@@ -82,7 +82,7 @@ class Gradient:
         """
         if self.loss.bounded:
             return np.full(np.shape(peak), math.inf)
-        return WILD * (1.0 + np.asarray(peak, np.float64))
+        return WILD * (1.0 + peak)
 
     def check(
         self, features: Any, exchange: Exchange, state: State, block: Block, f: Array,
