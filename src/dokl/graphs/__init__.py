@@ -16,6 +16,8 @@ array([[0.333, 0.333, 0.   , 0.333],
 """
 
 from dokl.graphs.facts import GraphFacts, describe
+from dokl.graphs.in_turn import one_peer
+from dokl.graphs.liars import liars_stood, most_liars
 from dokl.graphs.rules import (
     RULES,
     GraphRecipe,
@@ -55,7 +57,10 @@ __all__ = [
     "geometric",
     "grid",
     "laplacian",
+    "liars_stood",
     "metropolis",
+    "most_liars",
+    "one_peer",
     "random_connected",
     "ring",
     "small_world",
