@@ -44,8 +44,9 @@ def init(
 ) -> State:
     """K nodes that know nothing."""
     state = states.start(slots_of(problem, exchange, m), K, dtype)
+    exchange.honest(K)  # liars must be among the nodes
     if exchange.graphs and not exchange.plain and not problem.method.merges:
-        state.nodes["told"] = np.zeros_like(problem.method.outgoing(state))
+        state.nodes["told"] = np.tile(0 * problem.method.outgoing(state), exchange.seats)
     return state
 
 
@@ -76,13 +77,16 @@ def exchanged(
     A, payload = graphs[which], method.outgoing(state)
     if exchange.plain:
         return state, payload + exchange.flows[which] @ payload if method.conserved else A @ payload
-    turn, sending = state.clock // exchange.every, exchange.sending
+    turn, told = state.clock // exchange.every, state.told.copy()
+    seat, size = turn % exchange.seats, payload.shape[1]
+    own = slice(seat * size, (seat + 1) * size)  # what the neighbours in this graph were told
+    about = turn // exchange.seats, payload, told[:, own]
     if method.conserved:
         links = A, exchange.flows[which]
-        mixed, told, sent = conserve_once(sending, *links, turn, payload, state.told)
+        mixed, told[:, own], sent = conserve_once(exchange.sending, *links, *about)
     else:
-        rules = sending, exchange.mixing
-        mixed, told, sent = exchange_once(*rules, A, turn, payload, state.told)
+        rules = exchange.sending, exchange.mixing
+        mixed, told[:, own], sent = exchange_once(*rules, A, *about, exchange.lies)
     return replace(state.having(told=told), sent=state.sent + sent), mixed.astype(payload.dtype)
 
 

@@ -22,6 +22,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,6 +32,7 @@ from jax.sharding import Mesh
 
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Problem, check_block, check_index, check_progress
+from dokl.engines import rounds
 from dokl.engines.jax_parts import fused, traced, translate
 from dokl.engines.jax_parts.chunks import (
     Batch,
@@ -51,9 +53,12 @@ LARGE = 2_000_000
 
 
 def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> JaxPlan:
-    """Prepare a problem (its features drawn) for `advance`; raises NotCompilable."""
+    """Prepare a problem (its features drawn) for `advance`; raises NotCompilable.
+
+    Where the exchange has rules of its own, the device runs nodes alone, from round to round.
+    """
     dtype = np.dtype(dtype).type
-    graphs = exchange.graphs
+    graphs = exchange.graphs if exchange.plain else []
     rule = translate.rule_of(problem, exchange)
     numbers = translate.map_numbers(problem.features, dtype)
     graph = translate.graph_numbers(graphs, rule.mixing, dtype)
@@ -171,9 +176,19 @@ def advance_many(
 ) -> list[tuple[State, Array]]:
     """`advance` for every realization of a batch: blocks of the same number of steps."""
     for plan, state, block in zip(batch.plans, states, blocks, strict=True):
-        nodes = plan.graphs[0].shape[0] if plan.graphs else None
-        check_block(plan.problem.features, nodes, state, block)
+        graphs = plan.exchange.graphs
+        check_block(plan.problem.features, graphs[0].shape[0] if graphs else None, state, block)
         check_index(block)
+    if batch.first.exchange.plain:
+        return _advance_many(batch, states, blocks)
+    pairs = [(plan.problem, plan.exchange) for plan in batch.plans]
+    return rounds.advance_many(pairs, partial(_advance_many, batch), states, blocks)
+
+
+def _advance_many(
+    batch: Batch, states: Sequence[State], blocks: Sequence[Block]
+) -> list[tuple[State, Array]]:
+    """Blocks by the device, which combines by the product A theta or not at all."""
     with precision(batch.first.dtype):
         work = ChunkedCall(batch, states, blocks)
         memory, f = work.run()

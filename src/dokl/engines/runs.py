@@ -15,6 +15,7 @@ from dokl.diffusion import Problem, Trace, init
 from dokl.engines.choice import candidates, choose, module_of
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
+from dokl.exchange.attacks import lied_to
 from dokl.progress import progress
 from dokl.simulation import driver
 from dokl.simulation.driver import Job
@@ -29,7 +30,9 @@ class ByEngine(driver.Executor):
         self.problem, self.exchange, data_seed = job.draw(seed)
         chosen = choose(job.engine, self.problem, self.exchange, job.dtype, job.work)
         self.engine, self.module, self.plan = chosen
-        self.job, self.blocks = job, driver.blocks_of(job.stream, data_seed)
+        self.job, given = job, driver.blocks_of(job.stream, data_seed)
+        lies = self.exchange.attack, self.exchange.liars
+        self.blocks = given if lies[0] is None else (lied_to(*lies, block) for block in given)
         self.recorder = Recorder(job.asked.record)
         counted = not self.exchange.plain or self.problem.method.merges
         rules = self.exchange.graphs and counted
@@ -55,7 +58,16 @@ class ByEngine(driver.Executor):
         """Take over what the engine found in a piece, and record it."""
         self.sent, self.state = state.sent - self.state.sent, state
         y = driver.targets(self.block, start - self.fed, stop - self.fed)
+        if self.exchange.liars:  # as if these nodes had no samples
+            f = np.array(f)
+            f[:, list(self.exchange.liars)] = np.nan
         self.recorder.take(f, y, self, slice(start, stop))
+
+    def snapshot(self, step: int) -> None:
+        """Record what is recorded now and then, of honest nodes."""
+        liars = bool(self.exchange.liars)
+        honest = self.state.part(self.exchange.honest(self.nodes)) if liars else self.state
+        self.recorder.snapshot(step, honest)
 
     def kept(self) -> State | None:
         """The final state, if it is wanted."""
@@ -85,7 +97,9 @@ def run(
     threads (all cores by default); a single run of a large network is shared node by node.
 
     record: any of mse, node_mse, mistakes, loss, predictions (at every step), disagreement,
-    theta, delivered (every `snapshot` steps), bytes (sent so far), state (the final one).
+    theta, delivered (every `snapshot` steps), bytes (sent so far), state (the final one). Where
+    the exchange has liars, errors and snapshots are of the honest nodes; predictions of liars are
+    NaN.
 
     With engine="mpi" all ranks of an MPI job call this alike; rank 0 gets the result. `ranks`: how
     many there must be; checkpoint: a `checkpoints.Checkpoint`, to resume the run after a crash.

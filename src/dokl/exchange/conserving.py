@@ -54,11 +54,11 @@ def conserve_once(
     send, told = np.full(K, True), told.copy()
     if turn % sending.parts == 0:
         send = np.array([sending.noticeable(payload[k], told[k]) for k in range(K)])
-        told[send] = sending.rounded(payload[send])
+        told[send] = sending.known(payload[send], told[send], turn)
     last = turn % sending.parts == sending.parts - 1
     mixed = payload + _open(flow, send) @ told if last else payload.copy()
     out = np.bincount(A.indices, minlength=K) - (A.diagonal() != 0)
-    return mixed, told, int(out[send].sum()) * sending.bytes_of(size, payload.itemsize)
+    return mixed, told, int(out[send].sum()) * sending.bytes_of(size, payload.itemsize, turn)
 
 
 def _open(flow: Any, send: Array) -> Any:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 from typing import Any
 
 import numpy as np
 
+from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import conserving
-from dokl.exchange.rules import Mixing, Sending
+from dokl.exchange.attacks import Attack
+from dokl.exchange.rules import MEAN, Lies, Mixing, Sending
 from dokl.graphs import check_weights
 
 ORDERS = ("cta", "atc")
 AVERAGES = ("none", "uniform", "weighted")
-ALL, MEAN = Sending(), Mixing()
+ALL = Sending()
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Exchange:
                or "weighted" by step number (the first iterates of Pegasos are wild).
     sending    what a node sends when it is time: all of it, unless told otherwise.
     mixing     how what arrived is mixed: the weighted mean, unless told otherwise.
+    attack     for simulations: how nodes lie, one of `attacks`; results are of the others then.
+    liars      the numbers of the nodes that do.
     """
 
     weights: Any = None
@@ -42,6 +47,8 @@ class Exchange:
     average: str = "none"
     sending: Sending = ALL
     mixing: Mixing = MEAN
+    attack: Attack | None = None
+    liars: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -52,11 +59,35 @@ class Exchange:
             raise BadInput(f"every must be a whole number of steps, at least 1, got {self.every!r}")
         if not (np.isfinite(self.intercept) and self.intercept >= 0):
             raise BadInput(f"intercept must be finite and at least 0, got {self.intercept!r}")
+        object.__setattr__(self, "liars", tuple(int(liar) for liar in self.liars))
+        if bool(self.liars) != (self.attack is not None):
+            raise BadInput("an attack needs liars, and liars an attack: give both, or neither")
+        if len(set(self.liars)) < len(self.liars) or min(self.liars, default=0) < 0:
+            raise BadInput(f"liars must be the numbers of different nodes, got {self.liars}")
 
     @cached_property
     def plain(self) -> bool:
         """Whether combining is the product A theta and nothing else."""
-        return self.sending == ALL and self.mixing == MEAN
+        return self.sending == ALL and self.mixing == MEAN and self.attack is None
+
+    @cached_property
+    def lies(self) -> Lies | None:
+        """Who lies, and how; None: nobody."""
+        return None if self.attack is None else Lies(self.attack, self.liars)
+
+    @cached_property
+    def seats(self) -> int:
+        """How many memories of what was told a node keeps: one for each graph in turn, where what
+        is sent depends on it, since other neighbours listen at each.
+        """
+        several = len(self.graphs)
+        return several // gcd(several, self.every) if several and self.sending.remembers else 1
+
+    def honest(self, K: int) -> Array:
+        """The numbers of the nodes that do not lie; BadInput where liars are not among K nodes."""
+        if max(self.liars, default=0) >= K or len(self.liars) >= K:
+            raise BadInput(f"liars are {self.liars}, and of {K} nodes at least one must be honest")
+        return np.setdiff1d(np.arange(K), self.liars)
 
     @cached_property
     def flows(self) -> list[Any]:

@@ -29,8 +29,8 @@ def rule_of(problem: Problem, exchange: Exchange) -> TracedRule:
     """What the compilation depends on; raises NotCompilable for what the scan does not know."""
     if problem.method.name != "gradient":
         raise NotCompilable(f"the scan knows the method 'gradient', not {problem.method.name!r}")
-    if exchange.graphs and not exchange.plain:
-        raise NotCompilable("rules of sending or mixing")
+    if not exchange.plain and exchange.average != "none":
+        raise NotCompilable("running means together with rules of sending or mixing")
     features, schedule = problem.features, problem.method.schedule
     projected = hasattr(features, "modes")
     base = features.base if projected else features
@@ -44,7 +44,7 @@ def rule_of(problem: Problem, exchange: Exchange) -> TracedRule:
         projected=projected,
         ahead=structured or projected or base.d > FEW_INPUTS,
         cta=exchange.order == "cta",
-        mixing=mixing_of(exchange.graphs),
+        mixing=mixing_of(exchange.graphs if exchange.plain else []),
         steady=False,
         biased=exchange.intercept > 0,
         shrinking=problem.method.lam > 0,

@@ -44,6 +44,11 @@ def _check(exchange: Exchange) -> None:
             "or dropped would be missing for ever. Leave mixing= as it is; sums can be checked "
             "instead (dokl.methods.squares.origins)"
         )
+    if exchange.attack is not None and exchange.attack.message is not None:
+        raise BadInput(
+            f"nobody can tell a lie ({exchange.attack.name!r}) in averaged copies of sums from the "
+            'others\' rows: simulate liars with share="origins", whose entries are checked'
+        )
     if sending.dtype == "float16":
         raise BadInput("sums of many rows do not fit into float16: send float32 or float64")
     if sending.least and not exchange.symmetric:
