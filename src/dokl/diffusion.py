@@ -80,13 +80,13 @@ def exchanged(
     turn, told = state.clock // exchange.every, state.told.copy()
     seat, size = turn % exchange.seats, payload.shape[1]
     own = slice(seat * size, (seat + 1) * size)  # what the neighbours in this graph were told
-    about = turn // exchange.seats, payload, told[:, own]
+    turn, before = turn // exchange.seats, told[:, own]
     if method.conserved:
         links = A, exchange.flows[which]
-        mixed, told[:, own], sent = conserve_once(exchange.sending, *links, *about)
+        mixed, told[:, own], sent = conserve_once(exchange.sending, *links, turn, payload, before)
     else:
         rules = exchange.sending, exchange.mixing
-        mixed, told[:, own], sent = exchange_once(*rules, A, *about, exchange.lies)
+        mixed, told[:, own], sent = exchange_once(*rules, A, turn, payload, before, exchange.lies)
     return replace(state.having(told=told), sent=state.sent + sent), mixed.astype(payload.dtype)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
-from dokl.exchange.exchange import MEAN
+from dokl.exchange.rules import MEAN
 from dokl.methods.squares import checks, origins, shared
 from dokl.methods.squares.memory import Numbers
 from dokl.methods.squares.shared import ROWS
