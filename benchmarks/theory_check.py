@@ -1,6 +1,6 @@
 """Predicted against simulated learning curves, and the step limit against ensembles.
 
-`python -m benchmarks.theory_check [--quick] [--only curves|limits] [--example 1]`, by hand, some
+`python -m benchmarks.theory_check [--quick] [--only curves|limits|squares] [--example 1]`, by hand, some
 ten minutes on two idle cores. Theory and simulation share feature map, graph and targets; only
 inputs and noise are random.
 """
@@ -26,6 +26,7 @@ from dokl import (
     gradient,
     losses,
     schedules,
+    squares,
     theory,
 )
 from dokl.random_numbers import generator
@@ -235,17 +236,48 @@ def ensemble(features: Any, inputs: Any, mu: float, A: Any, runs: int, steps: in
     return out
 
 
+def least_squares(quick: bool) -> None:
+    """Sums that travel, Examples 1 and 2: predicted minus simulated, dB, window by window."""
+    rho, every, n, windows = 1e-4, 10, 300, ((5, 10), (30, 40), (60, 80), (150, 200), (250, 300))
+    print(f"\nleast squares, D = 100, ridge {rho:g}, a round every {every} rows: dB apart, rows")
+    print("example " + "".join(f"{f'{a}-{b}':>16}" for a, b in windows))
+    weights = GraphRecipe("random", 20).draw(3)
+    for name, law in (("1", Example1(n=n)), ("2", Example2(n=n))):
+        case = law_case(law, name, 100, 100, 4096, runs=4 if quick else 24)
+        case = replace(case, streams=case.streams[:2] if quick else case.streams)
+        problem = Problem(case.features, squares(rho, bound=np.inf, share="sums"))
+        exchange, parts, errors = Exchange(weights, every=every), [], []
+        for number, stream in enumerate(case.streams):
+            trace = dokl.run(problem, exchange, stream, runs=case.runs, seed=number)
+            seen = np.stack([trace.curves["mse"][:, a:b].mean(axis=1) for a, b in windows], axis=1)
+            parts.append(seen.mean(axis=0))
+            errors.append(seen.var(axis=0, ddof=1) / case.runs)
+        targets = [stream.target for stream in case.streams]
+        inputs = theory.gaussian_inputs(np.zeros(law.d), 1.0, 4096)
+        modes = theory.leading_modes(case.features, inputs, 100)
+        model = theory.model(case.features, inputs, targets, law.noise, modes)
+        told = theory.squares_curve(model, rho, n, weights, every).mse
+        mean, error = np.mean(parts, axis=0), np.sqrt(np.sum(errors, axis=0)) / len(parts)
+        gaps = [
+            f"{10 * np.log10(told[a:b].mean() / m):+.2f} ({4.34 * e / m:.2f})"
+            for (a, b), m, e in zip(windows, mean, error, strict=True)
+        ]
+        print(f"{name:8}" + "".join(f"{gap:>16}" for gap in gaps))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.theory_check", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer runs")
-    parser.add_argument("--only", choices=["curves", "limits"])
+    parser.add_argument("--only", choices=["curves", "limits", "squares"])
     parser.add_argument("--example", action="append", choices=list(makers(1)), default=[])
     args = parser.parse_args()
     began = time.perf_counter()
-    if args.only != "limits":
+    if args.only in (None, "curves"):
         curves(args.quick, args.example)
-    if args.only != "curves":
+    if args.only in (None, "limits"):
         limits(args.quick)
+    if args.only in (None, "squares"):
+        least_squares(args.quick)
     print(f"{time.perf_counter() - began:.0f} s")
 
 

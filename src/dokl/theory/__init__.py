@@ -40,6 +40,7 @@ from dokl.theory.regret import (
     regret_bound,
     second_modulus,
 )
+from dokl.theory.squares import squares_curve
 
 __all__ = [
     "Basis",
@@ -77,6 +78,7 @@ __all__ = [
     "second_modulus",
     "small_step_eigenvalues",
     "small_step_radius",
+    "squares_curve",
     "steady_state",
     "step_limits",
     "unit_norm_steady_state",
