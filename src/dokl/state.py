@@ -132,8 +132,9 @@ def start(slots: Slots, K: int, dtype: Any = np.float64) -> State:
     """K nodes that know nothing yet."""
     nodes = {}
     for name, slot in slots.items():
-        nodes[name] = np.empty((K, *slot.shape), slot.kind(dtype))
-        nodes[name][...] = slot.start
+        nodes[name] = np.zeros((K, *slot.shape), slot.kind(dtype))
+        if np.any(slot.start):  # zeros take no memory before they are written to
+            nodes[name][...] = slot.start
     return State(nodes)
 
 
