@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dokl import random_numbers
+from dokl import kernels, random_numbers
 from dokl.errors import BadInput, UnknownName
+from dokl.features import sample
 from dokl.kernels import (
     Cauchy,
     Custom,
@@ -14,6 +15,7 @@ from dokl.kernels import (
     Laplacian,
     Matern,
     RationalQuadratic,
+    Stretched,
     _large_order_matern,
     resolve,
 )
@@ -208,3 +210,25 @@ def test_resolve_refuses():
     for thing in (3, Gaussian):
         with pytest.raises(BadInput, match="must be a name or a Kernel"):
             resolve(thing)
+
+
+# -- one length for each input ---------------------------------------------------------------------
+@pytest.mark.parametrize("within", [Gaussian(1.3), Matern(1.3, 1.5)])
+@pytest.mark.parametrize("variant", ["cos", "paired", "orthogonal", "sobol"])
+def test_a_stretched_kernel_is_the_kernel_of_stretched_inputs(within, variant):
+    kernel, x = Stretched(within, (0.5, 4)), np.random.default_rng(0).normal(size=(5, 2))
+    lengths = np.array([0.5, 4.0])
+    np.testing.assert_allclose(kernel(x), within(x / lengths))
+    drawn, plain = (sample(each, 2, 64, variant, seed=3) for each in (kernel, within))
+    np.testing.assert_allclose(drawn.transform(x), plain.transform(x / lengths), atol=1e-12)
+    assert kernels.from_spec(kernel.spec()) == kernel
+    assert drawn.fingerprint != plain.fingerprint
+
+
+def test_lengths_that_cannot_be_are_refused():
+    with pytest.raises(BadInput, match="a length"):
+        Stretched(Gaussian(1.0), (1.0, 0.0))
+    with pytest.raises(BadInput, match="2 length scales for 3 inputs"):
+        sample(Stretched(Gaussian(1.0), (1.0, 2.0)), 3, 10, "paired", seed=0)
+    with pytest.raises(BadInput, match="one width for all"):
+        sample(Stretched(Gaussian(1.0), (1.0, 2.0)), 2, 10, "structured", seed=0)

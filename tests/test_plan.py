@@ -1,12 +1,15 @@
 import json
+import shlex
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from commands import json_of
-from dokl import graphs
+from dokl import KernelRegressor, graphs
+from dokl.cli import commands
 from dokl.errors import BadInput
+from dokl.models import TableModel
 from dokl.plan import Budget, plan, plan_law
 from dokl.plan.pilots import STEPS, WIDTHS, Candidate, best_of
 
@@ -155,8 +158,6 @@ def test_the_plan_is_json(advised):
 
 
 def test_the_command_plans_and_draws(tmp_path):
-    from dokl.cli import commands
-
     data = tmp_path / "readings.csv"
     rows = "\n".join(f"{a:.5f},{b:.5f},{c:.5f},{t:.5f}" for (a, b, c), t in zip(X, y, strict=True))
     data.write_text("a,b,c,y\n" + rows + "\n")
@@ -168,9 +169,32 @@ def test_the_command_plans_and_draws(tmp_path):
     assert picture.stat().st_size > 5000
 
 
-def test_the_command_needs_data_or_a_law():
-    from dokl.cli import commands
+def test_advice_takes_changes_and_is_never_worse_than_no_settings():
+    inputs = rng.normal(size=(2000, 8))  # one of which counts
+    target = np.sin(3 * inputs[:, 0]) + 0.1 * rng.normal(size=2000)
+    made = plan(inputs, target, D=128)
+    assert made.lengths is not None
+    assert made.lengths[0] < 0.5 * min(made.lengths[1:])
+    models = made.estimator(random_state=0), KernelRegressor(n_components=128, random_state=0)
+    ours, usual = (np.mean((m.prequential(inputs, target) - target)[1000:] ** 2) for m in models)
+    assert ours < 0.5 * usual
+    assert made.estimator(n_components=40).n_components == 40
+    spelled = KernelRegressor(sigma=made.lengths, n_components=128, random_state=0)
+    assert spelled.partial_fit(inputs, target).fingerprint_ == models[0].fingerprint_
 
+
+def test_the_command_prints_the_line_that_applies_its_advice(tmp_path):
+    data = tmp_path / "readings.csv"
+    rows = "\n".join(f"{a:.5f},{b:.5f},{t:.5f}" for (a, b, _), t in zip(X, y, strict=True))
+    data.write_text("a,b,y\n" + rows + "\n")
+    shown = CliRunner().invoke(commands, ["plan", str(data), "--target", "y", "--components", "60"])
+    line = next(text for text in shown.stdout.splitlines() if "--learner gradient" in text)
+    words = [word.replace("model.dokl", str(tmp_path / "m.dokl")) for word in shlex.split(line)]
+    assert CliRunner().invoke(commands, words[1:]).exit_code == 0
+    assert TableModel.load(tmp_path / "m.dokl").estimator.n_components == 60
+
+
+def test_the_command_needs_data_or_a_law():
     shown = CliRunner().invoke(commands, ["plan", "--inputs", "3"])
     assert shown.exit_code == 1
     assert "--noise, --sigma, --components" in shown.stderr

@@ -37,7 +37,7 @@ from numpy.typing import DTypeLike, NDArray
 from dokl import random_numbers
 from dokl.arrays import check_rows, is_sparse
 from dokl.errors import BadInput, UnknownName
-from dokl.kernels import Custom, Kernel, resolve
+from dokl.kernels import Custom, Kernel, Stretched, resolve
 from dokl.random_numbers import Array
 
 VARIANTS = ("cos", "paired", "orthogonal", "sobol", "structured")
@@ -248,6 +248,8 @@ class Features:
                 f"variant {self.variant!r} makes pairs (cos, sin) and needs an even D, "
                 f"got {self.D}: use {self.D + 1}, or variant 'cos'"
             )
+        if isinstance(self.kernel, Stretched):
+            self._check_lengths(self.kernel)
         if self.variant in ("orthogonal", "structured") and not self.kernel.isotropic:
             raise BadInput(
                 f"variant {self.variant!r} needs an isotropic kernel and {self.kernel.name!r} is "
@@ -259,6 +261,12 @@ class Features:
                 f"variant 'sobol' goes up to dimension {most}, and kernel "
                 f"{self.kernel.name!r} needs {self.kernel.n_uniforms(self.d)}: use 'structured'"
             )
+
+    def _check_lengths(self, kernel: Stretched) -> None:
+        if len(kernel.lengths) != self.d:
+            raise BadInput(f"there are {len(kernel.lengths)} length scales for {self.d} inputs")
+        if self.variant == "structured":
+            raise BadInput("variant 'structured' has one width for all inputs: use 'orthogonal'")
 
     def draw(self, seed: int) -> FeatureMap:
         """The map of this seed."""
@@ -357,6 +365,8 @@ def _orthogonal(recipe: Features, seed: int) -> dict[str, Any]:
         m = min(directions.shape[0], F - start)
         omega[:, start : start + m] = directions[:m].T
     omega *= recipe.kernel.radii(seed, F, d)
+    if isinstance(recipe.kernel, Stretched):
+        omega /= np.array(recipe.kernel.lengths)[:, None]
     return {"omega": omega}
 
 

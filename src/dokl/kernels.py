@@ -344,6 +344,49 @@ class Custom(Kernel):
         return omega
 
 
+@dataclass(frozen=True)
+class Stretched(Kernel):
+    """Another kernel of delta / lengths: one length scale for each input.
+
+    >>> kernel = Stretched(Gaussian(1.0), (0.5, 2.0))
+    >>> bool(kernel([0.5, 2.0]) == Gaussian(1.0)([1.0, 1.0]))
+    True
+    """
+
+    kernel: Kernel
+    lengths: tuple[float, ...]
+    name = "stretched"
+
+    def __post_init__(self) -> None:
+        """Every length a finite float above 0."""
+        lengths = tuple(_positive("a length", each) for each in self.lengths)
+        object.__setattr__(self, "lengths", lengths)
+
+    @property
+    def isotropic(self) -> bool:  # type: ignore[override]
+        """Whether the kernel within is: frequencies are drawn for it, and then stretched."""
+        return self.kernel.isotropic
+
+    def spec(self) -> dict[str, Any]:
+        """That of the kernel within, and the lengths."""
+        return {"name": self.name, "kernel": self.kernel.spec(), "lengths": list(self.lengths)}
+
+    def n_uniforms(self, d: int) -> int:
+        """As the kernel within."""
+        return self.kernel.n_uniforms(d)
+
+    def frequencies(self, U: Array) -> Array:
+        """Those of the kernel within, divided by the lengths."""
+        return self.kernel.frequencies(U) / np.array(self.lengths)
+
+    def radii(self, seed: int, n: int, d: int) -> Array:
+        """Of the kernel within, before anything is stretched."""
+        return self.kernel.radii(seed, n, d)
+
+    def _kappa(self, v: Array) -> Any:
+        return self.kernel(v / np.array(self.lengths))
+
+
 _NAMED: dict[str, tuple[Callable[..., Kernel], dict[str, float]]] = {
     "gaussian": (Gaussian, {}),
     "rbf": (Gaussian, {}),
@@ -388,4 +431,6 @@ def from_spec(spec: Mapping[str, Any]) -> Kernel:
     Matern(sigma=2.0, nu=2.5)
     """
     params = dict(spec)
+    if params["name"] == Stretched.name:
+        return Stretched(from_spec(params["kernel"]), tuple(params["lengths"]))
     return resolve(params.pop("name"), **params)

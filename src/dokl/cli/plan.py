@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
         echo_json(made.to_dict())
         return
     table(f"a plan for {made.task}", ["", "value", "rests on"], planning.rows(made))
+    if data is not None:
+        target = f" --target {shlex.quote(given['target'])}" if given["target"] else ""
+        start = f"dokl train {shlex.quote(data)}{target} --model model.dokl"
+        click.echo(f"applied:\n  {start} --standardise fixed {made.train_options}")
+        click.echo(f"without settings, slower, and mostly better:\n  {start}")
     if plot is not None and not quiet:
         click.echo(f"curve: {plot}", err=True)
 

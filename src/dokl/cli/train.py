@@ -87,7 +87,8 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Size of the model: centres of the widest experts, 1000; gradient: "
                      "length of its vector, 500."),
         click.option("--kernel", type=click.Choice(KERNELS), help="gaussian if not given."),
-        click.option("--sigma", help="Kernel width: a number, scale or median."),
+        click.option("--sigma", help="Kernel width: a number (or one for each input, with "
+                     "commas), scale or median."),
         click.option("--features", type=click.Choice(FEATURES), help="How they are drawn."),
         click.option("--loss", help="squared, huber:1, quantile:0.9, ...; hinge, logistic, ..."),
         click.option("--step", help="A number, auto, or pegasos."),
@@ -248,6 +249,8 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 def _number(value: Any) -> Any:
     try:
+        if isinstance(value, str) and "," in value:
+            return tuple(float(each) for each in value.split(","))
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value

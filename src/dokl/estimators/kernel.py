@@ -21,8 +21,9 @@ class KernelRegressor(Regression):
     ----------
     kernel : "gaussian", "laplacian", "matern" (or "matern12", "matern32", "matern52"), "cauchy",
         "rational_quadratic", or a kernel object of `dokl.kernels` (which has its own width).
-    sigma : the kernel's width: a number, "scale" (from the mean variance of the columns, as
-        scikit-learn's gamma="scale" for standardised ones) or "median" (median distance): of all
+    sigma : the kernel's width: a number, a tuple of one for each input, "scale" (from the mean
+        variance of the columns, as scikit-learn's gamma="scale" for standardised ones) or "median"
+        (median distance): of all
         rows given to `fit`, or of the first ones given to `partial_fit`. There the first 64 that
         differ from the one before are kept, and learned anew where they show that the width was
         more than a tenth off; then it stays. One row alone has no variance and counts as 1.

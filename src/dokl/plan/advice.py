@@ -47,7 +47,8 @@ class Plan:
     """Everything to set up a learner, and what to expect of it.
 
     lines: the choices and predictions, each with its assumption. curve, curve_alone: predicted
-    learning curves together and alone (regression only). spent: samples times features of all
+    learning curves together and alone (regression only). lengths: the width along each input,
+    where learned ones were better than one for all. spent: samples times features of all
     pilot runs.
     """
 
@@ -66,24 +67,39 @@ class Plan:
     curve: PredictedCurve | None = field(default=None, repr=False)
     curve_alone: PredictedCurve | None = field(default=None, repr=False)
     spent: float = 0.0
+    lengths: tuple[float, ...] | None = None
+
+    @property
+    def train_options(self) -> str:
+        """What `dokl train` is told to do the same."""
+        widths = (self.sigma,) if self.lengths is None else self.lengths
+        step = f"--alpha {self.alpha:g}" if self.alpha else f"--step {self.schedule.scale:g}"
+        return (
+            f"--learner gradient --kernel {self.kernel} "
+            f"--sigma {','.join(f'{width:.4g}' for width in widths)} --components {self.D} "
+            f"--features {self.variant} --loss {self.loss} {step}"
+        )
 
     def estimator(self, **changes: Any) -> Any:
-        """A single-node estimator with these settings."""
+        """A single-node estimator with these settings, but for the changes."""
         from dokl.estimators import KernelClassifier, KernelRegressor
 
         kind = KernelClassifier if self.task == "classification" else KernelRegressor
-        return kind(**self._parameters(), **changes)
+        return kind(**self._parameters() | changes)
 
     def network(self, graph: Any, **changes: Any) -> Any:
         """A network of nodes with these settings."""
         from dokl.estimators import NetworkClassifier, NetworkRegressor
 
         kind = NetworkClassifier if self.task == "classification" else NetworkRegressor
-        return kind(graph, every=self.every, **self._parameters(), **changes)
+        return kind(graph, **{"every": self.every} | self._parameters() | changes)
 
     def _parameters(self) -> dict[str, Any]:
+        kernel = kernels.resolve(self.kernel, self.sigma)
+        if self.lengths is not None:
+            kernel = kernels.Stretched(kernels.resolve(self.kernel, 1.0), self.lengths)
         return {
-            "kernel": kernels.resolve(self.kernel, self.sigma),
+            "kernel": kernel,
             "n_components": self.D,
             "features": self.variant,
             "loss": self.loss,
@@ -96,6 +112,7 @@ class Plan:
         """As JSON: choices, lines, and the curves thinned to about 100 points."""
         keys = ("task", "kernel", "sigma", "D", "variant", "loss", "alpha", "average", "every")
         out: dict[str, Any] = {key: getattr(self, key) for key in keys}
+        out |= {"lengths": self.lengths, "train": self.train_options}
         out |= {"modes": self.modes, "schedule": self.schedule.spec(), "spent": self.spent}
         out["lines"] = [
             {"name": a.name, "value": a.value, "rests_on": a.rests_on} for a in self.lines

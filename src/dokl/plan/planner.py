@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dokl import graphs, kernels, losses, schedules, theory
+from dokl import answers, graphs, kernels, losses, scales, schedules, theory
 from dokl.arrays import Array, Block, check_rows, is_sparse
 from dokl.diffusion import Problem, init
 from dokl.engines import choose
 from dokl.errors import BadInput
-from dokl.estimators.choices import median_distance
+from dokl.estimators.choices import median_distance, width
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap, sample
 from dokl.methods import gradient
@@ -26,6 +26,8 @@ from dokl.random_numbers import generator
 DEFAULT_D = 1000
 THEORY_ROWS = 1500
 LONGEST_CURVE = 20_000
+SCALE_ROWS = 500  # by which length scales are learned: a second or less
+MOST_INPUTS = 100  # with more, length scales take minutes
 
 
 def plan(
@@ -50,9 +52,12 @@ def plan(
     size, why = _size(X.shape[1], Y.shape[1], D, budget)
     loss = losses.hinge() if classifying else losses.squared()
     pilots = Pilots(X, Y, classifying, loss, kernel, base(X), size, variant, seed)
+    pilots.plain = width("scale", X)
+    pilots.lengths = _lengths(X, Y, classifying, kernel)
     best, error = pilots.search()
     schedule, alpha, average = pilots.settings(best)
-    sigma = pilots.sigma(best)
+    sigma, made_of = pilots.sigma(best), pilots.made(best)
+    lengths = made_of.lengths if isinstance(made_of, kernels.Stretched) else None
     name = "error rate" if classifying else "mean square error"
     lines = [
         Advice("sigma", sigma, "pilot runs; rows are alike, and come in no order"),
@@ -60,7 +65,12 @@ def plan(
         Advice("step", step_words(schedule), "pilot runs of one pass"),
         Advice(f"{name} of the pilots", error, "a third of the sample, once"),
     ]
-    features = sample(kernels.resolve(kernel, sigma), X.shape[1], size, variant, seed)
+    if lengths is not None:
+        about = f"{min(lengths):.3g} to {max(lengths):.3g}"
+        lines.insert(
+            1, Advice("width along each input", about, f"marginal likelihood, {SCALE_ROWS} rows")
+        )
+    features = sample(made_of, X.shape[1], size, variant, seed)
     predicted = None if classifying else _predict(features, X, Y[:, 0], schedule, weights)
     made = _Setting(features, schedule, weights, budget, average, Y.shape[1])
     lines += _theory_lines(predicted, made) + _price_lines(predicted, made)
@@ -70,8 +80,25 @@ def plan(
         "classification" if classifying else "regression", kernel, sigma, size, variant, loss.name,
         schedule, alpha, average, made.every(), predicted.r if predicted else None, lines,
         predicted.curve if predicted else None, predicted.alone if predicted else None,
-        pilots.spent,
+        pilots.spent, lengths,
     )  # fmt: skip
+
+
+def _lengths(X: Any, Y: Array, classifying: bool, kernel: str) -> tuple[float, ...] | None:
+    """Length scales by the rows, as the experts learn them, of geometric mean 1; None for one
+    input, for very many, and where rows are sparse.
+    """
+    if is_sparse(X) or not 1 < X.shape[1] <= MOST_INPUTS or kernel == "laplacian":
+        return None
+    rows = X[:SCALE_ROWS]
+    if classifying:
+        numbers = answers.class_numbers(Y[:SCALE_ROWS])
+        found = scales.learn_class_scales(rows, numbers, max(2, Y.shape[1]))
+    else:
+        y = Y[:SCALE_ROWS]
+        found = scales.learn_scales(rows, (y - y.mean(axis=0)) / np.maximum(y.std(axis=0), 1e-300))
+    relative = found.lengths / np.exp(np.log(found.lengths).mean())
+    return tuple(float(f"{each:.4g}") for each in relative)
 
 
 def plan_law(
