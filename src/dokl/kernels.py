@@ -377,7 +377,7 @@ class Stretched(Kernel):
 
     def frequencies(self, U: Array) -> Array:
         """Those of the kernel within, divided by the lengths."""
-        return self.kernel.frequencies(U) / np.array(self.lengths)
+        return np.asarray(self.kernel.frequencies(U) / np.array(self.lengths))
 
     def radii(self, seed: int, n: int, d: int) -> Array:
         """Of the kernel within, before anything is stretched."""
