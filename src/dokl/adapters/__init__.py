@@ -1,1 +1,1 @@
-"""dokl behind the interfaces of other libraries: `dokl.adapters.river`."""
+"""dokl behind the interfaces of others: `river`, and models as `onnx` graphs and `c_source`."""

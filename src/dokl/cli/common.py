@@ -89,6 +89,13 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def share_of(interval: float) -> float:
+    """A share of one; below 1 % nobody wants, but may have written 0.9."""
+    if interval < 1:
+        raise click.BadParameter(f"{interval:g} is in percent: --interval {100 * interval:g}")
+    return interval / 100
+
+
 def remark(text: str, quiet: bool) -> None:
     """Something to know besides the results, on stderr."""
     if not quiet:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import examples, remark
+from dokl.cli.common import examples, remark, share_of
 from dokl.cli.meter import Meter, loading
 from dokl.cli.source import FILES_HELP, Data, make_source, reading_options
 
@@ -59,7 +59,7 @@ def predict(
 
         source, model = make_source(data, options), TableModel.load(path)
     asked = job.PredictionRequest(
-        more, None if interval is None else _share(interval), std, by_node
+        more, None if interval is None else share_of(interval), std, by_node
     )
     named = out is not None and out.suffix in (".jsonl", ".ndjson")
     kind = kind or ("jsonl" if named else "csv")
@@ -72,13 +72,6 @@ def predict(
             first = False
     for notice in notices(model):
         remark(notice, quiet)
-
-
-def _share(interval: float) -> float:
-    """A share of one; below 1 % nobody wants, but may have written 0.9."""
-    if interval < 1:
-        raise click.BadParameter(f"{interval:g} is in percent: --interval {100 * interval:g}")
-    return interval / 100
 
 
 def _opened(out: Path | None) -> AbstractContextManager[Any]:

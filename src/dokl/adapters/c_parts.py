@@ -1,0 +1,291 @@
+"""The part of a C source that goes from raw columns to scores. See `c_source`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dokl.adapters.c_words import doubles, identifiers, quoted, remark_of
+from dokl.adapters.formula import LabelAnswer, Waves
+from dokl.experts.folding import Bumps, Folded
+from dokl.experts.scaling import CLIP
+
+if TYPE_CHECKING:
+    from dokl.adapters.c_source import Writing
+
+# cos(2 pi u) = s P(s^2), s = 1/4 - |u - rint(u)|: to float's last digit, and Taylor's for doubles.
+POLY32 = (6.28318516, -41.34165503, 81.60100408, -76.54978247, 39.53670726)
+POLY64 = tuple(
+    float((-1) ** k * (2 * np.pi) ** (2 * k + 1) / np.prod(np.arange(1.0, 2 * k + 2)))
+    for k in range(11)
+)
+
+
+# -- the header --------------------------------------------------------------------------------
+def types(w: Writing) -> list[str]:
+    """The kind of numbers, how many there are of everything, and a row."""
+    f, n, big = w.formula, w.name, w.name.upper()
+    out = [f"typedef {w.reals.precision} {n}_real;\n"]
+    out += [f"#define {big}_INPUTS {f.d}", f"#define {big}_OUTPUTS {f.m}"]
+    if isinstance(f.core, Waves):
+        out.append(f"#define {big}_FEATURES {f.core.theta.shape[1]}")
+    if isinstance(f.answer, LabelAnswer):
+        out.append(f"#define {big}_CLASSES {len(f.answer.labels)}")
+    words = "/* A row: NAN stands for a missing number, -1 for a missing or unknown text. */"
+    return [*out, "", words, "typedef struct {", *_members(w), f"}} {n}_row;\n"]
+
+
+def _members(w: Writing) -> list[str]:
+    raw = w.formula.raw
+    if raw is None:
+        return [f"    double x[{w.name.upper()}_INPUTS];"]
+    out = []
+    for name, member in identifiers(raw.columns).items():
+        if name in raw.numeric:
+            out.append(f"    double {member}; /* {remark_of(name)} */")
+        else:
+            levels = ", ".join(f"{i} {remark_of(k)}" for i, k in enumerate(raw.levels[name]))
+            out.append(f"    int {member}; /* {remark_of(name)}: {levels} */")
+    return out
+
+
+def declarations(w: Writing) -> list[str]:
+    """Functions that others call."""
+    levels = [f"{_level_head(w, member)};" for member in _text_members(w).values()]
+    return [*levels, f"{_scores_head(w)};"]
+
+
+# -- raw columns -------------------------------------------------------------------------------
+def _text_members(w: Writing) -> dict[str, str]:
+    """{column: member} of the columns of text."""
+    raw = w.formula.raw
+    if raw is None:
+        return {}
+    names = identifiers(raw.columns)
+    return {name: names[name] for name in raw.levels}
+
+
+def _level_head(w: Writing, member: str) -> str:
+    return f"{w.api}int {w.name}_{member}_level(const char *text)"
+
+
+def _level(w: Writing, member: str, levels: tuple[str, ...]) -> str:
+    known = ", ".join(map(quoted, levels))
+    return f"""{_level_head(w, member)}
+{{
+    static const char *const known[] = {{{known}}};
+    int i;
+    for (i = 0; i < {len(levels)}; i++)
+        if (strcmp(text, known[i]) == 0)
+            return i;
+    return -1;
+}}
+"""
+
+
+def inputs(w: Writing) -> list[str]:
+    """Functions from rows to x."""
+    raw, big = w.formula.raw, w.name.upper()
+    if raw is None:
+        fill = f"    int i;\n    for (i = 0; i < {big}_INPUTS; i++)\n        x[i] = "
+        return [_inputs(w, f"{fill}({_kind(w)})row->x[i];\n")]
+    members = _text_members(w)
+    out = [_level(w, members[k], v or ("",)) for k, v in raw.levels.items()]
+    p, body = len(raw.numeric), "    int i;\n"
+    if p:
+        body = f"    const double raw[] = {raw_numbers(w)};\n{body}{_scaling(w)}"
+    if raw.levels:
+        body += f"    for (i = {p}; i < {big}_INPUTS; i++)\n        x[i] = 0;\n"
+    start = p
+    for name, levels in raw.levels.items():
+        at = f"row->{members[name]}"
+        body += f"    if ({at} >= 0 && {at} < {len(levels)})\n        x[{start} + {at}] = 1;\n"
+        start += len(levels)
+    return [*out, _inputs(w, body)]
+
+
+def raw_numbers(w: Writing) -> str:
+    """The numeric columns of a row, in the order of x."""
+    assert w.formula.raw is not None
+    names = identifiers(w.formula.raw.columns)
+    return "{" + ", ".join(f"row->{names[name]}" for name in w.formula.raw.numeric) + "}"
+
+
+def _kind(w: Writing) -> str:
+    """x is as precise as the row where experts bring it to unit size themselves."""
+    return "double" if isinstance(w.formula.core, Folded) else f"{w.name}_real"
+
+
+def _inputs(w: Writing, body: str) -> str:
+    moving = w.learning is not None and w.learning.moments is not None
+    state = w.state if moving else ""
+    head = f"static void {w.name}_inputs({state}const {w.name}_row *row, {_kind(w)} *x)"
+    return f"{head}\n{{\n{body}}}\n"
+
+
+def _scaling(w: Writing) -> str:
+    """The numbers of a row, by what was learned, or by sums that go along in the state."""
+    raw = w.formula.raw
+    assert raw is not None
+    p, kind = len(raw.numeric), _kind(w)
+    if w.learning is None or w.learning.moments is None:
+        return f"""    static const double centre[] = {doubles(raw.centre)};
+    static const double factor[] = {doubles(raw.factor)};
+    static const double fill[] = {doubles(raw.fill)};
+    for (i = 0; i < {p}; i++)
+        x[i] = ({kind})(isnan(raw[i]) ? fill[i] : (raw[i] - centre[i]) * factor[i]);
+"""
+    mean = """        const double n = state->seen[i] > 1 ? state->seen[i] : 1;
+        const double mean = state->total[i] / n;
+"""
+    if w.learning.standardise == "off":
+        filled = "(state->seen[i] > 0 ? state->shift[i] + mean : 0)"
+        value = f"        x[i] = ({kind})(isnan(raw[i]) ? {filled} : raw[i]);\n"
+    else:
+        value = f"""        const double variance = state->square[i] / n - mean * mean;
+        const double off = raw[i] - state->shift[i] - mean;
+        x[i] = ({kind})(isnan(off) || !(variance > 0) ? 0 : off / sqrt(variance));
+"""
+    return f"    for (i = 0; i < {p}; i++) {{\n{mean}{value}    }}\n"
+
+
+# -- scores ------------------------------------------------------------------------------------
+def scores(w: Writing) -> list[str]:
+    """Functions from rows to scores."""
+    core = w.formula.core
+    return _waves(w, core) if isinstance(core, Waves) else _all_bumps(w, core)
+
+
+def _scores_head(w: Writing) -> str:
+    n = w.name
+    return f"{w.api}void {n}_scores({w.state}const {n}_row *row, {n}_real f[{n.upper()}_OUTPUTS])"
+
+
+def inputs_call(w: Writing) -> str:
+    """How x is made."""
+    moving = w.learning is not None and w.learning.moments is not None
+    return f"{w.name}_inputs({'state, ' if moving else ''}row, x);"
+
+
+def _waves(w: Writing, core: Waves) -> list[str]:
+    n, big, r = w.name, w.name.upper(), w.reals
+    theta, constant = "theta", "constant[k]"
+    size = f"[{big}_OUTPUTS][{big}_FEATURES]"
+    fixed = f"""    static const {n}_real theta{size} = {r.array(core.theta)};
+    static const {n}_real constant[] = {r.array(core.constant)};
+"""
+    if w.learning is not None:
+        theta, constant, fixed = w.learning.predicts(r)[0], w.learning.predicts(r)[1], ""
+    return [_wave(w, core.scale), _features(w, core), f"""{_scores_head(w)}
+{{
+{fixed}    {n}_real x[{big}_INPUTS], z[{big}_FEATURES];
+    int i, k;
+    {inputs_call(w)}
+    {n}_features(x, z);
+    for (k = 0; k < {big}_OUTPUTS; k++) {{
+        {n}_real sum = {constant};
+        for (i = 0; i < {big}_FEATURES; i++)
+            sum += {theta}[k][i] * z[i];
+        f[k] = sum;
+    }}
+}}
+"""]  # fmt: skip
+
+
+def _wave(w: Writing, scale: float) -> str:
+    n, r = w.name, w.reals
+    first, *rest = POLY32 if r.precision == "float" else POLY64
+    polynomial = r.number(scale * rest[-1])
+    for factor in reversed(rest[:-1]):
+        polynomial = f"{r.number(scale * factor)} + q * ({polynomial})"
+    return f"""/* {scale:.6g} cos(2 pi u) */
+static {n}_real {n}_wave({n}_real u)
+{{
+    const {n}_real s = {r.number(0.25)} - fabs{r.end}(u - rint{r.end}(u)), q = s * s;
+    return s * ({r.number(scale * first)} + q * ({polynomial}));
+}}
+"""
+
+
+def _features(w: Writing, core: Waves) -> str:
+    """z, from frequencies in turns: omega'x / (2 pi) needs no division by pi to be reduced."""
+    n, big, r, F = w.name, w.name.upper(), w.reals, core.omega.shape[1]
+    omega = r.array(core.omega / (2 * np.pi))
+    phases = "" if core.phases is None else (
+        f"    static const {n}_real phase[] = {r.array(core.phases / (2 * np.pi))};\n")  # fmt: skip
+    start = "0" if core.phases is None else "phase[i]"
+    pair = f"        z[{F} + i] = {n}_wave(z[i] - {r.number(0.25)});\n"
+    return f"""static void {n}_features(const {n}_real *x, {n}_real *z)
+{{
+    static const {n}_real omega[{big}_INPUTS][{F}] = {omega};
+{phases}    int i, j;
+    for (i = 0; i < {F}; i++)
+        z[i] = {start};
+    for (j = 0; j < {big}_INPUTS; j++)
+        for (i = 0; i < {F}; i++)
+            z[i] += x[j] * omega[j][i];
+    for (i = 0; i < {F}; i++) {{
+{pair if core.phases is None else ""}        z[i] = {n}_wave(z[i]);
+    }}
+}}
+"""
+
+
+def _all_bumps(w: Writing, core: Folded) -> list[str]:
+    n, big, r = w.name, w.name.upper(), w.reals
+    parts = [_bumps(w, i, each) for i, each in enumerate(core.bumps)]
+    calls = "".join(f"    {n}_bumps_{i}(u, f);\n" for i in range(len(core.bumps)))
+    return [*parts, f"""{_scores_head(w)}
+{{
+    static const double centre[] = {doubles(core.inputs.centre)};
+    static const double size[] = {doubles(core.inputs.size)};
+    static const {n}_real slope[{big}_OUTPUTS][{big}_INPUTS] = {r.array(core.slope)};
+    static const {n}_real base[] = {r.array(core.base)};
+    static const {n}_real target_centre[] = {r.array(core.targets.centre)};
+    static const {n}_real target_size[] = {r.array(core.targets.size)};
+    double x[{big}_INPUTS];
+    {n}_real u[{big}_INPUTS];
+    int j, k;
+    {inputs_call(w)}
+    for (j = 0; j < {big}_INPUTS; j++) {{
+        const double v = (x[j] - centre[j]) / size[j];
+        u[j] = ({n}_real)(v < -{CLIP} ? -{CLIP} : v > {CLIP} ? {CLIP} : v);
+    }}
+    for (k = 0; k < {big}_OUTPUTS; k++) {{
+        f[k] = base[k];
+        for (j = 0; j < {big}_INPUTS; j++)
+            f[k] += slope[k][j] * u[j];
+    }}
+{calls}    for (k = 0; k < {big}_OUTPUTS; k++)
+        f[k] = f[k] * target_size[k] + target_centre[k];
+}}
+"""]  # fmt: skip
+
+
+def _bumps(w: Writing, number: int, each: Bumps) -> str:
+    """f += heights * k(centres, u) of one map."""
+    n, big, r, M = w.name, w.name.upper(), w.reals, len(each.centres)
+    kernel = f"near = exp{r.end}({r.number(-0.5)} * apart);"
+    if each.kernel != "gaussian":
+        kernel = f"""apart = sqrt{r.end}({r.number(3.0)} * apart);
+        near = ({r.number(1.0)} + apart) * exp{r.end}(-apart);"""
+    return f"""static void {n}_bumps_{number}(const {n}_real *u, {n}_real *f)
+{{
+    static const {n}_real length[] = {r.array(each.lengths)};
+    static const {n}_real centre[{M}][{big}_INPUTS] = {r.array(each.centres)};
+    static const {n}_real height[{M}][{big}_OUTPUTS] = {r.array(each.heights.T)};
+    {n}_real v[{big}_INPUTS];
+    int i, j;
+    for (j = 0; j < {big}_INPUTS; j++)
+        v[j] = u[j] / length[j];
+    for (i = 0; i < {M}; i++) {{
+        {n}_real apart = 0, near;
+        for (j = 0; j < {big}_INPUTS; j++)
+            apart += (v[j] - centre[i][j]) * (v[j] - centre[i][j]);
+        {kernel}
+        for (j = 0; j < {big}_OUTPUTS; j++)
+            f[j] += near * height[i][j];
+    }}
+}}
+"""

@@ -1,0 +1,245 @@
+"""What a model computes, as plain numbers: what `onnx` and `c_source` write down.
+
+    raw columns -> inputs x -> scores f -> answers
+
+`raw` says how raw columns become x (one number each, or one per level of a text), `core` how x
+becomes scores: a sum of waves (gradient methods) or of bumps (experts, folded), and `answer` what
+is made of scores. `spread` is how sure a model of experts is of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dokl import intervals
+from dokl.arrays import Array
+from dokl.errors import BadInput, UnknownName
+from dokl.estimators import (
+    AutoClassifier,
+    AutoRegressor,
+    KernelClassifier,
+    KernelRegressor,
+    NetworkClassifier,
+    NetworkRegressor,
+    folded,
+)
+from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
+from dokl.experts.bank import Bank
+from dokl.experts.folding import Folded
+from dokl.experts.maps import NestedMap
+from dokl.models import TableModel
+from dokl.preprocess import Preprocessor
+
+WAVES = (KernelRegressor, KernelClassifier, NetworkRegressor, NetworkClassifier)
+EXPERTS = (AutoRegressor, AutoClassifier)
+FOLDED = (FoldedRegressor, FoldedClassifier)
+
+
+@dataclass(frozen=True)
+class RawInputs:
+    """How raw columns become x.
+
+    columns: in the order that people know. numeric: (x - centre) * factor, and `fill` where it is
+    missing, (p,) each. levels: 1 for the level that a text is, 0 for the others; a text that is
+    missing or unknown is none of them.
+    """
+
+    columns: tuple[str, ...]
+    numeric: tuple[str, ...]
+    centre: Array
+    factor: Array
+    fill: Array
+    levels: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Waves:
+    """f = theta z + constant, z = scale [cos(omega'x + phases)], or [cos, sin] where it is paired.
+
+    omega: (d, F), phases: (F,) or None, theta: (m, D), constant: (m,).
+    """
+
+    omega: Array
+    phases: Array | None
+    scale: float
+    theta: Array
+    constant: Array
+
+
+@dataclass(frozen=True)
+class SpreadExpert:
+    """One expert that counts. features: (map, kernel); width D: of its z; root: (D, D), its
+    covariance is root root'; theta: (m, D); noise: (m,) in the units of targets, squared.
+    """
+
+    features: tuple[Any, str]
+    weight: float
+    theta: Array
+    root: Array
+    noise: Array
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How sure a bank of experts is: maps by their names, and the experts that count."""
+
+    maps: dict[tuple[Any, str], NestedMap]
+    experts: tuple[SpreadExpert, ...]
+
+
+@dataclass(frozen=True)
+class NumberAnswer:
+    """f itself. flat: one number a row. width: (m,) half an interval in standard deviations (or,
+    where there is no spread to multiply, in the units of the target), None without intervals.
+    level: the share of targets that intervals hold.
+    """
+
+    flat: bool
+    width: Array | None = None
+    level: float = 0.9
+
+
+@dataclass(frozen=True)
+class LabelAnswer:
+    """The label of the highest score, or level. probability: "calibrated" (slopes and bias of the
+    online calibration), "logistic", or None where scores are no log odds.
+    """
+
+    labels: Array
+    probability: str | None = None
+    slopes: Array | None = None
+    bias: Array | None = None
+
+
+@dataclass(frozen=True)
+class Formula:
+    """All of it. d: inputs x; m: scores; raw: None where x itself is what comes in."""
+
+    d: int
+    m: int
+    raw: RawInputs | None
+    core: Waves | Folded
+    answer: NumberAnswer | LabelAnswer
+    spread: Spread | None
+    about: dict[str, str]
+
+
+def formula_of(
+    model: Any, *, node: str | None = None, level: float = 0.9, sure: bool = True
+) -> Formula:
+    """What a fitted model, or estimator, computes.
+
+    node: of a network, whose vector; else their mean. level: what intervals are to hold. sure: with
+    the matrices of experts, by which intervals differ from row to row; else they have one width.
+    """
+    table = model if isinstance(model, TableModel) else TableModel(model)
+    estimator = table.estimator
+    if not isinstance(estimator, (*WAVES, *EXPERTS, *FOLDED)):
+        raise BadInput(f"a {type(estimator).__name__} does not predict: it cannot be exported")
+    if not table.started:
+        raise BadInput(
+            f"this {type(estimator).__name__} has learned nothing that could be exported"
+        )
+    if node is not None and not hasattr(estimator, "nodes_"):
+        raise BadInput("a node can be named of a network only, and this model is none")
+    raw = None if table.preprocessor is None else raw_inputs(table.preprocessor)
+    sure = sure and isinstance(estimator, AutoRegressor) and estimator.bank_.now is not None
+    core = waves_of(estimator, node) if isinstance(estimator, WAVES) else _folded(estimator).folded_
+    m = len(core.constant if isinstance(core, Waves) else core.base)
+    about = {"task": "classification" if table.classifying else "regression"}
+    about |= {"model": type(estimator).__name__, "fingerprint": table.fingerprint_}
+    about |= {} if table.target is None else {"target": table.target}
+    answer = _labels(estimator) if table.classifying else _numbers(estimator, level, sure)
+    spread = _spread(estimator.bank_) if sure else None
+    return Formula(int(estimator.n_features_in_), m, raw, core, answer, spread, about)
+
+
+def raw_inputs(prepared: Preprocessor) -> RawInputs:
+    """How a preprocessor scales now."""
+    moments, p = prepared.moments, len(prepared.numeric)
+    known = np.maximum(moments.count, 1.0)
+    mean = moments.shift + moments.total / known
+    if prepared.standardise == "off":
+        fill = np.where(moments.count > 0, mean, 0.0)
+        scaling = np.zeros(p), np.ones(p), fill
+    else:
+        spread = np.sqrt(np.maximum(moments.square / known - (moments.total / known) ** 2, 0.0))
+        factor = np.divide(1.0, spread, out=np.zeros(p), where=spread > 0)
+        scaling = mean, factor, np.zeros(p)
+    return RawInputs(prepared.columns, prepared.numeric, *scaling, dict(prepared.levels))
+
+
+def waves_of(estimator: Any, node: str | None) -> Waves:
+    """The vector that predicts, with its features."""
+    state, made = estimator.state_, estimator.feature_map_
+    if node is None:
+        theta, bias = state.pooled()
+    else:
+        k = node_number(estimator, node)
+        theta, bias = (array[k] for array in state.delivered())
+    constant = estimator.exchange_.intercept * np.asarray(bias, np.float64)
+    phases = None if made.paired else made.phases
+    return Waves(made.dense_omega(), phases, made.scale, np.asarray(theta, np.float64), constant)
+
+
+def node_number(estimator: Any, node: str) -> int:
+    """Which node of a network has this name, as people write it."""
+    names = [str(name) for name in estimator.nodes_]
+    if node not in names:
+        raise UnknownName("node", node, names)
+    return names.index(node)
+
+
+def _folded(estimator: Any) -> Any:
+    return estimator if isinstance(estimator, FOLDED) else folded(estimator)
+
+
+def _numbers(estimator: Any, level: float, sure: bool) -> NumberAnswer:
+    if isinstance(estimator, WAVES):
+        return NumberAnswer(bool(estimator._flat))
+    level = intervals.check_level(level)
+    small = _folded(estimator)
+    width = intervals.width_at(small.tracker_, level)
+    return NumberAnswer(bool(small._flat), width if sure else width * small.spread_, level)
+
+
+def _labels(estimator: Any) -> LabelAnswer:
+    labels = np.asarray(estimator.classes_)
+    if isinstance(estimator, WAVES):
+        logistic = estimator.loss_.name == "logistic"
+        return LabelAnswer(labels, "logistic" if logistic else None)
+    made = estimator.calibration_
+    return LabelAnswer(labels, "calibrated", made.slopes, made.bias)
+
+
+def _spread(bank: Bank) -> Spread:
+    """The experts that count, their covariances as products root root'."""
+    assert bank.now is not None
+    found = []
+    for kind, memory, w in zip(bank.kinds, bank.memories, bank.weights, strict=True):
+        if w > 0:
+            noise = memory.noise * bank.now.targets.size**2
+            root = _root(memory.covariance())
+            found.append(SpreadExpert(kind.features, float(w), memory.theta, root, noise))
+    used = dict.fromkeys(expert.features for expert in found)
+    return Spread({key: bank.now.maps[key] for key in used}, tuple(found))
+
+
+def _root(P: Array) -> Array:
+    """R with R R' = P, also where rounding has made P a little indefinite."""
+    try:
+        return np.asarray(np.linalg.cholesky(P))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(P)
+        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def whitening(made: NestedMap, M: int) -> Array:
+    """(M, M): k(U, x) times this are the map's first M features beyond the linear ones."""
+    from scipy.linalg import solve_triangular
+
+    inverse = solve_triangular(made.lower[:M, :M], np.eye(M), lower=True)
+    return np.asarray(made.scales.amplitude * inverse.T)

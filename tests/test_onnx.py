@@ -1,0 +1,167 @@
+"""Models as ONNX graphs: what onnxruntime says of raw rows is what the model says."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import dokl as library
+from commands import dokl, fails, readings, write_csv
+from dokl.errors import BadInput
+
+pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+adapter = importlib.import_module("dokl.adapters.onnx")
+onnx_model, write_onnx = adapter.onnx_model, adapter.write_onnx
+
+CLOSE = 1e-5  # of the target's standard deviation
+LEARNERS = {
+    "gradient": ("--learner", "gradient", "--components", "60"),
+    "cos": ("--learner", "gradient", "--components", "61"),
+    "squares": ("--learner", "squares", "--components", "60"),
+    "auto": ("--learner", "auto", "--components", "60"),
+    "network": ("--nodes", "place", "--components", "60"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A stream with gaps, and a model of its number and of its label by every learner."""
+    place = tmp_path_factory.mktemp("onnx")
+    columns = readings(400) | {"std": np.arange(400) % 5 + 1e6}
+    columns["a"] = columns["a"].astype(object)
+    columns["a"][::17] = ""
+    columns["place"] = columns["place"].astype(object)
+    write_csv(place / "r.csv", columns)
+    for name, options in LEARNERS.items():
+        for target, other in (("y", "label"), ("label", "y")):
+            loss = ["--loss", "logistic"] if target == "label" and name == "network" else []
+            dokl("train", place / "r.csv", "--target", target, "--drop", "id",
+                 "--drop", other, *options, *loss, "-q",
+                 "--model", place / f"{name}-{target}.dokl")  # fmt: skip
+    return place
+
+
+def rows(n=300):
+    """Raw rows with missing numbers, and texts that are missing or unknown."""
+    columns = readings(n, seed=1) | {"std": np.arange(n) % 7 + 1e6}
+    columns["a"][::11] = np.nan
+    texts = columns["place"].astype(object)
+    texts[::13], texts[5::13] = None, "attic"
+    return {**columns, "place": texts}
+
+
+def run(path, columns):
+    """What a graph says of raw columns, by name of the output."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    given = {}
+    for entry in session.get_inputs():
+        name = entry.name.removeprefix("column ")
+        if entry.type == "tensor(string)":
+            values = np.array(["" if v is None else v for v in columns[name]], object)
+        else:
+            kind = np.float32 if "float" in entry.type else np.float64
+            values = np.asarray(columns[name], kind)
+        given[entry.name] = values[:, None]
+    names = [out.name for out in session.get_outputs()]
+    return dict(zip(names, session.run(None, given), strict=True))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_numbers_are_the_models_own(folder, tmp_path, name):
+    out, columns = tmp_path / "m.onnx", rows()
+    dokl("export", folder / f"{name}-y.dokl", out, "-q")
+    model, found = library.load(folder / f"{name}-y.dokl"), run(out, columns)
+    close = CLOSE * np.std(columns["y"])
+    np.testing.assert_allclose(found["prediction"], model.predict(columns), rtol=0, atol=close)
+    if not model.has_intervals:
+        assert set(found) == {"prediction"}
+        return
+    _, std = model.predict(columns, return_std=True)
+    lower, upper = model.predict_interval(columns, 0.9)
+    for key, value in {"std": std, "lower": lower, "upper": upper}.items():
+        np.testing.assert_allclose(found[key], value, rtol=0, atol=close)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_labels_and_probabilities_are_the_models_own(folder, tmp_path, name):
+    out, columns = tmp_path / "m.onnx", rows()
+    dokl("export", folder / f"{name}-label.dokl", out, "-q")
+    model, found = library.load(folder / f"{name}-label.dokl"), run(out, columns)
+    assert found["prediction"].tolist() == model.predict(columns).tolist()
+    scores = model.decision_function(columns)
+    np.testing.assert_allclose(found["scores"], scores, rtol=1e-5, atol=CLOSE)
+    assert ("probabilities" in found) == hasattr(model.estimator, "predict_proba")
+    if "probabilities" in found:
+        said = model.predict_proba(columns)
+        np.testing.assert_allclose(found["probabilities"], said, rtol=0, atol=CLOSE)
+
+
+def test_without_matrices_it_is_small_and_has_one_width(folder, tmp_path):
+    full, out, columns = tmp_path / "full.onnx", tmp_path / "m.onnx", rows()
+    small = tmp_path / "small.dokl"
+    dokl("export", folder / "auto-y.dokl", full, "-q")
+    dokl("export", folder / "auto-y.dokl", out, "--predict-only", "--interval", "50", "-q")
+    dokl("export", folder / "auto-y.dokl", small, "--predict-only", "-q")
+    assert out.stat().st_size < 0.5 * full.stat().st_size
+    found, model = run(out, columns), library.load(small)
+    assert set(found) == {"prediction", "lower", "upper"}
+    lower, upper = model.predict_interval(columns, 0.5)
+    np.testing.assert_allclose(found["lower"], lower, rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(found["upper"], upper, rtol=0, atol=CLOSE)
+    # What a small copy can say can be written down again.
+    dokl("export", small, out, "--interval", "50", "--overwrite", "-q")
+    np.testing.assert_allclose(run(out, columns)["upper"], upper, rtol=0, atol=CLOSE)
+
+
+def test_a_node_of_a_network_predicts_by_its_own_vector(folder, tmp_path):
+    out, columns = tmp_path / "m.onnx", rows()
+    dokl("export", folder / "network-y.dokl", out, "--node", "roof", "-q")
+    told = library.load(folder / "network-y.dokl").predict(columns, nodes="roof")
+    np.testing.assert_allclose(run(out, columns)["prediction"], told, rtol=0, atol=CLOSE)
+    message = fails("export", folder / "network-y.dokl", tmp_path / "n.onnx", "--node", "rof")
+    assert "did you mean 'roof'?" in message
+    message = fails("export", folder / "auto-y.dokl", tmp_path / "n.onnx", "--node", "roof")
+    assert "of a network only" in message
+
+
+def test_float_is_half_as_large(folder, tmp_path):
+    out, columns = tmp_path / "m.onnx", rows()
+    dokl("export", folder / "network-y.dokl", out, "--precision", "float", "-q")
+    model = library.load(folder / "network-y.dokl")
+    told = run(out, columns)
+    assert told["prediction"].dtype == np.float32
+    np.testing.assert_allclose(told["prediction"], model.predict(columns), rtol=0, atol=1e-2)
+
+
+def test_several_outputs_and_kinds_of_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    Y = np.column_stack([X[:, 0] * X[:, 1], 5 - X[:, 0]])
+    many = library.AutoRegressor(40, random_state=0).fit(X, Y)
+    ints = library.AutoClassifier(40, random_state=0).fit(X, (X[:, 0] > 0).astype(int) + 7)
+    truths = library.KernelClassifier(n_components=20, random_state=0).fit(X, X[:, 0] > 0)
+    floats = library.KernelClassifier(n_components=20, random_state=0, loss="logistic")
+    floats.fit(X, np.digitize(X[:, 0], [-0.5, 0.5]) * 1.0)
+    early = library.AutoRegressor(random_state=0).partial_fit(X[:9], Y[:9, 0])
+    for model in (many, ints, truths, floats, early):
+        made = onnx_model(model).SerializeToString()
+        session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+        names = [out.name for out in session.get_outputs()]
+        found = dict(zip(names, session.run(None, {"X": X}), strict=True))
+        np.testing.assert_allclose(found["prediction"], model.predict(X), rtol=0, atol=CLOSE)
+        if "probabilities" in found:
+            said = model.predict_proba(X)
+            np.testing.assert_allclose(found["probabilities"], said, rtol=0, atol=CLOSE)
+        if "lower" in found:
+            lower = model.predict_interval(X)[0]
+            np.testing.assert_allclose(found["lower"], lower, rtol=0, atol=CLOSE)
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    features = library.RandomFeatures(n_components=4, sigma=1.0).fit(np.eye(3))
+    with pytest.raises(BadInput, match="does not predict"):
+        write_onnx(features, tmp_path / "x.onnx")
+    with pytest.raises(BadInput, match="has learned nothing"):
+        write_onnx(library.AutoRegressor(), tmp_path / "x.onnx")
+    assert not (tmp_path / "x.onnx").exists()
