@@ -159,6 +159,9 @@ def formula_of(
 
 def raw_inputs(prepared: Preprocessor) -> RawInputs:
     """How a preprocessor scales now."""
+    other = set(prepared.columns) ^ {*prepared.numeric, *prepared.levels}
+    if other:
+        raise BadInput(f"column {min(other)!r} is neither numbers nor texts: it is not exported")
     moments, p = prepared.moments, len(prepared.numeric)
     known = np.maximum(moments.count, 1.0)
     mean = moments.shift + moments.total / known

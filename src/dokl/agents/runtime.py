@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -131,6 +131,10 @@ class Agent:
     def scores(self, X: Array) -> Array:
         """The function itself, (n, m), with the vector of this moment, as it is stored."""
         return self.learner.predict(self._adopted, X, workers=1)
+
+    def further(self, X: Array, names: Sequence[str]) -> dict[str, Any]:
+        """What else was asked of inputs X: (n, d); a node knows nothing else."""
+        raise BadInput(f"a node of a network has no {names[0]}: it says numbers, or scores")
 
     def status(self) -> dict[str, Any]:
         """What there is to know, as JSON can write it."""

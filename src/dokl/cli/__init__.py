@@ -29,6 +29,7 @@ from dokl.cli.plan import plan
 from dokl.cli.predict import predict
 from dokl.cli.reproduce import reproduce
 from dokl.cli.run import run
+from dokl.cli.serve import serve
 from dokl.cli.train import train
 from dokl.cli.up import up
 from dokl.cli.watch import watch
@@ -128,8 +129,8 @@ def commands() -> None:
 
 
 for command in (
-    demo, train, predict, evaluate, inspect, export, graph, run, plan, bench, reproduce, network,
-    agent, up, watch, completion,
+    demo, train, predict, evaluate, inspect, export, serve, graph, run, plan, bench, reproduce,
+    network, agent, up, watch, completion,
 ):  # fmt: skip
     commands.add_command(command)
 

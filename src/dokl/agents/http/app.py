@@ -26,7 +26,7 @@ from dokl.agents.answers import Busy, Stopping
 from dokl.agents.description import host_port, is_loopback
 from dokl.agents.http import gauges, openapi
 from dokl.agents.http.bounds import HttpBounds, Refusal, Room
-from dokl.agents.http.responses import as_csv, as_json, predictions
+from dokl.agents.http.responses import FURTHER, as_csv, as_json, predictions
 from dokl.agents.http.serving import Server
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
@@ -121,14 +121,14 @@ class Endpoints:
 
     async def predict(self, request: Request) -> Response:
         """Answers for rows; as CSV where that is what the sender accepts."""
-        scored = _options(request, "scores").get("scores", False)
+        wanted = [name for name, asked in _options(request, *FURTHER).items() if asked]
         inputs = self.agent.inputs
         ways = {"json": inputs.rows_json, "csv": inputs.rows_csv}
         with self._body(request) as incoming:
             kind, body = _content(request), await incoming.read()
             with self.room.turn():
                 X: Array = await self._parsed(ways[KINDS[kind]], body)
-                found = await asyncio.to_thread(predictions, self.agent, X, scored)
+                found = await asyncio.to_thread(predictions, self.agent, X, wanted)
         return as_csv(found) if _accepts_csv(request) else as_json(found)
 
     async def status(self, request: Request) -> Response:

@@ -109,16 +109,18 @@ def _predict(text: Data) -> Data:
         "operationId": "predict",
         "summary": "Predict for rows, one or many; nothing is learned.",
         "parameters": [
-            {
-                "name": "scores",
-                "in": "query",
-                "description": "Of a classification, the scores behind the labels, too.",
-                "schema": {"type": "boolean", "default": False},
-            }
+            _switch("scores", "Of a classification, the scores behind the labels, too."),
+            _switch("intervals", "Of a model by experts (dokl serve), the ends of intervals."),
+            _switch("probabilities", "Of such a classifier (dokl serve), in the labels' order."),
         ],
         "requestBody": _body("Inputs"),
         "responses": _responses(words, {**_json(_ref("Predictions")), "text/csv": text}, _SENDING),
     }
+
+
+def _switch(name: str, words: str) -> Data:
+    kind = {"type": "boolean", "default": False}
+    return {"name": name, "in": "query", "description": words, "schema": kind}
 
 
 def _body(row: str) -> Data:
@@ -179,7 +181,9 @@ def _predictions(target: Data) -> Data:
     found = _record({"predictions": {"type": "array", "items": target}})
     order = "The order of the scores. Of two labels there is one score, positive for the second."
     found["properties"]["labels"] = {"type": "array", "description": order}
-    found["properties"]["scores"] = {"type": "array", "items": numbers}
+    for name in ("scores", "probabilities"):
+        found["properties"][name] = {"type": "array", "items": numbers}
+    found["properties"] |= {"lower": numbers, "upper": numbers, "coverage": {"type": "number"}}
     return found
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dokl.errors import BadInput, MissingExtra
@@ -20,17 +20,28 @@ if TYPE_CHECKING:
     from dokl.agents.runtime import Agent
     from dokl.arrays import Array
 
+# Switches of a question besides predictions.
+FURTHER = ("scores", "intervals", "probabilities")
 
-def predictions(agent: Agent, X: Array, scored: bool) -> dict[str, Any]:
-    """Numbers or labels for X (n, d); with scores, also (n, m) of them and the labels' order."""
-    if not scored:
-        return {"predictions": agent.predict(X)}
-    classes = agent.learner.classes
-    if classes is None:
-        raise BadInput("scores are for classification: here the predictions are numbers already")
-    scores = agent.scores(X)
-    found = {"predictions": agent.learner.answers(scores), "labels": list(classes)}
-    return {**found, "scores": scores.tolist()}
+
+def predictions(agent: Agent, X: Array, wanted: Collection[str] = ()) -> dict[str, Any]:
+    """Numbers or labels for X (n, d), and what is wanted besides, of FURTHER: scores (n, m) with
+    the labels' order; of the rest the agent says what it knows.
+    """
+    found: dict[str, Any] = {}
+    if "scores" in wanted:
+        classes = agent.learner.classes
+        if classes is None:
+            raise BadInput(
+                "scores are for classification: here the predictions are numbers already"
+            )
+        scores = agent.scores(X)
+        found = {"predictions": agent.learner.answers(scores), "labels": list(classes)}
+        found["scores"] = scores.tolist()
+    else:
+        found["predictions"] = agent.predict(X)
+    more = [name for name in wanted if name != "scores"]
+    return {**found, **agent.further(X, more)} if more else found
 
 
 def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -43,19 +54,20 @@ def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None =
 
 
 def as_csv(found: Mapping[str, Any]) -> Response:
-    """A column `prediction`, and one or more of scores, named as `dokl predict` names them."""
+    """A column `prediction`, and those of what was wanted besides, as `dokl predict` names them."""
+    columns = {"prediction": found["predictions"]}
+    labels = found.get("labels", ())
+    if "scores" in found:
+        names = ["score"] if len(labels) == 2 else [f"score {label}" for label in labels]
+        columns |= dict(zip(names, zip(*found["scores"], strict=True), strict=True))
+    if "probabilities" in found:
+        names = [f"probability {label}" for label in labels]
+        columns |= dict(zip(names, zip(*found["probabilities"], strict=True), strict=True))
+    columns |= {end: found[end] for end in ("lower", "upper") if end in found}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    scores = found.get("scores")
-    if scores is None:
-        writer.writerow(["prediction"])
-        writer.writerows([value] for value in found["predictions"])
-    else:
-        labels = found["labels"]
-        one = len(labels) == 2
-        writer.writerow(["prediction", *(["score"] if one else [f"score {k}" for k in labels])])
-        pairs = zip(found["predictions"], scores, strict=True)
-        writer.writerows([value, *row] for value, row in pairs)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
     return Response(out.getvalue(), media_type="text/csv")
 
 

@@ -1,0 +1,50 @@
+"""dokl serve"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dokl.cli.common import examples, share_of
+
+
+@click.command(
+    epilog=examples(
+        "dokl serve temp.dokl",
+        "dokl serve temp.dokl --learn --save temp.dokl",
+        "curl -H 'Content-Type: application/json' -d '{\"wind\": 3}' \\",
+        "     'http://127.0.0.1:8080/predict?intervals=true'",
+    )
+)
+@click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
+@click.option("--http", metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True,
+              help="Where; a loopback address.")  # fmt: skip
+@click.option("--learn", is_flag=True, help="Take samples as well, and keep them in a journal.")
+@click.option("--state", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Folder of the journal. [default: temp.state beside temp.dokl]")  # fmt: skip
+@click.option("--durability", type=click.Choice(("process", "full")), default="process",
+              show_default=True, help="What acknowledged samples survive: kill -9, or a power "
+              "cut.")  # fmt: skip
+@click.option("--save", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write the model there at an orderly end.")  # fmt: skip
+@click.option("--interval", type=click.FloatRange(0, 100, min_open=True, max_open=True),
+              default=90.0, show_default=True, metavar="PERCENT",
+              help="What intervals are to hold.")  # fmt: skip
+def serve(
+    path: Path, http: str, learn: bool, state: Path | None, durability: str, save: Path | None,
+    interval: float,
+) -> None:  # fmt: skip
+    """Serve a MODEL file over HTTP on this machine: no network, no certificates.
+
+    POST /predict takes raw rows (JSON, NDJSON or CSV) and gives predictions, with ?intervals=true,
+    ?probabilities=true or ?scores=true also these. With --learn, POST /samples teaches it: what is
+    answered is in the journal and survives kill -9, and the same command goes on from there; MODEL
+    itself is not changed. GET /healthz, /status, /metrics (Prometheus) and /openapi.json tell of
+    it. One JSON log line per event goes to stderr; SIGTERM or Ctrl-C end it in order.
+    """
+    if not learn and (state is not None or save is not None):
+        raise click.UsageError("--state and --save are for a model that learns: --learn")
+    from dokl.jobs.live.serve import Serving, run_server
+
+    run_server(Serving(path, http, learn, state, share_of(interval), save, durability))

@@ -1,0 +1,161 @@
+"""`dokl serve`: one model over HTTP as a process, from its file to its orderly end."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dokl.agents.answers import Answer
+from dokl.agents.clock import Clock
+from dokl.agents.description import is_loopback
+from dokl.agents.inputs import Arrival
+from dokl.agents.logs import Log
+from dokl.agents.runtime import Agent
+from dokl.agents.store import Store
+from dokl.agents.transports.memory import Hub, MemoryTransport
+from dokl.arrays import Array
+from dokl.errors import BadFile, BadInput, MissingExtra
+from dokl.jobs.live.served import NAME, ModelLearner, ModelState, ServedNetwork, served
+from dokl.models import TableModel, learning
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What to serve, and how.
+
+    learn: take samples, too. state: the folder of the journal, beside the model unless said
+    otherwise. level: the share of targets that intervals hold. save: where the model goes at an
+    orderly end. durability: "process" survives kill -9, "full" a power cut.
+    """
+
+    model: Path
+    http: str = "127.0.0.1:8080"
+    learn: bool = False
+    state: Path | None = None
+    level: float = 0.9
+    save: Path | None = None
+    durability: str = "process"
+
+    @property
+    def folder(self) -> Path:
+        """Where the journal lies."""
+        return self.state or self.model.with_suffix(".state")
+
+
+class ModelAgent(Agent):
+    """An agent without neighbours, whose model is of any kind; learn: whether it takes samples."""
+
+    level = 0.9
+    learns = True
+
+    def submit(self, arrival: Arrival) -> Future[Answer]:
+        """Hand over samples, where the model learns."""
+        if not self.learns:
+            raise BadInput("this model is served for predicting only: start it with --learn")
+        return super().submit(arrival)
+
+    @property
+    def model(self) -> TableModel:
+        """The model of this moment, as it is stored."""
+        assert isinstance(self._adopted, ModelState)
+        return self._adopted.model
+
+    def further(self, X: Array, names: Sequence[str]) -> dict[str, Any]:
+        """Of inputs X: (n, d), the ends of intervals, or probabilities in the labels' order."""
+        assert isinstance(self.learner, ModelLearner)
+        model, chunk, found = self.model, self.learner.chunk(X), dict[str, Any]()
+        if "intervals" in names:
+            if not model.has_intervals:
+                raise BadInput("intervals are for regressions by experts (--learner auto, squares)")
+            (ends,) = learning.answers(model, chunk, "predict_interval", coverage=self.level)
+            found |= {"lower": ends[0].tolist(), "upper": ends[1].tolist(), "coverage": self.level}
+        if "probabilities" in names:
+            if not hasattr(model.estimator, "predict_proba"):
+                raise BadInput("probabilities are for classifiers by experts, or of logistic loss")
+            (said,) = learning.answers(model, chunk, "predict_proba")
+            found |= {"labels": self.learner.classes, "probabilities": said.tolist()}
+        return found
+
+
+def run_server(serving: Serving) -> None:
+    """Serve a model until SIGTERM or Ctrl-C."""
+    done = threading.Event()
+    with ExitStack() as stack:
+        for end in (signal.SIGTERM, signal.SIGINT):
+            stack.callback(signal.signal, end, signal.signal(end, lambda *_: done.set()))
+        agent = made(serving, stack)
+        _face(agent, serving.http, stack)
+        done.wait()
+    if serving.save is not None:
+        agent.model.save(serving.save)
+
+
+def made(serving: Serving, stack: ExitStack) -> ModelAgent:
+    """The agent of a model file, started; the stack ends it."""
+    if not is_loopback(serving.http):
+        raise BadInput(
+            f"others can reach {serving.http}, and a model is served without certificates: give it "
+            "a loopback address, and put a reverse proxy before it"
+        )
+    model = TableModel.load(serving.model)
+    if serving.learn:
+        check_learns(model)
+    try:
+        mark = hashlib.sha256(serving.model.read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise BadFile(f"{serving.model}: it cannot be read ({error.strerror})") from None
+    network = served(model, serving.model, mark, serving.durability)
+    clock, store = Clock(), _store(serving, network, stack)
+    try:
+        transport = MemoryTransport(network, NAME, hub=Hub())
+        warm = ModelState(model)
+        agent = ModelAgent(network, NAME, store, transport, clock, Log(NAME, clock), warm)
+    except BaseException:
+        store.close()
+        raise
+    agent.level, agent.learns = serving.level, serving.learn
+    stack.callback(agent.stop)
+    agent.start()
+    return agent
+
+
+def check_learns(model: TableModel) -> None:
+    """Refuse a model that cannot learn row by row here."""
+    kind = type(model.estimator).__name__
+    if not hasattr(model.estimator, "prequential") or hasattr(model.estimator, "folded_"):
+        raise BadInput(f"a {kind} predicts only: serve it without --learn")
+    if hasattr(model.estimator, "nodes_"):
+        raise BadInput("a network does not learn in one place: its nodes are agents (dokl agent)")
+    if not model.classifying and not getattr(model.estimator, "_flat", True):
+        raise BadInput("a model of several outputs is served without --learn")
+
+
+def _store(serving: Serving, network: ServedNetwork, stack: ExitStack) -> Store:
+    """The journal; where nothing is learned one that goes with the process."""
+    learner = network.learner()
+    about = {"name": NAME, "fingerprint": network.mark, "m": learner.m, "D": 1, "d": learner.d}
+    if serving.learn:
+        folder = serving.folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    else:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return Store.open(folder / f"{NAME}.db", about, serving.durability, network.limits)
+
+
+def _face(agent: ModelAgent, address: str, stack: ExitStack) -> None:
+    try:
+        from dokl.agents.http.app import serve
+    except ImportError:
+        raise MissingExtra("a model over HTTP", "live") from None
+    server = serve(agent, address)
+    server.start()
+    stack.callback(server.stop)
+    agent.log("serving", address=server.url, learns=agent.learns)

@@ -1,0 +1,226 @@
+"""One model over HTTP: it predicts and learns as the model itself does."""
+
+import json
+import socket
+from contextlib import ExitStack
+
+import httpx
+import numpy as np
+import pytest
+
+import dokl as library
+from commands import dokl, fails, readings, write_csv
+from dokl.agents.http.app import serve
+from dokl.jobs.live.serve import Serving, made
+from dokl.jobs.live.served import RawRows, fresh_copy
+from dokl.models import TableModel
+
+LEARNERS = {
+    "gradient": ("--learner", "gradient", "--components", "40"),
+    "squares": ("--learner", "squares", "--components", "40"),
+    "auto": ("--learner", "auto", "--components", "40"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("serve")
+    columns = readings(300)
+    columns["a"] = columns["a"].astype(object)
+    columns["a"][::17] = ""
+    write_csv(place / "r.csv", columns)
+    for name, options in LEARNERS.items():
+        for target, other in (("y", "label"), ("label", "y")):
+            dokl("train", place / "r.csv", "--target", target, "--drop", "id", "--drop", other,
+                 *options, "-q", "--model", place / f"{name}-{target}.dokl")  # fmt: skip
+    dokl("train", place / "r.csv", "--target", "y", "--drop", "id", "--drop", "label",
+         "--nodes", "place", "--components", "40", "-q", "--model", place / "net.dokl")  # fmt: skip
+    return place
+
+
+class Face:
+    """A model served in this process."""
+
+    def __init__(self, path, state=None, learn=True, **how):
+        self._stack = ExitStack()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        serving = Serving(path, address, learn, state, **how)
+        self.agent = made(serving, self._stack)
+        server = serve(self.agent, address)
+        server.start()
+        self._stack.callback(server.stop)
+        self.client = self._stack.enter_context(
+            httpx.Client(base_url=server.url, trust_env=False, timeout=30)
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self._stack.close()
+
+    def predict(self, rows, options="", code=200):
+        answer = self.client.post(f"/predict{options}", json=rows)
+        assert answer.status_code == code, answer.text
+        return answer.json()
+
+    def learn(self, rows, code=200, **headers):
+        answer = self.client.post("/samples", json=rows, headers=headers)
+        assert answer.status_code == code, answer.text
+        return answer.json()
+
+
+def rows_of(columns, *names):
+    """Columns as records; NaN is null, as JSON has it."""
+    records = []
+    for values in zip(*(columns[name] for name in names), strict=True):
+        record = dict(zip(names, values, strict=True))
+        records.append({k: None if v != v else getattr(v, "item", lambda v=v: v)() for k, v in
+                        record.items()})  # fmt: skip
+    return records
+
+
+def stream(n=120, seed=3):
+    columns = readings(n, seed)
+    columns["a"][::11] = np.nan
+    texts = columns["place"].astype(object)
+    texts[::13], texts[5::13] = None, "attic"
+    return {**columns, "place": texts}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_numbers_are_predicted_and_learned_as_by_the_model(folder, tmp_path, name):
+    path, columns = folder / f"{name}-y.dokl", stream()
+    model, inputs = library.load(path), rows_of(columns, "a", "b", "place")
+    with Face(path, tmp_path / "state") as face:
+        told = face.predict(inputs)["predictions"]
+        np.testing.assert_allclose(told, model.predict(columns), rtol=1e-6, atol=1e-6)
+        given = rows_of(columns, "a", "b", "place", "y")
+        assert face.learn(given[:50])["accepted"] == 50
+        assert face.learn(given[50:])["samples"] == len(given)
+        model.partial_fit({k: v[:50] for k, v in columns.items()})
+        model.partial_fit({k: v[50:] for k, v in columns.items()})
+        after = face.predict(inputs)["predictions"]
+        np.testing.assert_allclose(after, model.predict(columns), rtol=1e-6, atol=1e-6)
+    with Face(path, tmp_path / "state") as face:  # ended in order: from its snapshot
+        assert face.predict(inputs)["predictions"] == after
+        assert face.client.get("/status").json()["learned"] == len(given)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_labels_are_predicted_and_learned_as_by_the_model(folder, tmp_path, name):
+    path, columns = folder / f"{name}-label.dokl", stream()
+    model, inputs = library.load(path), rows_of(columns, "a", "b", "place")
+    with Face(path, tmp_path / "state") as face:
+        assert face.predict(inputs)["predictions"] == model.predict(columns).tolist()
+        face.learn(rows_of(columns, "a", "b", "place", "label"))
+        model.partial_fit(columns)
+        assert face.predict(inputs)["predictions"] == model.predict(columns).tolist()
+        status = face.client.get("/status").json()
+    assert status["error"]["kind"] == "mistakes"
+    assert 0 <= status["error"]["recent"] <= 1
+
+
+def test_intervals_and_probabilities_on_request(folder, tmp_path):
+    columns = stream(20)
+    inputs = rows_of(columns, "a", "b", "place")
+    with Face(folder / "auto-y.dokl", learn=False, level=0.8) as face:
+        told = face.predict(inputs, "?intervals=true")
+        ends = library.load(folder / "auto-y.dokl").predict_interval(columns, 0.8)
+        np.testing.assert_allclose((told["lower"], told["upper"]), ends)
+        assert told["coverage"] == 0.8
+        assert "classifiers" in face.predict(inputs, "?probabilities=true", 422)["error"]
+        kinds = {"content-type": "text/csv", "accept": "text/csv"}
+        body = b"a,b,place\n1,2,roof\n"
+        csv = face.client.post("/predict?intervals=true", content=body, headers=kinds)
+        assert csv.text.startswith("prediction,lower,upper\n")
+        page = face.client.get("/openapi.json").json()
+        names = [given["name"] for given in page["paths"]["/predict"]["post"]["parameters"]]
+        assert names == ["scores", "intervals", "probabilities"]
+    with Face(folder / "auto-label.dokl", learn=False) as face:
+        told = face.predict(inputs, "?probabilities=true&scores=true")
+        assert told["labels"] == ["other", "same"]
+        said = library.load(folder / "auto-label.dokl").predict_proba(columns)
+        np.testing.assert_allclose(told["probabilities"], said)
+        assert "experts" in face.predict(inputs, "?intervals=true", 422)["error"]
+
+
+def test_without_learning_samples_are_refused_and_nothing_is_left(folder):
+    path = folder / "auto-y.dokl"
+    with Face(path, learn=False) as face:
+        message = face.learn([{"a": 1, "b": 2, "place": "roof", "y": 3}], 422)["error"]
+        assert "--learn" in message
+        assert face.client.get("/healthz").json() == {"ok": True}
+        assert "dokl_samples_total 0.0" in face.client.get("/metrics").text
+    assert not path.with_suffix(".state").exists()
+
+
+def test_a_request_is_learned_once_and_bad_rows_not_at_all(folder, tmp_path):
+    with Face(folder / "squares-y.dokl", tmp_path / "state") as face:
+        row = {"a": 1, "b": 2, "place": "roof", "y": 3}
+        key = {"Idempotency-Key": "one"}
+        assert not face.learn(row, **key)["repeated"]
+        assert face.learn(row, **key)["repeated"]
+        assert "not agreed" in face.learn({**row, "c": 1}, 422)["error"]
+        assert "is not a number" in face.learn({**row, "b": "blue"}, 422)["error"]
+        assert face.learn({"id": 7, "a": 1, "b": 2})["waiting"] == 1  # its label comes later
+        assert face.learn({"id": 7, "y": 2.5})["labelled"] == 1
+        assert face.client.get("/status").json()["samples"] == 2
+
+
+def test_the_journal_of_another_model_is_refused(folder, tmp_path):
+    with Face(folder / "squares-y.dokl", tmp_path / "state"):
+        message = fails(
+            "serve", folder / "squares-y.dokl", "--learn", "--state", tmp_path / "state"
+        )
+        assert "has this store open" in message
+    message = fails("serve", folder / "gradient-y.dokl", "--learn", "--state", tmp_path / "state")
+    assert "this store is that of" in message
+
+
+def test_an_estimator_saved_by_itself(tmp_path):
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    library.save(library.KernelClassifier(random_state=0).fit(X, X[:, 0] > 0), tmp_path / "m.dokl")
+    with Face(tmp_path / "m.dokl") as face:
+        told = face.predict([{"x1": 2, "x2": 0}, {"x1": -2, "x2": 0}])
+        assert told["predictions"] == [True, False]
+        assert face.learn({"x1": 0.5, "x2": 1, "y": True})["accepted"] == 1
+        assert "no preprocessing" in face.predict([{"x1": 2, "x2": None}], code=422)["error"]
+
+
+def test_what_cannot_be_served_is_said(folder, tmp_path):
+    path = folder / "auto-y.dokl"
+    assert "reverse proxy" in fails("serve", path, "--http", "0.0.0.0:8080")
+    assert "--learn" in dokl("serve", path, "--save", "x.dokl", code=2).stderr
+    assert "its nodes are agents" in fails("serve", folder / "net.dokl", "--learn")
+    small = tmp_path / "small.dokl"
+    TableModel.load(path).predict_only().save(small)
+    assert "predicts only" in fails("serve", small, "--learn")
+    with Face(small, learn=False) as face:
+        assert len(face.predict({"a": 1, "b": 2}, "?intervals=true")["lower"]) == 1
+
+
+def test_raw_rows_come_back_as_they_went_in():
+    rows = RawRows(["a"], {"place": ["cellar", "roof"]})
+    texts = np.array(["roof", None, "attic"], object)
+    X = rows.transform({"a": np.array([1.5, np.nan, -2.0]), "place": texts})
+    assert np.isfinite(X).all()
+    back = rows.columns(X)
+    np.testing.assert_array_equal(back["a"], [1.5, np.nan, -2.0])
+    assert back["place"].tolist()[:2] == ["roof", None]
+    assert back["place"][2] not in ("roof", "cellar", None)
+
+
+def test_a_copy_learns_and_the_other_stays(folder):
+    columns = stream()
+    for name in LEARNERS:
+        model = library.load(folder / f"{name}-y.dokl")
+        before = model.predict(columns)
+        copy = fresh_copy(model)
+        copy.partial_fit(columns)
+        np.testing.assert_array_equal(model.predict(columns), before)
+        assert np.abs(copy.predict(columns) - before).max() > 0
+        assert model.rows_read < copy.rows_read
+        assert json.dumps(model.tally.figures()) != json.dumps(copy.tally.figures())
