@@ -1,1 +1,1 @@
-"""dokl behind the interfaces of others: `river`, and models as `onnx` graphs and `c_source`."""
+"""dokl with others: `river`, `dask`, and models written as `onnx` graphs and as `c_source`."""
