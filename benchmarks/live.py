@@ -32,7 +32,7 @@ CLOCK = os.sysconf("SC_CLK_TCK")
 
 def new_network(folder: Path, nodes: int, D: int, durability: str, exchange: str) -> Path:
     path = folder / "lab.toml"
-    options = ["--graph", "random", "--nodes", str(nodes), "--inputs", "5", "--D", str(D)]
+    options = ["--graph", "random", "--nodes", str(nodes), "--inputs", "5", "--components", str(D)]
     options += ["--sigma", "3", "--exchange", exchange, "--every-seconds", "0.1"]
     command = [sys.executable, "-m", "dokl", "network", "new", str(path), *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

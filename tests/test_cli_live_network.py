@@ -15,7 +15,7 @@ from dokl.estimators.choices import median_distance, width
 from dokl.jobs.live import networks as live
 from test_cli_help import words_of
 
-QUICK = ("--graph", "ring", "--nodes", 4, "--inputs", 2, "--D", 20)
+QUICK = ("--graph", "ring", "--nodes", 4, "--inputs", 2, "--components", 20)
 
 
 @pytest.fixture
@@ -67,7 +67,8 @@ def test_options_arrive_in_the_file(tmp_path):
     (tmp_path / "links.csv").write_text("from,to\nroof,yard\nyard,cellar\n")
     dokl("network", "new", tmp_path / "x.toml", "--name", "house", "--graph",
          tmp_path / "links.csv", "--node", "roof=10.0.0.1:7000", "--inputs", 3, "--target", "z",
-         "--kernel", "matern", "-p", "nu=1.5", "-p", "eps=0.001", "--sigma", "2.5", "--D", "64",
+         "--kernel", "matern", "-p", "nu=1.5", "-p", "eps=0.001", "--sigma", "2.5",
+         "--components", "64",
          "--variant", "sobol", "--seed", 7, "--loss", "huber:2", "--mu", "0.25", "--lam", "0.01",
          "--intercept", "1", "--exchange", "pull", "--every-samples", "50", "--dtype", "float16",
          "--clip", "3", "--base-port", "9100", "--http-base-port", "9200")  # fmt: skip
@@ -90,7 +91,8 @@ def test_options_arrive_in_the_file(tmp_path):
 
 
 def test_a_sample_settles_scaling_and_sigma(tmp_path, sample):
-    dokl("network", "new", tmp_path / "lab.toml", "--graph", "complete", "--nodes", 3, "--D", 20,
+    dokl("network", "new", tmp_path / "lab.toml", "--graph", "complete", "--nodes", 3,
+         "--components", 20,
          "--sample", sample, "--target", "y", "--drop", "id", "--drop", "label")  # fmt: skip
     network, rows = read(tmp_path / "lab.toml"), readings(300)
     inputs = network.inputs
@@ -106,19 +108,21 @@ def test_a_sample_settles_scaling_and_sigma(tmp_path, sample):
     low, high = inputs.target_range
     assert low < rows["y"].min() - 9 * np.ptp(rows["y"]) < rows["y"].max() < high
     assert network.model.mu == 0.5
-    dokl("network", "new", tmp_path / "median.toml", "--D", 20, "--sample", sample, "--nodes", 3,
+    dokl("network", "new", tmp_path / "median.toml", "--components", 20,
+         "--sample", sample, "--nodes", 3,
          "--sigma", "median", "--target", "y", "--drop", "id", "--drop", "label")  # fmt: skip
     assert read(tmp_path / "median.toml").model.sigma == median_distance(X)
 
 
 def test_labels_are_settled_and_the_loss_suits_them(tmp_path, sample):
-    options = ("--nodes", 2, "--graph", "complete", "--D", 20, "--sample", sample)
+    options = ("--nodes", 2, "--graph", "complete", "--components", 20, "--sample", sample)
     dokl("network", "new", tmp_path / "lab.toml", *options, "--target", "label", "--drop", "id",
          "--drop", "y")  # fmt: skip
     network = read(tmp_path / "lab.toml")
     assert network.inputs.labels == ("other", "same")
     assert network.model.loss == "logistic"
-    dokl("network", "new", tmp_path / "k.toml", "--nodes", 2, "--graph", "complete", "--D", 20,
+    dokl("network", "new", tmp_path / "k.toml", "--nodes", 2, "--graph", "complete",
+         "--components", 20,
          "--inputs", 2, "--classes", "3,1,2")  # fmt: skip
     assert read(tmp_path / "k.toml").inputs.labels == (1, 2, 3)
 
@@ -131,7 +135,7 @@ def test_a_trained_model_of_the_same_choices_has_the_same_fingerprint(
 ):
     chosen = ("--target", target, "--drop", "id", "--drop", drop, "--sigma", "2", "--seed", "3")
     dokl("network", "new", tmp_path / "lab.toml", "--nodes", 3, "--graph", "ring",
-         "--sample", sample, *chosen, "--D", "20")  # fmt: skip
+         "--sample", sample, *chosen, "--components", "20")  # fmt: skip
     dokl("train", sample, *chosen, *more, "--learner", "gradient", "--components", "20",
          "--standardise", "fixed", "--model", tmp_path / "m.dokl")  # fmt: skip
     found = json_of("inspect", tmp_path / "m.dokl", "--json")

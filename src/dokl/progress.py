@@ -9,11 +9,14 @@
 
 from __future__ import annotations
 
+import html
+import importlib
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 # A learner may advance a million times a second; a terminal wants ten frames.
 REFRESH_SECONDS = 0.1
@@ -57,18 +60,58 @@ def progress(
 
     total: how many there will be, None when nobody knows. show: True, False, or None for
     'when stderr is a terminal'. unit: what is counted; None shows a percentage, and only the
-    remarks of `advance` beside it. stdout is never written to, so results can be piped.
+    remarks of `advance` beside it. stdout is never written to, so results can be piped. In a
+    notebook the bar is shown there.
     """
     if not (_is_terminal() if show is None else show):
         yield Bar()
         return
-    with _rich_bar(total, label, unit) as bar:
+    with (_notebook_bar if in_notebook() else _rich_bar)(total, label, unit) as bar:
         yield bar
+
+
+def in_notebook() -> bool:
+    """Whether this runs in the kernel of a notebook; asking loads nothing."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 def _is_terminal() -> bool:
     # stderr is None under pythonw and some service managers
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextmanager
+def _notebook_bar(total: int | None, label: str, unit: str | None) -> Iterator[Bar]:
+    """A bar of plain HTML that replaces itself; it needs no widgets."""
+    shown = importlib.import_module("IPython.display")
+    start = time.monotonic()
+    handle: Any = None
+
+    def draw(done: int, remark: str) -> None:
+        nonlocal handle
+        page = shown.HTML(_bar_html(total, label, unit, done, remark, time.monotonic() - start))
+        if handle is None:
+            handle = shown.display(page, display_id=True)
+        else:
+            handle.update(page)
+
+    bar = Bar(draw)
+    try:
+        yield bar
+    finally:
+        bar.flush()
+
+
+def _bar_html(
+    total: int | None, label: str, unit: str | None, done: int, remark: str, seconds: float
+) -> str:
+    """One line: label, bar, count, speed, what else there is to say."""
+    place = f'value="{done}" max="{total}"' if total else ""
+    count = f"{done:,}" + (f" of {total:,}" if total else "") + f" {unit}" if unit else ""
+    speed = f"{done / max(seconds, 1e-9):,.0f} {unit}/s" if unit else ""
+    words = " ".join(word for word in (count, speed, html.escape(remark)) if word)
+    return f"{html.escape(label)} <progress {place}></progress> {words}"
 
 
 @contextmanager

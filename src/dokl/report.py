@@ -13,6 +13,7 @@ from dokl.diffusion import Trace
 from dokl.errors import BadInput, MissingExtra
 from dokl.files import atomic_write
 from dokl.metrics import decibels
+from dokl.progress import in_notebook
 
 # Told apart by lightness as well as hue, so that they survive print and colour blindness.
 COLOURS = ("#1f5fa8", "#d1662a", "#3f8f5b", "#8a4fa3", "#7a7a7a")
@@ -54,13 +55,22 @@ def _words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def new_figure(width: float, height: float) -> Any:
+    """An empty Matplotlib figure, in inches, that no window or notebook knows of yet."""
+    pyplot()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def pyplot() -> Any:
-    """matplotlib.pyplot on a backend that needs no screen."""
+    """matplotlib.pyplot on a backend that needs no screen; in a notebook, on the notebook's own."""
     try:
         import matplotlib
     except ImportError:
         raise MissingExtra("drawing a picture", "plot") from None
-    matplotlib.use("Agg")
+    if not in_notebook():
+        matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     return plt

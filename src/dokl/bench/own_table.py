@@ -13,7 +13,7 @@ from dokl.arrays import Array, is_sparse
 from dokl.bench.tasks import Rows
 from dokl.errors import BadInput
 from dokl.jobs.files.sources import Source
-from dokl.jobs.files.start import Training, start
+from dokl.jobs.files.start import Training, guesses, start
 from dokl.jobs.files.tables import targets
 from dokl.models.columns import inputs_for
 from dokl.readers import Chunk
@@ -28,13 +28,14 @@ PARTS = 5  # the first of them is not scored; who is refitted is so before each 
 class OwnTable:
     """rows: X (n, d) as they are, texts as 0 and 1, gaps at the mean so far; y (n,) targets, or
     numbers of classes. scaled: X (n, d) standardised by the rows so far. labels: of classes, in
-    their order; none in a regression.
+    their order; none in a regression. guesses: what was found out about the file, in words.
     """
 
     name: str
     rows: Rows
     scaled: Array
     labels: tuple[Any, ...] = ()
+    guesses: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
@@ -88,6 +89,7 @@ def read(source: Source, training: Training, most: int | None) -> OwnTable:
     parts: list[tuple[Any, Any, Array]] = []
     with source.open() as reader:
         models = start(plain, reader.first), start(scaled, reader.first)
+        said = guesses(training, reader.first, models[0])
         rows = 0
         for chunk in reader:
             y, keep = targets(models[0], chunk)
@@ -101,11 +103,11 @@ def read(source: Source, training: Training, most: int | None) -> OwnTable:
     if len(y) < FEWEST:
         raise BadInput(f"{name} has {len(y)} rows with a target: {FEWEST} are needed to compare")
     if not models[0].classifying:
-        return _with_spread(OwnTable(name, Rows(X, np.asarray(y, np.float64)), Z))
+        return _with_spread(OwnTable(name, Rows(X, np.asarray(y, np.float64)), Z, (), said))
     labels, numbers = np.unique(y, return_inverse=True)
     if len(labels) < 2:
         raise BadInput(f"{name} has one class only, {labels[0]!r}, in its first {len(y):,} rows")
-    return OwnTable(name, Rows(X, numbers.astype(np.int64)), Z, tuple(labels.tolist()))
+    return OwnTable(name, Rows(X, numbers.astype(np.int64)), Z, tuple(labels.tolist()), said)
 
 
 def _with_spread(table: OwnTable) -> OwnTable:

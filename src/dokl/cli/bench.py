@@ -165,6 +165,8 @@ def _own(
     entrants, missing = chosen(only)
     training = Training(target=own.pop("target"), task=own.pop("task"))
     table = read(make_source(data[0], own), training, rows)
+    for line in () if quiet or as_json else table.guesses:
+        click.echo(line)
     if table.n == rows:
         remark(f"the first {rows:,} rows of {table.name}; --rows 0 takes all", quiet or as_json)
     total = table.n * len(entrants)

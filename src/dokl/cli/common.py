@@ -16,6 +16,8 @@ OPTIONS = {
     "say that the column holds text": "--text COLUMN",
     "Say so if this file starts at 0": "--zero-based",
     "Exclude it": "--drop COLUMN",
+    "ay which mark is the decimal one": "--decimal . or --decimal ,",
+    "with the day or with the month: say which": "--dates dmy or --dates mdy",
 }
 
 

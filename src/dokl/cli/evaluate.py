@@ -9,7 +9,9 @@ import click
 
 from dokl.cli.common import echo_json, examples, figure, output_switches, remark
 from dokl.cli.meter import Meter, loading
-from dokl.cli.source import FILES_HELP, Data, make_source, reading_options
+from dokl.cli.pictures import check_places, draw, node_rows, picture_options, story
+from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
+from dokl.errors import BadInput
 
 
 @click.command(
@@ -18,6 +20,8 @@ from dokl.cli.source import FILES_HELP, Data, make_source, reading_options
     + examples(
         "dokl evaluate temp.dokl test.csv",
         "dokl evaluate adult.dokl a9a.t.gz --json",
+        "dokl evaluate air.dokl test.csv --by-node --plot nodes.png",
+        "dokl evaluate temp.dokl test.csv --html report.html",
     )
 )
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
@@ -25,32 +29,53 @@ from dokl.cli.source import FILES_HELP, Data, make_source, reading_options
 @click.option("--target", metavar="COLUMN", help="Only for models saved in Python.")
 @click.option("--by-node", is_flag=True, help="Networks: by each row's own node; else the mean.")
 @reading_options
+@on_error_options
+@picture_options
 @output_switches
 def evaluate(
-    path: Path, data: str, target: str | None, by_node: bool, as_json: bool, quiet: bool,
-    **options: Any,
+    path: Path, data: str, target: str | None, by_node: bool, plot: Path | None, html: Path | None,
+    as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Score a MODEL file on DATA, which must have the target.
 
     Nothing is learned. Rows without a target are left out. Of a regression without settings it is
-    also counted how often 90 % intervals hold the target.
+    also counted how often 90 % intervals hold the target. With --by-node there is a table of all
+    nodes.
     """
+    check_places(plot, html)
     with loading(quiet):
+        from dokl.jobs.files.faults import closing
         from dokl.jobs.files.predict import evaluate as job
         from dokl.jobs.files.tables import notices
         from dokl.models import TableModel
-        from dokl.report import table
 
-        source, model = make_source(data, options), TableModel.load(path)
+        refused = f"{Path(data).name}.refused.csv"
+        source, model = make_source(data, options, refused), TableModel.load(path)
     model.target = model.target if target is None else target
-    with Meter("evaluating", quiet) as meter:
-        score, coverage = job(model, source, by_node, meter.show)
-    figures = score.figures()
-    if as_json:
-        echo_json(figures | ({} if coverage is None else {"intervals": coverage.figures()}))
-    else:
-        table(f"{path} on {data}", ["", ""], [[n, figure(n, v)] for n, v in figures.items()])
-        if coverage is not None:
-            click.echo(coverage.line())
+    with Meter("evaluating", quiet) as meter, closing(source.on_error):
+        found = job(model, source, by_node, meter.show)
+    _tell(found, f"{path} on {data}", as_json)
     for notice in notices(model):
         remark(notice, quiet)
+    remark(source.on_error.words, quiet or not source.on_error.count)
+    told = story(f"{path} on {data}", found, model, prequential=False)
+    covered = [] if found.coverage is None else [found.coverage.line()]
+    draw(told, plot, html, {"to know": [*covered, *notices(model)]}, quiet or as_json)
+    if found.fault is not None:
+        raise BadInput(f"{found.fault}. The scores are those of the rows before")
+
+
+def _tell(found: Any, title: str, as_json: bool) -> None:
+    from dokl.report import table
+
+    figures, coverage, nodes = found.score.figures(), found.coverage, found.course.nodes
+    if as_json:
+        more = {} if coverage is None else {"intervals": coverage.figures()}
+        more |= {"nodes": {n: each.figures() for n, each in sorted(nodes.items())}} if nodes else {}
+        echo_json(figures | more)
+        return
+    table(title, ["", ""], [[n, figure(n, v)] for n, v in figures.items()])
+    if nodes:
+        table("nodes", *node_rows(nodes))
+    if coverage is not None:
+        click.echo(coverage.line())

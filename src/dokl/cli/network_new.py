@@ -42,8 +42,10 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="The kernel."),
         click.option("--sigma", default="auto", show_default=True,
                      help="Its width: a number, scale (auto, by the sample's spread) or median."),
-        click.option("--D", "D", type=click.IntRange(1), metavar="N", default=500,
+        click.option("--components", "D", type=click.IntRange(1), metavar="D", default=500,
                      show_default=True, help="Numbers in theta, and in a message."),
+        click.option("--D", "old_D", type=click.IntRange(1), hidden=True,
+                     help="What --components was called."),
         click.option("--variant", type=click.Choice(FEATURES), default="auto", show_default=True,
                      help="How features are drawn."),
         click.option("--seed", type=click.IntRange(0), default=1, show_default=True,
@@ -128,7 +130,8 @@ def _with(options: list[Any], command: Callable[..., Any]) -> Callable[..., Any]
         NEW_HELP,
         examples(
             "dokl network new lab.toml --graph ring --nodes 5 --sample readings.csv --target temp",
-            "dokl network new lab.toml --graph links.csv --sample s.csv --target y --D 2500",
+            "dokl network new lab.toml --graph links.csv --sample s.csv --target y "
+            "--components 2500",
             "dokl network new play.toml --nodes 3 --graph complete --inputs 2 --insecure-loopback",
             "dokl network new ab.toml --graph star --inputs 5 "
             "--node a=10.0.0.1:7447 --node b=10.0.0.2:7447",
@@ -153,10 +156,11 @@ def new(
     from dokl.jobs.live import networks as live
     from dokl.jobs.live import new as live_plan
 
-    places, sample, model, exchange = _wishes(options)
+    places, sample, model, exchange = _wishes(options, quiet)
     live_plan.new(
         path, places, sample, model, exchange,
         name=name, secure=secure, days=days, overwrite=overwrite,
+        say=None if quiet or as_json else click.echo,
     )  # fmt: skip
     found = live.check(path)
     if as_json:
@@ -179,11 +183,15 @@ def _start(path: Path, found: dict[str, Any]) -> str:
     )
 
 
-def _wishes(options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], Any]:
+def _wishes(options: dict[str, Any], quiet: bool) -> tuple[Any, Any, dict[str, Any], Any]:
     """Places, sample, model and exchange from the options."""
     from dokl.agents.description import ExchangePolicy, Model
     from dokl.jobs.live.inputs import Sample
     from dokl.jobs.live.places import Places
+
+    if (old := options.pop("old_D")) is not None:
+        options["D"] = old
+        remark("--D is called --components now, as elsewhere; it is taken as that", quiet)
 
     def taken(*names: str) -> dict[str, Any]:
         return {name: options[name] for name in names}

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dokl.cli.common import echo_json, examples, output_switches
-from dokl.cli.source import make_source
+from dokl.cli.source import make_source, reading_options
 from dokl.errors import BadInput
 
 
@@ -25,7 +25,6 @@ from dokl.errors import BadInput
 @click.option("--target", help="Column to predict.")
 @click.option("--rows", default=20_000, show_default=True, help="Rows of DATA to look at.")
 @click.option("--n-features", type=int, help="Features of a LIBSVM file.")
-@click.option("--format", help="csv, tsv, parquet, libsvm, jsonl; guessed otherwise.")
 @click.option("--task", default="auto", show_default=True, help="auto, regression, classification.")
 @click.option("--kernel", default="gaussian", show_default=True, help="Name of the kernel.")
 @click.option("--components", type=int, help="D, instead of letting the budget decide.")
@@ -42,6 +41,7 @@ from dokl.errors import BadInput
 @click.option("--step", type=float, help="Without DATA: constant step; half the limit otherwise.")
 @click.option("--seed", default=0, show_default=True, help="Seed of features and graph.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the predicted curve.")
+@reading_options
 @output_switches
 def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Recommend width, size, step and exchange for DATA, and predict what they bring."""
@@ -55,7 +55,7 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
     made = (
         _from_law(weights, budget, given)
         if data is None
-        else _from_data(data, weights, budget, given)
+        else _from_data(data, weights, budget, given, None if quiet or as_json else click.echo)
     )
     if plot is not None:
         planning.draw(made, plot)
@@ -72,11 +72,11 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
         click.echo(f"curve: {plot}", err=True)
 
 
-def _from_data(data: str, weights: Any, budget: Any, given: dict[str, Any]) -> Any:
+def _from_data(data: str, weights: Any, budget: Any, given: dict[str, Any], say: Any) -> Any:
     from dokl.jobs.simulated import planning
     from dokl.plan import plan as advise
 
-    X, y = planning.read_sample(make_source(data, given), given["target"], given["rows"])
+    X, y = planning.read_sample(make_source(data, given), given["target"], given["rows"], say)
     return advise(
         X, y, task=given["task"], weights=weights, budget=budget, D=given["components"],
         kernel=given["kernel"], seed=given["seed"],

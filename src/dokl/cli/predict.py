@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +9,11 @@ import click
 
 from dokl.cli.common import examples, remark, share_of
 from dokl.cli.meter import Meter, loading
-from dokl.cli.source import FILES_HELP, Data, make_source, reading_options
+from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
+from dokl.errors import BadInput
 
-OUTPUTS = ("csv", "jsonl")
+OUTPUTS = ("csv", "jsonl", "parquet")
+ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
 
 
 @click.command(
@@ -22,6 +22,7 @@ OUTPUTS = ("csv", "jsonl")
     + examples(
         "dokl predict temp.dokl new.csv > predictions.csv",
         "dokl predict temp.dokl new.csv --keep id -o out.jsonl",
+        "dokl predict temp.dokl new.parquet -o out.parquet",
         "tail -f log.csv | dokl predict temp.dokl -",
         "dokl predict temp.dokl new.csv --interval 90 --std",
         "dokl predict spam.dokl mail.csv --proba --as jsonl",
@@ -40,6 +41,7 @@ OUTPUTS = ("csv", "jsonl")
 @click.option("--std", is_flag=True, help="Also the standard deviation of each prediction.")
 @click.option("--by-node", is_flag=True, help="Networks: by each row's own node; else the mean.")
 @reading_options
+@on_error_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no remarks.")
 def predict(
     path: Path, data: str, out: Path | None, kind: str | None, keep: tuple[str, ...],
@@ -51,32 +53,33 @@ def predict(
     are passed over. Intervals are those of regressions trained without settings: as wide as it took
     for this share of the targets while the model learned.
     """
+    kind = kind or ENDINGS.get("" if out is None else out.suffix.lower(), "csv")
+    refused = f"{out}.refused.csv" if out is not None else "refused.csv"
     with loading(quiet):
         from dokl.jobs.files import predict as job
-        from dokl.jobs.files.output import as_text
+        from dokl.jobs.files.faults import closing
+        from dokl.jobs.files.output import open_output
         from dokl.jobs.files.tables import notices
         from dokl.models import TableModel
 
-        source, model = make_source(data, options), TableModel.load(path)
-    asked = job.PredictionRequest(
-        more, None if interval is None else share_of(interval), std, by_node
-    )
-    named = out is not None and out.suffix in (".jsonl", ".ndjson")
-    kind = kind or ("jsonl" if named else "csv")
-    with Meter("predicting", quiet or out is None) as meter, _opened(out) as file:
-        first = True
-        for columns in job.predictions(model, source, keep, asked, meter.show):
-            file.write(as_text(columns, kind, first, job.digits(model)))
-            if out is None:
-                file.flush()  # someone may be waiting for it
-            first = False
+        source, model = make_source(data, options, refused), TableModel.load(path)
+    share = None if interval is None else share_of(interval)
+    asked = job.PredictionRequest(more, share, std, by_node)
+    fault = None
+    with (
+        Meter("predicting", quiet or out is None) as meter,
+        closing(source.on_error),
+        open_output(out, kind, job.digits(model)) as write,
+    ):
+        try:
+            for columns in job.predictions(model, source, keep, asked, meter.show):
+                write(columns)
+        except BadInput as error:
+            if source.on_error.fault is None:
+                raise
+            fault = str(error)
     for notice in notices(model):
         remark(notice, quiet)
-
-
-def _opened(out: Path | None) -> AbstractContextManager[Any]:
-    if out is None:
-        return nullcontext(sys.stdout)
-    from dokl.files import atomic_write
-
-    return atomic_write(out, "w")
+    remark(source.on_error.words, quiet or not source.on_error.count)
+    if fault is not None:
+        raise BadInput(f"{fault}. The rows before it were predicted")

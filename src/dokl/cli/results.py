@@ -8,16 +8,23 @@ from typing import Any
 import click
 
 from dokl.cli.common import echo_json, figure, remark
+from dokl.cli.pictures import node_rows
 
 
-def tell(learned: Any, path: Path, seconds: float, passes: int, as_json: bool, quiet: bool) -> None:
-    """Print it."""
-    rate = learned.score.n / seconds
+def tell(
+    learned: Any, path: Path, seconds: float, passes: int, as_json: bool, quiet: bool
+) -> list[str]:
+    """Print it; what was said in words comes back."""
+    rate, words = learned.score.n / seconds, _words(learned)
     if as_json:
         echo_json(_results(learned, path, seconds) | {"rows_per_second": rate})
-        return
+        return words
     _show(learned, passes)
-    for line in _words(learned):
+    if learned.course.nodes:
+        from dokl.report import table
+
+        table("nodes", *node_rows(learned.course.nodes))
+    for line in words:
         click.echo(line)
     remark(f"{rate:,.0f} rows/s; model in {path}", quiet)
     if learned.skipped:
@@ -25,6 +32,7 @@ def tell(learned: Any, path: Path, seconds: float, passes: int, as_json: bool, q
         remark(f"{learned.skipped:,} rows without {lacking} were skipped", quiet)
     for notice in learned.notices:
         remark(notice, quiet)
+    return words
 
 
 def _show(learned: Any, passes: int) -> None:
@@ -57,10 +65,33 @@ def _words(learned: Any) -> list[str]:
     if frozen is not None:
         after = f"the model as it was after row {frozen.at:,}, which learned no more"
         found.append(f"frozen there: {after}, on the same rows")
+        found += _order(learned, frozen)
     found += [] if learned.coverage is None else [learned.coverage.line()]
     if hasattr(learned.model.estimator, "remembers_"):
         found.append(f"the model {learned.model.estimator.remembers_}")
     return found
+
+
+def _order(learned: Any, frozen: Any) -> list[str]:
+    """What it means that a model that follows is much better than the one that stands still."""
+    name = "error" if learned.course.classifying else "rmse"
+    still, follows = (score.figures().get(name) for score in (frozen.score, frozen.tracking))
+    if still is None or follows is None or still < 2 * follows or still - follows < 0.01 * still:
+        return []
+    both = f"{figure(name, follows)} against {figure(name, still)}"
+    if learned.course.sorted_by_target(learned.score):
+        what = "label" if learned.course.classifying else "target"
+        return [
+            f"the rows are sorted by their {what}: a model that follows has only to repeat what "
+            f"came last ({both}, frozen). In use expect {figure(name, still)}, not the prequential "
+            "error; shuffle the rows before training"
+        ]
+    if still < 4 * follows:
+        return []
+    return [
+        f"the rows change along the file, and the model follows ({both}, frozen): left alone it "
+        "will do as the frozen one; if their order means nothing, shuffle them before training"
+    ]
 
 
 def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
@@ -77,7 +108,11 @@ def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
         "frozen": None if learned.frozen is None else learned.frozen.figures(),
         "intervals": None if learned.coverage is None else learned.coverage.figures(),
         "remembers": getattr(model.estimator, "remembers_", None),
+        "guesses": learned.guesses,
+        "nodes": {name: score.figures() for name, score in learned.course.nodes.items()} or None,
+        "words": _words(learned),
         "notices": learned.notices,
         "interrupted": learned.halt is not None,
+        "fault": learned.fault,
         "settings": settings(model),
     }

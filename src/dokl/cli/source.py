@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,12 +20,16 @@ otherwise the first line does.
 ROWS_HELP = """\b
 Columns: experts bring numbers to unit size whenever they learn length scales;
 for gradients numbers are standardised (minus mean, over standard deviation) by
-the rows so far; the model remembers how. A missing number (empty, NA, NaN,
-null, None, ?) stands at its column's mean. A text column becomes one 0/1 input
-per level; the levels are those of the first rows, at most 50; missing texts and
-other levels are zeros, and the latter are counted. Rows without a target are
-skipped and counted. LIBSVM rows are taken as they are. The first rows, which
-settle all this, are the first --chunk of them, 8192 where lines are short.
+the rows so far; the model remembers how. A missing number (empty, NA, N/A,
+#N/A, NaN, null, None, ?, -) stands at its column's mean. Decimal commas,
+thousands (1.234,5 or 1,234), currencies ($326) and percent signs are
+recognised column by column. Dates and times become the time of day and of the
+week, on circles, and the days since the first row. A text column becomes one
+0/1 input per level; the levels are those of the first rows, at most 50; missing
+texts and other levels are zeros, and the latter are named and counted. Rows
+without a target are skipped and counted. LIBSVM rows are taken as they are. The
+first rows, which settle all this, are the first --chunk of them, 8192 where
+lines are short. What was guessed is said, with the option that changes it.
 """
 
 Command = Callable[..., Any]
@@ -36,17 +41,40 @@ def reading_options(command: Command) -> Command:
     options = [
         click.option("--format", type=click.Choice(FORMATS), help="Of the file; else guessed."),
         click.option("--no-header", is_flag=True, help="The CSV has no header: x1, x2, ..."),
-        click.option("--delimiter", metavar="CHAR", help="Of the CSV; else , ; or tab is found."),
+        click.option("--delimiter", metavar="CHAR", help="Of the CSV; else , ; | or tab is found."),
+        click.option("--decimal", type=click.Choice([".", ","]), help="Mark of all numbers."),
+        click.option("--dates", type=click.Choice(["dmy", "mdy"]),
+                     help="Whether day or month is first in dates like 1/2/2013."),
+        click.option("--missing", metavar="A,B,...",
+                     help="Spellings of a missing value, instead of the usual ones."),
         click.option("--zero-based", is_flag=True, help="LIBSVM features are numbered from 0."),
         click.option("--chunk", type=click.IntRange(1), metavar="N", help="Rows read at a time."),
-    ]
+    ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def make_source(path: str, given: dict[str, Any]) -> Any:
-    """The job's Source from what was given of the readers' options, which is taken out."""
+def on_error_options(command: Command) -> Command:
+    """What to do with rows that cannot be used."""
+    options = [
+        click.option("--on-error", type=click.Choice(["stop", "skip"]),
+                     help="At a row that is wrong: stop, and keep what was done by then; or pass "
+                     "over it, and write it to a file. Else nothing is kept."),
+        click.option("--refused", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Where --on-error skip writes rows and reasons."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def make_source(path: str, given: dict[str, Any], beside: str = "refused.csv") -> Any:
+    """The job's Source from what was given of the readers' options, which is taken out.
+
+    beside: where refused rows go, if nobody says where.
+    """
+    from dokl.jobs.files.faults import OnError
     from dokl.jobs.files.sources import Source
     from dokl.readers import Options
 
@@ -54,4 +82,10 @@ def make_source(path: str, given: dict[str, Any]) -> Any:
     options = {name: given.pop(name) for name in known}
     if given.pop("no_header", False):
         options["header"] = False
-    return Source(path, Options(**options))
+    spelled = options.pop("missing", None)
+    if spelled is not None:
+        options["missing"] = tuple(word.strip() for word in spelled.split(","))
+    mode, refused = given.pop("on_error", None), given.pop("refused", None)
+    if refused is not None and mode != "skip":
+        raise click.UsageError("--refused is for --on-error skip")
+    return Source(path, Options(**options), OnError(mode, refused or Path(beside)))

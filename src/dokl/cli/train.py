@@ -12,11 +12,20 @@ import click
 
 from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs
 from dokl.cli.meter import Meter, loading
+from dokl.cli.pictures import check_places, draw, picture_options, story
 from dokl.cli.results import tell
-from dokl.cli.source import FILES_HELP, ROWS_HELP, Data, make_source, reading_options
+from dokl.cli.source import (
+    FILES_HELP,
+    ROWS_HELP,
+    Data,
+    make_source,
+    on_error_options,
+    reading_options,
+)
+from dokl.errors import BadInput
 
 KERNELS = (
-    "gaussian", "laplacian", "matern", "matern12", "matern32", "matern52", "cauchy",
+    "gaussian", "rbf", "laplacian", "matern", "matern12", "matern32", "matern52", "cauchy",
     "rational_quadratic",
 )  # fmt: skip
 FEATURES = ("auto", "cos", "paired", "orthogonal", "sobol", "structured")
@@ -117,11 +126,13 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
               show_default=True, help="How often to read the file.")  # fmt: skip
 @learning_options
 @reading_options
+@on_error_options
+@picture_options
 @output_switches
 @click.pass_context
 def train(
-    context: click.Context, /, data: str, path: Path, skip: int, passes: int, as_json: bool,
-    quiet: bool, **options: Any,
+    context: click.Context, /, data: str, path: Path, skip: int, passes: int, plot: Path | None,
+    html: Path | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Learn from DATA row by row and write a model file.
 
@@ -131,19 +142,36 @@ def train(
     and prints the command that goes on.
     """
     _check_new(context, path, options)
+    check_places(plot, html)
     learner = _learner(context, options, quiet)
     with loading(quiet):
         from dokl.jobs.files import train as job
 
         model = _existing(path, options)
-    source = make_source(data, options)
+    source = make_source(data, options, f"{path}.refused.csv")
     training = _training(options, source, model, learner)
     with Meter("training", quiet, passes) as meter:
         learned = job.train(
             source, training, path, model, passes, skip,
             lambda reader, score, *now: meter.show(reader, score.n, score.line(), *now),
+            None if quiet or as_json else click.echo,
         )  # fmt: skip
-    tell(learned, path, meter.seconds, passes, as_json, quiet)
+    words = tell(learned, path, meter.seconds, passes, as_json, quiet)
+    remark(source.on_error.words, quiet or not source.on_error.count)
+    told = story(f"{path} from {data}", learned, learned.model, prequential=True)
+    lists = {"what was guessed": learned.guesses, "to know": [*words, *learned.notices]}
+    draw(told, plot, html, lists, quiet or as_json)
+    _end(context, learned, path)
+
+
+def _end(context: click.Context, learned: Any, path: Path) -> None:
+    """Say how to go on with a training that did not come to its end."""
+    if learned.fault is not None:
+        go_on = _resume(context, learned.rest)
+        raise BadInput(
+            f"{learned.fault}. What was learned from {learned.model.rows_read:,} rows is in "
+            f"{path}; once the row is mended, go on with: {go_on}"
+        )
     if learned.halt is not None:
         click.echo(
             f"interrupted; what was learned from {learned.model.rows_read:,} rows is in {path}. "
@@ -262,8 +290,9 @@ def _resume(context: click.Context, halt: Any) -> str:
     words = ["dokl", "train", given["data"], "--model", str(given["path"]), "--continue"]
     words += ["--skip", str(halt.rows)] if halt.rows else []
     words += ["--passes", str(halt.passes)] if halt.passes > 1 else []
-    for name in ("format", "delimiter", "chunk"):
-        words += [f"--{name}", str(given[name])] if given[name] is not None else []
+    for name in ("format", "delimiter", "decimal", "dates", "missing", "chunk", "on-error"):
+        value = given[name.replace("-", "_")]
+        words += [f"--{name}", str(value)] if value is not None else []
     words += ["--no-header"] if given["no_header"] else []
     words += ["--zero-based"] if given["zero_based"] else []
     return shlex.join(words)

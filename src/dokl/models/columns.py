@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput, listed
 from dokl.models.rows import Kind, by_name, chunk_of, column, is_unnamed, matrix, taken
 from dokl.preprocess import class_target, is_text, numeric_target
-from dokl.readers import Chunk
+from dokl.readers import MISSING, Chunk, Form
 
 if TYPE_CHECKING:
     from dokl.models.table import TableModel
@@ -21,12 +22,27 @@ if TYPE_CHECKING:
 def kinds(model: TableModel, target: bool = False, node: bool = False) -> dict[str, Kind]:
     """The columns to read: the levels of those that hold text, None for numbers."""
     levels = {} if model.preprocessor is None else model.preprocessor.levels
-    found: dict[str, Kind] = {name: levels.get(name) for name in model.columns or ()}
+    written = forms(model)
+    found: dict[str, Kind] = {
+        name: written.get(name, levels.get(name)) for name in model.columns or ()
+    }
     if target and model.target is not None:
-        found[model.target] = _target_kind(model, None)
+        found[model.target] = written.get(model.target, _target_kind(model, None))
     if node and model.node is not None:
         found[model.node] = ()
     return found
+
+
+def forms(model: TableModel) -> dict[str, Form]:
+    """How the cells of columns are written, of those that are neither plain numbers nor text."""
+    packed = {} if model.preprocessor is None else model.preprocessor.forms
+    return {name: Form.from_spec(spec) for name, spec in packed.items()}
+
+
+def missing_spellings(model: TableModel) -> Sequence[str]:
+    """What stands for a missing value."""
+    told = () if model.preprocessor is None else model.preprocessor.missing
+    return told or MISSING
 
 
 def _target_kind(model: TableModel, cells: Any) -> Kind:
@@ -49,8 +65,9 @@ def chunk_for(model: TableModel, rows: Any, target: bool = False, node: bool = F
     if target and model.target is not None:
         if model.target not in table:
             raise BadInput(f"the target is needed: give y, or a column {model.target!r}")
-        wanted[model.target] = _target_kind(model, table[model.target])
-    return chunk_of(table, wanted)
+        kind = _target_kind(model, table[model.target])
+        wanted[model.target] = forms(model).get(model.target, kind)
+    return chunk_of(table, wanted, missing_spellings(model))
 
 
 # -- inputs ------------------------------------------------------------------------------------
@@ -125,7 +142,8 @@ def _given(model: TableModel, y: Any, n: int) -> Array:
         found = np.asarray(y, np.float64)
     else:
         cells = y if hasattr(y, "__len__") and not isinstance(y, str) else [y]
-        found = column(model.target or "y", cells, _target_kind(model, y))
+        kind = forms(model).get(model.target or "", _target_kind(model, y))
+        found = column(model.target or "y", cells, kind, missing_spellings(model))
     if len(found) != n:
         raise BadInput(f"there are {n} rows and {len(found)} targets")
     return found

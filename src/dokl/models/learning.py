@@ -80,11 +80,12 @@ def _or_as_before(prepared: Preprocessor | None) -> Iterator[None]:
     if prepared is None:
         yield
         return
-    before = copy.copy(prepared.moments), dict(prepared.unseen)
+    named = {name: dict(levels) for name, levels in prepared.new_levels.items()}
+    before = copy.copy(prepared.moments), dict(prepared.unseen), named
     try:
         yield
     except BaseException:
-        prepared.moments, prepared.unseen = before
+        prepared.moments, prepared.unseen, prepared.new_levels = before
         raise
 
 

@@ -19,12 +19,13 @@ import numpy as np
 from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput, listed
 from dokl.preprocess import require
-from dokl.readers import Chunk
-from dokl.readers.table import numbers, quote_cell, text
+from dokl.readers import MISSING, Chunk, Form
+from dokl.readers.cells import quote_cell, text
+from dokl.readers.told import words
 
 FORMS = "a data frame, a dict of columns, a list of dicts, or an array (rows, columns)"
-# Of a column: its levels if it holds text, None if it holds numbers.
-Kind = Collection[str] | None
+# Of a column: its levels if it holds text, None if it holds numbers, else how it is written.
+Kind = Collection[str] | Form | None
 
 
 # -- forms -------------------------------------------------------------------------------------
@@ -124,32 +125,47 @@ def _length(table: Mapping[str, Any]) -> int:
 
 
 # -- cells -------------------------------------------------------------------------------------
-def chunk_of(table: Mapping[str, Any], wanted: Mapping[str, Kind]) -> Chunk:
+def chunk_of(
+    table: Mapping[str, Any], wanted: Mapping[str, Kind], missing: Sequence[str] = MISSING
+) -> Chunk:
     """The wanted columns, which must be there, with cells that can be what the column holds."""
     for name in wanted:
         require(name, table, "was there in training and is missing now")
-    columns = {name: column(name, table[name], kind) for name, kind in wanted.items()}
+    columns = {name: column(name, table[name], kind, missing) for name, kind in wanted.items()}
     return Chunk(tuple(table), columns, range(1, 1 + _length(table)))
 
 
-def column(name: str, cells: Any, kind: Kind) -> Array:
+def column(name: str, cells: Any, kind: Kind, missing: Sequence[str] = MISSING) -> Array:
     """(n,) float64 with NaN where missing, or objects: texts, and None where missing."""
-    if kind is None and holds_numbers(cells):
+    timed = isinstance(kind, Form) and kind.kind == "time"
+    if holds_numbers(cells) and not timed and (kind is None or isinstance(kind, Form)):
         return np.asarray(cells, np.float64)
+    if timed and getattr(getattr(cells, "dtype", None), "kind", "") == "M":
+        return _since_1970(cells)
     plain = _plain(cells)
-    if kind is None:
-        values, bad = numbers(plain)
+    if kind is None or isinstance(kind, Form):
+        values, bad = (kind or Form()).read(plain, missing)
         if bad:
             at, cell = bad[0], quote_cell(plain[bad[0]])
-            raise BadInput(f"row {at + 1}, column {name!r}: {cell} is not a number")
+            what = "time" if timed else "number"
+            like = "" if kind is None else f" like those in training ({words(kind)})"
+            raise BadInput(f"row {at + 1}, column {name!r}: {cell} is not a {what}{like}")
         return values
     for i, cell in enumerate(plain):
         nested = isinstance(cell, Sequence | Mapping) and not isinstance(cell, str)
         if nested or not isinstance(cell, Hashable):
             raise BadInput(f"row {i + 1}, column {name!r}: {quote_cell(cell)} is no single value")
     known, out = frozenset(kind), np.empty(len(plain), object)
-    out[:] = [_level(cell, known) for cell in plain]
+    out[:] = [_level(cell, known, missing) for cell in plain]
     return out
+
+
+def _since_1970(cells: Any) -> Array:
+    """Seconds of an array of datetime64, or of a column of them; NaN where there is none."""
+    plain = cells.dt.tz_localize(None) if getattr(cells.dtype, "tz", None) is not None else cells
+    moments = np.asarray(plain, "datetime64[us]")
+    found = moments.astype(np.int64) / 1e6
+    return np.where(np.isnat(moments), np.nan, found)
 
 
 def holds_numbers(cells: Any) -> bool:
@@ -168,9 +184,9 @@ def _plain(cells: Any) -> list[Any]:
     return [None if type(cell).__name__ == "NAType" else cell for cell in plain]
 
 
-def _level(cell: Any, known: Collection[str]) -> str | None:
+def _level(cell: Any, known: Collection[str], missing: Sequence[str]) -> str | None:
     """A text; whole numbers are whole even where a missing one made floats of them all."""
-    found = text(cell)
+    found = text(cell, missing)
     if found not in known and isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
     return found

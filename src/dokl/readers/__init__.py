@@ -10,12 +10,17 @@ A file, plain or gzip, or stdin; only one chunk is in memory.
 ...         print(chunk.n, chunk.columns["temp"], chunk.columns["place"])
 2 [20.5  nan] ['roof' 'cellar']
 
-**Columns** hold numbers or text, as the first chunk says: numbers, if at least half of the cells
-that are not missing are finite numbers (a wrong cell among them is then an error with its place),
-otherwise text. Whoever knows better says so: `Options(text=..., numeric=...)`.
+**Columns** hold numbers, times or text, as the first chunk says: what at least half of the cells
+that are not missing are (a wrong cell among them is then an error with its place), otherwise text.
+Numbers may have decimal commas, separators of thousands, a currency or a percent sign (see
+`dokl.readers.forms`), times are ISO 8601 or as people write them (`dokl.readers.times`), and come
+as seconds since 1970. What can be read in two ways is refused. Whoever knows better says so:
+`Options(text=..., numeric=..., decimal=..., dates=...)`. What was guessed is said in `guesses` of
+the first chunk.
 
-**Missing** is an empty cell, or NA, NaN, nan, null, None, ? (and a key that a JSON object does not
-have): NaN among numbers, None among texts. Blanks around a cell do not count.
+**Missing** is an empty cell, or NA, N/A, n/a, #N/A, NaN, nan, null, NULL, None, ?, - (and a key
+that a JSON object does not have): NaN among numbers, None among texts. Blanks around a cell do not
+count. `Options(missing=...)` has other spellings.
 
 **Formats**: a name that ends in .csv .tsv .jsonl .ndjson .libsvm .svm .svmlight .parquet .pq
 (then .gz, if packed) says which; otherwise the first line does.
@@ -23,8 +28,10 @@ have): NaN among numbers, None among texts. Blanks around a cell do not count.
 
 from __future__ import annotations
 
+from dokl.readers.cells import MISSING
+from dokl.readers.forms import Form
 from dokl.readers.options import Options
 from dokl.readers.reader import FORMATS, Reader, open_table
-from dokl.readers.table import MISSING, Chunk, NoColumn
+from dokl.readers.table import Chunk, NoColumn
 
-__all__ = ["FORMATS", "MISSING", "Chunk", "NoColumn", "Options", "Reader", "open_table"]
+__all__ = ["FORMATS", "MISSING", "Chunk", "Form", "NoColumn", "Options", "Reader", "open_table"]

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput
+from dokl.readers.cells import number
 from dokl.readers.open_file import OpenFile, decode_lines
 from dokl.readers.options import Options
-from dokl.readers.parsing import csv_reader, delimiter_of, twice, width
-from dokl.readers.table import Chunk, Columns, number
+from dokl.readers.parsing import cells_of, csv_reader, delimiter_of, twice, width
+from dokl.readers.table import Chunk, Columns
 
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
@@ -32,13 +33,23 @@ class _Table:
     def __init__(self, source: OpenFile, options: Options) -> None:
         self.name, self.source = source.name, source
         self.rows, self.compiled = options.rows(source.first_line), options.compiled
+        self.refuse = options.refuse
         self.line = 1
         first = decode_lines([source.first_line], self.name, 1)
         if "\r" in first.rstrip("\r\n"):
             raise BadInput(f"{self.name}: lines end in CR alone. Save it with LF or CRLF")
         self.delimiter = options.delimiter or delimiter_of(first)
         self.names = self._header(first, options.header)
-        self.columns = Columns(self.name, self.names, options)
+        self.columns = Columns(
+            self.name, self.names, options, delimiter=self.delimiter, guesses=self._guesses(options)
+        )
+
+    def _guesses(self, options: Options) -> list[str]:
+        """What was found out about the file as a whole."""
+        mark = {"\t": "a tab"}.get(self.delimiter, repr(self.delimiter))
+        found = [f"{mark} between cells; --delimiter"] if options.delimiter is None else []
+        found += ["names in line 1; --no-header"] if options.header is None else []
+        return [f"CSV, {line}" for line in found] if len(self.names) > 1 else []
 
     def _header(self, first: str, header: bool | None) -> tuple[str, ...]:
         """Names of the columns; where there are none, x1..xd."""
@@ -72,25 +83,32 @@ class _Table:
         """The columns kept, numbers by compiled code; None if anything at all is unusual."""
         from dokl.readers.digits import numbers
 
-        data, mark, known = b"".join(raw), self.delimiter.encode(), self.columns.kinds
+        data, mark, plain = b"".join(raw), self.delimiter.encode(), self.columns.plain
         if _unusual(data) or len(mark) > 1 or len(self.names) == 1:
             return None
         if not data.isascii():
-            decode_lines(raw, self.name, self.line)  # which names the byte that is wrong
+            try:
+                decode_lines(raw, self.name, self.line)  # which names the byte that is wrong
+            except BadInput:
+                if self.refuse is None:
+                    raise
+                return None
         at = {name: i for i, name in enumerate(self.names) if name in self.columns.kept}
         numeric = np.zeros(len(self.names), bool)
-        numeric[[i for name, i in at.items() if known[name] == "number"]] = True
+        numeric[[i for name, i in at.items() if name in plain]] = True
         values = numbers(data, self.delimiter, numeric, len(raw))
         if values is None:
             return None
         found: dict[str, Any] = dict(zip(np.array(self.names)[numeric], values, strict=True))
         for name, i in at.items():
-            if known[name] == "text":
+            if name not in plain:
                 found[name] = _texts([line.split(mark, i + 1)[i] for line in raw])
         return found
 
     def _records(self, raw: list[bytes]) -> tuple[list[list[str]], list[int]]:
         """Rows of cells and their line numbers; a quoted cell may go on beyond these lines."""
+        if self.refuse is not None:
+            return self._line_by_line(raw)
         n, start = len(raw), 0
         text = io.StringIO(decode_lines(raw, self.name, self.line), newline="\n")
         after = enumerate(self.source, self.line + n)
@@ -106,19 +124,42 @@ class _Table:
         self.line += reader.line_num
         return rows, lines
 
+    def _line_by_line(self, raw: list[bytes]) -> tuple[list[list[str]], list[int]]:
+        """The same where bad rows are passed over: a line is a row, and no quote goes beyond it."""
+        assert self.refuse is not None
+        rows, lines = [], []
+        for line in raw:
+            try:
+                text = decode_lines([line], self.name, self.line)
+                rows += cells_of([text], self.delimiter)
+                lines.append(self.line)
+            except BadInput as error:
+                self.refuse(self.line, str(error), line.decode("utf-8", "replace").rstrip())
+            self.line += 1
+        return rows, lines
+
     def _even(self, rows: list[list[str]], lines: list[int]) -> tuple[list[list[str]], list[int]]:
         """Rows without the blank ones, all as long as the header."""
         wanted = len(self.names)
         if set(map(len, rows)) == {wanted}:
             return rows, lines
         kept = [i for i, row in enumerate(rows) if not _blank(row, wanted)]
-        for i in kept:
-            if len(rows[i]) != wanted:
-                raise BadInput(
-                    f"{self.name}, line {lines[i]}: {wanted} cells are expected, as in the first "
-                    f"line, and {len(rows[i])} are there"
-                )
+        uneven = [i for i in kept if len(rows[i]) != wanted]
+        for i in uneven:
+            fault = (
+                f"{wanted} cells are expected, as in the first line, and {len(rows[i])} are there"
+            )
+            if self.refuse is None:
+                raise BadInput(f"{self.name}, line {lines[i]}: {fault}{self._hint(rows[i])}")
+            self.refuse(lines[i], fault, self.delimiter.join(rows[i]))
+        kept = [i for i in kept if len(rows[i]) == wanted]
         return [rows[i] for i in kept], [lines[i] for i in kept]
+
+    def _hint(self, row: list[str]) -> str:
+        """What may be wrong with a row of too many cells."""
+        if self.delimiter != "," or len(row) <= len(self.names):
+            return ""
+        return ". Numbers with commas have to be quoted, or cells parted by another mark"
 
 
 def _unusual(data: bytes) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from dokl.arrays import Array
+from dokl.readers.cells import MISSING as SPELLINGS
 
 _POINT, _MINUS, _PLUS, _COLON, _BLANK, _CR, _LF = (ord(c) for c in ".-+: \r\n")
 _ZERO, _NINE, _SMALL_E, _LARGE_E = (ord(c) for c in "09eE")
@@ -36,8 +37,8 @@ def _powers() -> Array:
 
 
 POWERS = _powers()
-# What stands for a missing number, besides nothing at all: (6, 4) bytes.
-MISSING = np.array([[*word.ljust(4)] for word in (b"NA", b"NaN", b"nan", b"null", b"None", b"?")])
+# What stands for a missing number, besides nothing at all: (11, 4) bytes.
+MISSING = np.array([[*word.encode().ljust(4)] for word in SPELLINGS if word])
 
 
 def numbers(data: bytes, delimiter: str, kept: Array, n: int) -> Array | None:

@@ -10,17 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from dokl.errors import BadInput
+from dokl.readers.cells import quote_cell
 from dokl.readers.open_file import OpenFile, decode_lines
-from dokl.readers.options import Options
+from dokl.readers.options import Options, Refuse
 from dokl.readers.parsing import json_value
-from dokl.readers.table import Chunk, Columns, quote_cell
+from dokl.readers.table import Chunk, Columns
 
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of objects; the columns are those asked for, or all keys of the first chunk."""
     columns, line = None, 1
     while raw := source.take(options.rows(source.first_line)):
-        rows, at = _objects(decode_lines(raw, source.name, line), source.name, line)
+        rows, at = _objects(raw, source.name, line, options.refuse)
         line += len(raw)
         if not rows:
             continue
@@ -29,20 +30,30 @@ def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
             if not names:
                 raise BadInput(f"{source.name}: the first objects have no keys")
             columns = Columns(source.name, tuple(names), options)
-        yield columns.chunk({name: [row.get(name) for row in rows] for name in columns.kept}, at)
+        chunk = columns.chunk({name: [row.get(name) for row in rows] for name in columns.kept}, at)
+        if chunk.n:
+            yield chunk
 
 
-def _objects(text: str, name: str, first: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """The objects and their line numbers, blank lines left out."""
-    lines = [(at, line) for at, line in enumerate(text.split("\n"), first) if line.strip()]
-    at = [number for number, _ in lines]
-    try:
-        rows = json_value("[" + ",".join(line for _, line in lines) + "]")
-    except BadInput:
-        rows = []
-    if len(rows) != len(lines) or not set(map(type, rows)) <= {dict}:
-        rows = [_object(line, name, number) for number, line in lines]
-    return rows, at
+def _objects(
+    raw: list[bytes], name: str, first: int, refuse: Refuse | None
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """The objects and their line numbers, blank lines left out.
+
+    Each line is parsed by itself: joined, two halves of an object would pass for a whole one.
+    """
+    rows, lines = [], []
+    for at, line in enumerate(raw, first):
+        if not line.strip():
+            continue
+        try:
+            rows.append(_object(decode_lines([line], name, at), name, at))
+            lines.append(at)
+        except BadInput as error:
+            if refuse is None:
+                raise
+            refuse(at, str(error), line.decode("utf-8", "replace").rstrip())
+    return rows, lines
 
 
 def _object(line: str, name: str, at: int) -> dict[str, Any]:

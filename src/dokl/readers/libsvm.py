@@ -12,9 +12,10 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.readers.cells import number, quote_cell
 from dokl.readers.open_file import OpenFile, decode_lines
 from dokl.readers.options import Options
-from dokl.readers.table import Chunk, number, quote_cell
+from dokl.readers.table import Chunk
 
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
@@ -35,6 +36,8 @@ def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
             continue
         rows = [(at, row) for at, row in enumerate(raw, line) if row.partition(b"#")[0].strip()]
         line += len(raw)
+        if rows and options.refuse is not None:
+            rows = _passed(rows, source.name, d, options)
         if rows:
             X, y = _loaded(rows, source.name, d, options.zero_based)
             yield Chunk((), {}, [at for at, _ in rows], X, y)
@@ -95,6 +98,24 @@ def _loaded(
         if fault := _fault(decode_lines([row], name, at), 0 if zero_based else 1, d):
             raise BadInput(f"{name}, line {at}: {fault}")
     raise BadInput(f"{name}, lines {rows[0][0]} to {rows[-1][0]}: {problem}")
+
+
+def _passed(
+    rows: list[tuple[int, bytes]], name: str, d: int, options: Options
+) -> list[tuple[int, bytes]]:
+    """The lines in which nothing is wrong; the others go where refused rows go."""
+    assert options.refuse is not None
+    good = []
+    for at, row in rows:
+        try:
+            fault = _fault(decode_lines([row], name, at), 0 if options.zero_based else 1, d)
+        except BadInput as error:
+            fault = str(error)
+        if fault is None:
+            good.append((at, row))
+        else:
+            options.refuse(at, fault, row.decode("utf-8", "replace").rstrip())
+    return good
 
 
 def _fault(line: str, low: int, d: int) -> str | None:

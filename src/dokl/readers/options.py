@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dokl.errors import BadInput
+from dokl.readers.cells import MISSING
+from dokl.readers.forms import Form
+
+# What takes a row that cannot be used: its line, why, and the row as text.
+Refuse = Callable[[int, str, str], None]
 
 MOST_ROWS = 8192
 CHUNK_BYTES = 1 << 21
@@ -19,10 +24,15 @@ class Options:
     a time; None takes 8192, fewer where lines are long. columns: those wanted, drop: those not
     wanted; others are not converted. text, numeric: columns that hold that, whatever their first
     rows look like. header: False for a CSV file without one (columns are then x1..xd); True takes
-    the first line for names even if they look like numbers. delimiter: None finds , ; or tab in
+    the first line for names even if they look like numbers. delimiter: None finds , ; | or tab in
     the header. n_features: for LIBSVM; without it a file is read twice, and stdin refused.
     zero_based: LIBSVM features are numbered from 0. compiled: False where loading Numba, and at
     first compiling, would take longer than it saves; the numbers are the same.
+
+    forms: how the cells of some columns are written, if that is known. decimal: the mark of all
+    numbers, "." or ","; dates: "dmy" or "mdy", of dates that are all numbers. missing: spellings of
+    a missing value instead of `MISSING`. refuse: takes the rows that cannot be used, which are then
+    passed over; without it they are errors.
 
     >>> Options(drop="id", delimiter=";").drop
     ('id',)
@@ -39,17 +49,27 @@ class Options:
     n_features: int | None = None
     zero_based: bool = False
     compiled: bool = True
+    forms: Mapping[str, Form] = field(default_factory=dict)
+    decimal: str | None = None
+    dates: str | None = None
+    missing: Sequence[str] = MISSING
+    refuse: Refuse | None = None
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
-        for field in ("columns", "drop", "text", "numeric"):
-            names = getattr(self, field)
+        for name in ("columns", "drop", "text", "numeric"):
+            names = getattr(self, name)
             if names is not None:
-                object.__setattr__(self, field, (names,) if isinstance(names, str) else (*names,))
-        for field in ("chunk", "n_features"):
-            value = getattr(self, field)
+                object.__setattr__(self, name, (names,) if isinstance(names, str) else (*names,))
+        for name in ("chunk", "n_features"):
+            value = getattr(self, name)
             if value is not None and value < 1:
-                raise BadInput(f"{field} must be at least 1, got {value}")
+                raise BadInput(f"{name} must be at least 1, got {value}")
+        if self.missing is not MISSING:
+            object.__setattr__(self, "missing", ("", *self.missing))
+        for name, known in (("decimal", (".", ",")), ("dates", ("dmy", "mdy"))):
+            if getattr(self, name) not in (None, *known):
+                raise BadInput(f"{name} must be {' or '.join(known)}")
         mark = self.delimiter
         if mark is not None and (len(mark) != 1 or mark in '"\r\n'):
             raise BadInput(f"delimiter must be one character, and no quote; got {mark!r}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput, MissingExtra
+from dokl.readers.forms import TEXT
 from dokl.readers.open_file import OpenFile
 from dokl.readers.options import MOST_ROWS, Options
 from dokl.readers.table import Chunk, Columns
@@ -40,14 +41,15 @@ def _chunks(file: Any, source: OpenFile, options: Options) -> Iterator[Chunk]:
         cells = {name: _cells(batch.column(name), name, columns) for name in columns.kept}
         row += batch.num_rows
         source.at(row / total)
-        if lines:
-            yield columns.chunk(cells, lines)
+        chunk = columns.chunk(cells, lines) if lines else None
+        if chunk is not None and chunk.n:
+            yield chunk
 
 
 def _cells(column: Any, name: str, columns: Columns) -> Any:
     """float64 with NaN for numbers; for anything else a list of texts."""
     try:
-        return _converted(column, columns.kinds.get(name) == "text")
+        return _converted(column, columns.forms.get(name) == TEXT)
     except importlib.import_module("pyarrow").ArrowException:
         raise BadInput(
             f"{columns.name}: column {name!r} is of type {column.type}, neither numbers nor text. "

@@ -14,12 +14,12 @@ from typing import Any
 
 from dokl.errors import BadInput
 
-DELIMITERS = ",;\t"
+DELIMITERS = ",;\t|"
 
 
 # -- CSV ---------------------------------------------------------------------------------------
 def delimiter_of(header: str) -> str:
-    """The one of , ; and tab that cuts a line into most cells.
+    """The one of , ; | and tab that cuts a line into most cells.
 
     >>> delimiter_of("a;b;c, d")
     ';'

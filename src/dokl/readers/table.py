@@ -1,21 +1,21 @@
-"""Cells into columns: which hold numbers and which text, and where a cell is wrong."""
+"""Cells into columns: which hold numbers, times or text, and where a cell is wrong."""
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.readers import told
+from dokl.readers.cells import Ambiguous, infinite, number, quote_cell, text
+from dokl.readers.forms import TEXT, Form, guessed_form, has_thousand_points
 from dokl.readers.options import Options
-
-MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")
-_AS_NAN = dict.fromkeys(MISSING, "nan")
 
 
 class NoColumn(BadInput):
@@ -33,6 +33,8 @@ class Chunk:
 
     columns: name -> (n,) float64 with NaN where missing, or objects (str, None where missing).
     lines: line number in the file of each row. LIBSVM files have no names: X (n, d) CSR and y (n,).
+    forms: of columns that are neither plain numbers nor text. guesses: of the first chunk, what was
+    found out about the file, a line each with the option that says otherwise.
     """
 
     names: tuple[str, ...]
@@ -40,6 +42,8 @@ class Chunk:
     lines: Sequence[int]
     X: Any = None
     y: Array | None = None
+    forms: Mapping[str, Form] = field(default_factory=dict)
+    guesses: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
@@ -47,20 +51,37 @@ class Chunk:
         return len(self.lines)
 
     @property
+    def times(self) -> tuple[str, ...]:
+        """The columns that hold times, in seconds since 1970."""
+        return tuple(name for name, form in self.forms.items() if form.kind == "time")
+
+    @property
     def first_line(self) -> int:
         """Line number of the first row."""
         return self.lines[0]
 
+    def rows(self, some: Any) -> Chunk:
+        """Some rows: a slice, or a mask (n,)."""
+        columns = {name: column[some] for name, column in self.columns.items()}
+        X, y = (None if each is None else each[some] for each in (self.X, self.y))
+        if isinstance(some, slice):
+            lines = self.lines[some]
+        else:
+            lines = [self.lines[i] for i in np.flatnonzero(some).tolist()]
+        return replace(self, columns=columns, lines=lines, X=X, y=y)
+
 
 @dataclass
 class Columns:
-    """Turns cells into chunks; the first chunk decides which columns hold numbers."""
+    """Turns cells into chunks; the first chunk decides how the cells of a column are read."""
 
     name: str
     names: tuple[str, ...]
     options: Options
     unit: str = "line"
-    kinds: dict[str, str] = field(default_factory=dict)
+    delimiter: str = ""
+    forms: dict[str, Form] = field(default_factory=dict)
+    guesses: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Check that every column somebody named is there."""
@@ -72,7 +93,10 @@ class Columns:
             raise BadInput(f"column {both[0]!r} cannot be both text and numeric")
         kept = self.names if told.columns is None else dict.fromkeys(told.columns)
         self.kept = tuple(name for name in kept if name not in told.drop)
-        self.kinds = dict.fromkeys(told.text, "text") | dict.fromkeys(told.numeric, "number")
+        plain = Form(decimal=told.decimal or ".")
+        self.forms = dict.fromkeys(told.text, TEXT) | dict.fromkeys(told.numeric, plain)
+        self.forms |= {name: form for name, form in told.forms.items() if name in self.kept}
+        self._begun = False
 
     def _find(self, wanted: str) -> None:
         if wanted not in self.names:
@@ -81,134 +105,140 @@ class Columns:
     @property
     def known(self) -> bool:
         """Whether it is settled for every column that is kept what it holds."""
-        return all(name in self.kinds for name in self.kept)
+        return all(name in self.forms for name in self.kept)
+
+    @property
+    def plain(self) -> set[str]:
+        """The columns that hold plain numbers."""
+        usual = self.options.missing == Options.missing
+        return {name for name, form in self.forms.items() if form == Form()} if usual else set()
 
     def chunk(self, cells: Mapping[str, Sequence[Any] | Array], lines: Sequence[int]) -> Chunk:
         """Convert the kept columns; an array of float64 is taken as it is."""
-        columns = {name: self._column(name, cells[name], lines) for name in self.kept}
-        return Chunk(self.kept, columns, lines)
+        guesses: tuple[str, ...] = ()
+        if not self._begun:
+            self._settle(cells)
+            self._begun, guesses = True, tuple(self.guesses)
+        wrong: dict[int, str] = {}
+        columns = {name: self._column(name, cells[name], lines, wrong) for name in self.kept}
+        odd = {name: self.forms[name] for name in self.kept if not self.forms[name].plain}
+        made = Chunk(self.kept, columns, lines, forms=odd, guesses=guesses)
+        return self._passed(made, cells, wrong) if wrong else made
 
-    def _column(self, name: str, cells: Any, lines: Sequence[int]) -> Array:
-        if name not in self.kinds:
-            self.kinds[name] = guessed_kind(cells)
-        if self.kinds[name] == "text":
-            return self._texts(name, cells, lines)
-        values, bad = numbers(cells)
-        if bad:
-            raise BadInput(
-                f"{self._place(lines[bad[0]], name)}: {_fault(cells[bad[0]])}. Mend the cell, "
-                "empty it if the value is missing, or say that the column holds text"
-            )
-        return values
+    def _passed(self, made: Chunk, cells: Mapping[str, Any], wrong: dict[int, str]) -> Chunk:
+        """The rows in which nothing is wrong; the others go where refused rows go."""
+        assert self.options.refuse is not None
+        for i, reason in sorted(wrong.items()):
+            row = {name: str(column[i]) for name, column in cells.items()}
+            self.options.refuse(made.lines[i], reason, json.dumps(row, ensure_ascii=False))
+        good = np.ones(made.n, bool)
+        good[list(wrong)] = False
+        return made.rows(good)
 
-    def _texts(self, name: str, cells: Sequence[Any], lines: Sequence[int]) -> Array:
+    # -- what columns hold -----------------------------------------------------------------------
+    def _settle(self, cells: Mapping[str, Any]) -> None:
+        """Find the form of every column that nobody has told, and say what was found."""
+        options, open_, unclear = self.options, [], dict[str, Ambiguous]()
+        for name in self.kept:
+            if name in self.forms:
+                continue
+            open_.append(name)
+            try:
+                self.forms[name] = self._guessed(cells[name], options.decimal)
+            except Ambiguous as error:
+                unclear[name] = error
+        mark = options.decimal or self._mark_elsewhere(cells)
+        # Where lists are parted by commas numbers have points, and the other way round.
+        mark = mark or {",": ".", ";": ","}.get(self.delimiter)
+        for name, problem in unclear.items():
+            self.forms[name] = self._resolved(name, cells[name], mark, problem)
+        if any(form.decimal == "," for form in self.forms.values()):
+            self._points_part_thousands(cells, open_)
+        self.guesses += told.columns(self.forms, open_, cells)
+        self.guesses += told.missing(self.kept, cells, options.missing)
+
+    def _guessed(self, cells: Any, decimal: str | None) -> Form:
+        return guessed_form(cells, self.options.missing, decimal, self.options.dates)
+
+    def _mark_elsewhere(self, cells: Mapping[str, Any]) -> str | None:
+        """The decimal mark of the columns that show it, where they agree."""
+        found = {form.decimal for form in self.forms.values() if form.kind == "number"}
+        if "," in found and "." in found:
+            plain = [name for name, form in self.forms.items() if form == Form()]
+            odd = [name for name in plain if name in cells and told.has_points(cells[name])]
+            found -= set() if any(not has_thousand_points(cells[n]) for n in odd) else {"."}
+        elif found == {"."}:
+            shown = [n for n, form in self.forms.items() if form.kind == "number" and n in cells]
+            found = found if any(told.has_points(cells[name]) for name in shown) else set()
+        return found.pop() if len(found) == 1 else None
+
+    def _resolved(self, name: str, cells: Any, mark: str | None, unclear: Ambiguous) -> Form:
+        """What the other columns say of one that can be read in two ways; or it is refused."""
+        try:
+            if mark is not None:
+                return self._guessed(cells, mark)
+            raise unclear
+        except Ambiguous as error:
+            raise BadInput(f"{self.name}, column {name!r}: {error}") from None
+
+    def _points_part_thousands(self, cells: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Where commas are decimal, a column of 1.234 and the like holds thousands."""
+        for name in names:
+            if self.forms[name] == Form() and has_thousand_points(cells[name]):
+                self.forms[name] = Form(decimal=",", thousands=".")
+
+    # -- columns ---------------------------------------------------------------------------------
+    def _column(self, name: str, cells: Any, lines: Sequence[int], wrong: dict[int, str]) -> Array:
+        form = self.forms[name]
+        if form.kind == "text":
+            return self._texts(name, cells, lines, wrong)
+        values, bad = form.read(cells, self.options.missing)
+        for i in bad:
+            self._wrong(i, lines, name, self._fault(form, cells[i]), wrong)
+        return self._without(values) if self.options.missing != Options.missing else values
+
+    def _without(self, values: Array) -> Array:
+        """Numbers in which a spelling of one's own, such as -999, is missing."""
+        spelled = [number(word) for word in self.options.missing]
+        found = [value for value in spelled if value is not None and value == value]
+        return np.where(np.isin(values, found), np.nan, values)
+
+    def _texts(
+        self, name: str, cells: Sequence[Any], lines: Sequence[int], wrong: dict[int, str]
+    ) -> Array:
         types = set(map(type, cells))
+        missing = self.options.missing
         for i, cell in enumerate(cells if types & {list, dict} else ()):
             if isinstance(cell, list | dict):
-                raise BadInput(
-                    f"{self._place(lines[i], name)}: {quote_cell(cell)} is no single value"
-                )
+                self._wrong(i, lines, name, f"{quote_cell(cell)} is no single value", wrong)
         values = np.empty(len(cells), dtype=object)
         if types <= {str, type(None)}:  # few different ones, as a rule
-            seen = {cell: text(cell) for cell in set(cells)}
+            seen = {cell: text(cell, missing) for cell in set(cells)}
             values[:] = [seen[cell] for cell in cells]
         else:
-            values[:] = [text(cell) for cell in cells]
+            values[:] = [text(cell, missing) for cell in cells]
         return values
 
-    def _place(self, line: int, column: str) -> str:
-        return f"{self.name}, {self.unit} {line}, column {column!r}"
+    def _wrong(
+        self, i: int, lines: Sequence[int], name: str, fault: str, wrong: dict[int, str]
+    ) -> None:
+        """A cell that does not fit: its row is passed over, or an error."""
+        place = f"{self.unit} {lines[i]}, column {name!r}"
+        if self.options.refuse is None:
+            raise BadInput(f"{self.name}, {place}: {fault}")
+        wrong.setdefault(i, f"column {name!r}: {fault}")
 
-
-def numbers(cells: Any) -> tuple[Array, list[int]]:
-    """float64 with NaN where missing, and the rows that are no finite numbers.
-
-    >>> numbers(["1", "NA", "x"])
-    (array([ 1., nan, nan]), [2])
-    """
-    if isinstance(cells, np.ndarray) and cells.dtype == np.float64:
-        return cells, np.flatnonzero(np.isinf(cells)).tolist()
-    values = _all_at_once(cells)
-    if values is not None:
-        return values, []
-    each = [number(cell) for cell in cells]
-    bad = [i for i, value in enumerate(each) if value is None]
-    return np.array(each, dtype=np.float64), bad
-
-
-def _all_at_once(cells: Sequence[Any]) -> Array | None:
-    """The quick way, or None if a cell needs a closer look."""
-    types = set(map(type, cells))
-    if types <= {str}:
-        if "_" in "".join(cells):  # float() takes 1_000 for a number
-            return None
-        tries: list[Iterable[Any]] = [cells, map(_AS_NAN.get, cells, cells)]
-    else:
-        tries = [cells] if types <= {int, float, bool} else []
-    for attempt in tries:
-        try:
-            values = np.fromiter(map(float, attempt), np.float64, len(cells))
-        except (ValueError, OverflowError):
-            continue
-        return None if np.isinf(values).any() else values
-    return None
-
-
-def number(cell: Any) -> float | None:
-    """One cell: NaN if it is missing, None if it is no finite number."""
-    if isinstance(cell, str):
-        cell = cell.strip()
-        cell = None if cell in _AS_NAN else cell
-        if cell is not None and "_" in cell:
-            return None
-    if cell is None:
-        return math.nan
-    try:
-        value = float(cell)
-    except (ValueError, OverflowError, TypeError):
-        return None
-    return None if math.isinf(value) else value
-
-
-def text(cell: Any) -> str | None:
-    """One cell without blanks around it; None if it is missing."""
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    if cell is None or cell != cell:
-        return None
-    cell = cell.strip() if isinstance(cell, str) else str(cell)
-    return None if cell in _AS_NAN else cell
-
-
-def guessed_kind(cells: Any) -> str:
-    """Numbers, if at least half of what is not missing is numbers; otherwise text.
-
-    A few wrong cells among numbers are mistakes to be named, not a column of text.
-
-    >>> guessed_kind(["1", "2", "abc"]), guessed_kind(["red", "green", "3"])
-    ('number', 'text')
-    """
-    values, bad = numbers(cells)
-    good = np.count_nonzero(~np.isnan(values))
-    wrong = sum(not _infinite(cells[i]) for i in bad)
-    return "number" if good >= wrong else "text"
-
-
-def _fault(cell: Any) -> str:
-    """What is wrong with a cell that `number` refused."""
-    return f"{quote_cell(cell)} is {'infinite' if _infinite(cell) else 'not a number'}"
-
-
-def _infinite(cell: Any) -> bool:
-    try:
-        return isinstance(cell, str | int | float) and math.isinf(float(cell))
-    except OverflowError:
-        return True
-    except ValueError:
-        return False
-
-
-def quote_cell(cell: Any) -> str:
-    """A cell as a message quotes it."""
-    quoted = repr(cell.item() if isinstance(cell, np.generic) else cell)
-    return quoted if len(quoted) <= 42 else quoted[:40] + "..."
+    def _fault(self, form: Form, cell: Any) -> str:
+        """What is wrong with a cell, and what to do about it."""
+        if infinite(cell):
+            problem = "infinite"
+        elif form.kind == "time":
+            problem = f"not a time like those before ({told.words(form)})"
+        elif form.plain:
+            problem = "not a number"
+        else:
+            problem = f"not a number like those before ({told.words(form)})"
+        return (
+            f"{quote_cell(cell)} is {problem}. Mend the cell, empty it if the value is missing, or "
+            "say that the column holds text"
+        )

@@ -30,7 +30,7 @@ from dokl.agents.inputs.bodies import BodyTable, Cells, quote_value
 from dokl.agents.inputs.targets import Targets
 from dokl.arrays import Array, first_bad
 from dokl.errors import BadInput
-from dokl.readers.table import numbers, text
+from dokl.readers.cells import numbers, text
 
 if TYPE_CHECKING:
     from dokl.agents.description import Network

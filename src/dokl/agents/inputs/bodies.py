@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dokl.errors import BadInput
+from dokl.readers.cells import quote_cell
 from dokl.readers.parsing import Several, cells_of, delimiter_of, json_value, twice
-from dokl.readers.table import quote_cell
 
 Cells = Sequence[Any]
 

@@ -11,7 +11,7 @@ from dokl import answers
 from dokl.agents.inputs.bodies import Cells, quote_value
 from dokl.arrays import Array
 from dokl.errors import BadInput
-from dokl.readers.table import number, text
+from dokl.readers.cells import number, text
 
 _FLOAT32 = float(np.finfo(np.float32).max)
 

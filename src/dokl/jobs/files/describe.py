@@ -74,9 +74,7 @@ def _insides(model: TableModel) -> dict[str, Any]:
     estimator = model.estimator
     if hasattr(estimator, "state_"):
         return {"theta_norm": float(np.linalg.norm(estimator.coef_))}
-    shares = zip(_inputs(model), estimator.relevance_.tolist(), strict=True)
-    relevance = dict(sorted(shares, key=lambda share: -share[1]))
-    found = {"remembers": estimator.remembers_, "relevance": relevance}
+    found = {"remembers": estimator.remembers_, "relevance": relevance(model)}
     if not hasattr(estimator, "bank_"):
         return found | {"predict_only": True}
     experts = [
@@ -84,6 +82,14 @@ def _insides(model: TableModel) -> dict[str, Any]:
         for row in estimator.experts_
     ]
     return found | {"experts": experts}
+
+
+def relevance(model: TableModel) -> dict[str, float]:
+    """The share of each input in what experts make of them, the largest first; else nothing."""
+    if not hasattr(model.estimator, "relevance_"):
+        return {}
+    shares = zip(_inputs(model), model.estimator.relevance_.tolist(), strict=True)
+    return dict(sorted(shares, key=lambda share: -share[1]))
 
 
 def _inputs(model: TableModel) -> list[str]:

@@ -1,22 +1,85 @@
-"""Columns of results as text: CSV or JSON lines, quickly."""
+"""Columns of results as CSV or JSON lines, quickly, or as Parquet."""
 
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.errors import BadInput, MissingExtra, UnknownName
+from dokl.files import atomic_write
 
-OUTPUTS = ("csv", "jsonl")
+OUTPUTS = ("csv", "jsonl", "parquet")
+Write = Callable[[dict[str, Array]], None]
 # A text that is a number in JSON as it stands; 007 and 1e5x are none.
 _JSON_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
 _TO_QUOTE = re.compile(r'[",\r\n]|^\s|\s$')
+
+
+@contextmanager
+def open_output(path: Path | None, output: str, digits: int = 9) -> Iterator[Write]:
+    """What writes chunks of results, one after the other: to a file, whole or not at all, or to
+    stdout, each at once.
+    """
+    if output not in OUTPUTS:
+        raise UnknownName("output", output, OUTPUTS)
+    if output == "parquet":
+        with _parquet(path) as write:
+            yield write
+        return
+    with nullcontext(sys.stdout) if path is None else atomic_write(path, "w") as file:
+        first = True
+
+        def write_text(columns: dict[str, Array]) -> None:
+            nonlocal first
+            file.write(as_text(columns, output, first, digits))
+            if path is None:
+                file.flush()  # someone may be waiting for it
+            first = False
+
+        yield write_text
+
+
+@contextmanager
+def _parquet(path: Path | None) -> Iterator[Write]:
+    """Row groups of a Parquet file, which has its list of contents at the end."""
+    if path is None:
+        raise BadInput("Parquet is written to a file: name it with --out")
+    try:
+        arrow = importlib.import_module("pyarrow")
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise MissingExtra("writing Parquet", "parquet") from None
+    writer = None
+    with atomic_write(path, "wb") as file:
+
+        def write(columns: dict[str, Array]) -> None:
+            nonlocal writer
+            table = arrow.table({name: _arrow(arrow, values) for name, values in columns.items()})
+            writer = writer or parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table.cast(writer.schema))
+
+        yield write
+        if writer is not None:
+            writer.close()
+
+
+def _arrow(arrow: Any, values: Array) -> Any:
+    """A column; texts may be missing, and one without any is one of texts all the same."""
+    if values.dtype.kind in "OU":
+        texts = [None if value is None else str(value) for value in values.tolist()]
+        return arrow.array(texts, arrow.string())
+    return arrow.array(values)
 
 
 def as_text(columns: dict[str, Array], output: str, first: bool, digits: int = 9) -> str:

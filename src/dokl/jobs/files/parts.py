@@ -76,8 +76,4 @@ def rows_of(chunk: Chunk, start: int, stop: int | None = None) -> Chunk:
     """Some rows of a chunk."""
     if not start and (stop is None or stop == chunk.n):
         return chunk
-    some = slice(start, stop)
-    columns = {name: column[some] for name, column in chunk.columns.items()}
-    X = None if chunk.X is None else chunk.X[some]
-    y = None if chunk.y is None else chunk.y[some]
-    return Chunk(chunk.names, columns, chunk.lines[some], X, y)
+    return chunk.rows(slice(start, stop))

@@ -9,8 +9,9 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput, listed
+from dokl.jobs.files.curves import Course
 from dokl.jobs.files.sources import Source
-from dokl.jobs.files.tables import check_labels, check_nodes, targets, wanted
+from dokl.jobs.files.tables import check_nodes, usable, wanted
 from dokl.models import TableModel
 from dokl.models.learning import answers
 from dokl.models.scores import Coverage, Score, make_score
@@ -67,22 +68,28 @@ def predictions(
     asked.check(model)
     rows = 0
     with source.open(wanted(model, *keep, target=False, node=asked.by_node), live=True) as reader:
-        for chunk in reader:
+        for chunk in source.on_error.chunks(reader):
             missing = [name for name in keep if name not in chunk.columns]
             if missing:
                 there = listed(chunk.names) or "none: LIBSVM rows have no names"
                 raise BadInput(f"--keep: no column {missing[0]!r}; there are {there}")
-            kept = {name: _copied(chunk.columns[name]) for name in keep}
+            timed = chunk.times
+            kept = {name: _copied(chunk.columns[name], name in timed) for name in keep}
             yield kept | predicted_columns(model, chunk, asked, reader.name)
             rows += chunk.n
             if watch is not None:
                 watch(reader, rows)
 
 
-def _copied(values: Array) -> Array:
-    """A column of the input as texts, numbers with all their digits."""
+def _copied(values: Array, timed: bool = False) -> Array:
+    """A column of the input as texts, numbers with all their digits, times as ISO 8601."""
     if values.dtype.kind != "f":
         return values
+    if timed:
+        exact = np.where(np.isnan(values), 0, values * 1e3).astype("datetime64[ms]")
+        shown = np.datetime_as_string(exact).tolist()
+        both = zip(values.tolist(), shown, strict=True)
+        return np.array([None if v != v else s.removesuffix(".000") for v, s in both], object)
     texts = (None if v != v else repr(v).removesuffix(".0") for v in values.tolist())
     return np.fromiter(texts, object, len(values))
 
@@ -143,36 +150,56 @@ def digits(model: TableModel) -> int:
     return 12 if dtype is None else 9 if np.dtype(dtype) == np.float32 else 17
 
 
+@dataclass
+class Evaluation:
+    """How a model did on rows. coverage: of its 90 % intervals, None where it has none; course: how
+    it went along the rows, and by node; fault: the row where it stopped, if it was to stop there.
+    """
+
+    score: Score
+    coverage: Coverage | None
+    course: Course
+    fault: str | None = None
+
+
 def evaluate(
     model: TableModel, source: Source, by_node: bool = False, watch: Watch | None = None
-) -> tuple[Score, Coverage | None]:
+) -> Evaluation:
     """Score a model on rows with targets, and its 90 % intervals if any; nothing is learned."""
     _check(model, by_node)
-    score, rows = make_score(model.classifying), 0
     coverage = Coverage() if model.has_intervals else None
-    with source.open(wanted(model, target=True, node=by_node)) as reader:
-        for chunk in reader:
-            _add(score, coverage, model, chunk, by_node, reader.name)
-            rows += chunk.n
-            if watch is not None:
-                watch(reader, rows)
-    if not score.n:
+    made = Evaluation(make_score(model.classifying), coverage, Course(model.classifying))
+    rows = 0
+    try:
+        with source.open(wanted(model, target=True, node=by_node)) as reader:
+            for chunk in source.on_error.chunks(reader):
+                _add(made, model, chunk, by_node, source, reader.name)
+                rows += chunk.n
+                if watch is not None:
+                    watch(reader, rows)
+                if source.on_error.fault is not None:
+                    raise BadInput(f"{reader.name}, {source.on_error.fault}")
+    except BadInput as error:
+        if source.on_error.fault is None or not made.score.n:
+            raise
+        made.fault = str(error)
+    if not made.score.n:
         raise BadInput(f"{source.path}: no row has a target to compare with")
-    return score, coverage
+    return made
 
 
 def _add(
-    score: Score, coverage: Coverage | None, model: TableModel, chunk: Chunk, by_node: bool,
-    name: str,
-) -> None:  # fmt: skip
-    y, keep = targets(model, chunk)
+    made: Evaluation, model: TableModel, chunk: Chunk, by_node: bool, source: Source, name: str
+) -> None:
+    y, keep, nodes = usable(model, chunk, source, name, by_node)
     if not len(y):
         return
-    if model.classifying:
-        check_labels(model, chunk, y, keep, name)
-    nodes = check_nodes(model, chunk, keep, name) if by_node else None
-    score.add(y, *answers(model, chunk, "predict", nodes=nodes, keep=keep))
-    if coverage is not None:
-        how = {"coverage": coverage.level}
+    (predicted,) = answers(model, chunk, "predict", nodes=nodes, keep=keep)
+    made.score.add(y, predicted)
+    made.course.add(y, predicted, nodes)
+    if made.coverage is not None:
+        how = {"coverage": made.coverage.level}
         (ends,) = answers(model, chunk, "predict_interval", keep=keep, **how)
-        coverage.add(y, *ends)
+        made.coverage.add(y, *ends)
+        if y.ndim == 1:
+            made.course.covered.add(np.asarray((ends[0] <= y) & (y <= ends[1]), float))

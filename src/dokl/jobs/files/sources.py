@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dokl.errors import BadInput, listed
-from dokl.readers import NoColumn, Options, Reader, open_table
+from dokl.jobs.files.faults import OnError
+from dokl.readers import MISSING, Form, NoColumn, Options, Reader, open_table
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,8 @@ class Wanted:
 
     n_features: of a model that learned from LIBSVM rows, which have no names. trained: those of the
     columns that were there in training. chunk: rows at a time, unless somebody said how many.
-    compiled: whether rows will be wanted so fast that they are read by compiled code.
+    compiled: whether rows will be wanted so fast that they are read by compiled code. forms: how
+    cells are written that are neither plain numbers nor text; missing: what stands for no value.
     """
 
     columns: tuple[str, ...] | None = None
@@ -24,6 +27,8 @@ class Wanted:
     trained: tuple[str, ...] = ()
     chunk: int | None = None
     compiled: bool = True
+    forms: Mapping[str, Form] = field(default_factory=dict)
+    missing: Sequence[str] = MISSING
 
     def instead(self, options: Options) -> Options:
         """The options, for these columns and no others."""
@@ -36,15 +41,18 @@ class Wanted:
             n_features=self.n_features,
             chunk=options.chunk or self.chunk,
             compiled=self.compiled,
+            forms=self.forms,
+            missing=self.missing,
         )
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read, "-" for stdin, and how."""
+    """A file to read, "-" for stdin, and how; on_error: what becomes of rows that are wrong."""
 
     path: str
     options: Options = field(default_factory=Options)
+    on_error: OnError = field(default_factory=OnError)
 
     def open(self, wanted: Wanted | None = None, live: bool = False) -> Reader:
         """Open it; only one chunk will be in memory. live: do not wait for a full chunk.
@@ -53,7 +61,7 @@ class Source:
         """
         options = self.options if wanted is None else wanted.instead(self.options)
         try:
-            return open_table(self.path, options, live)
+            return open_table(self.path, self.on_error.heard(options), live)
         except NoColumn as error:
             if wanted is None or error.column not in wanted.trained:
                 raise

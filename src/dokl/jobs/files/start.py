@@ -20,7 +20,7 @@ from dokl.estimators import (
     NetworkRegressor,
 )
 from dokl.models import TableModel
-from dokl.preprocess import Preprocessor, are_classes, is_text
+from dokl.preprocess import Preprocessor, guessed_task, is_text
 from dokl.readers import Chunk
 
 TASKS = ("auto", "regression", "classification")
@@ -63,10 +63,13 @@ def start(training: Training, chunk: Chunk) -> TableModel:
         return _of_rows(training, chunk)
     target = _target_name(training, chunk)
     given = [name for name in (target, training.node) if name is not None]
-    inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels).d
+    if target in chunk.times:
+        raise BadInput(f"the target {target!r} holds times, and numbers or classes are predicted")
+    inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels, times=chunk.times).d
     learner = _learner(training, inputs)
     mode = _scaling(training, learner)
-    prepared = Preprocessor.plan(chunk.columns, given, mode, training.levels)
+    prepared = Preprocessor.plan(chunk.columns, given, mode, training.levels, times=chunk.times)
+    prepared.forms = {name: form.spec() for name, form in chunk.forms.items()}
     if training.node is not None:
         _agree(prepared, chunk)
     estimator = _estimator(training, learner, _classifying(training, chunk.columns[target]))
@@ -193,7 +196,21 @@ def _classifying(training: Training, y: Array) -> bool:
     """What was told, else what the targets look like."""
     if training.task != "auto":
         return training.task == "classification"
-    return bool(training.classes) or are_classes(y)
+    return bool(training.classes) or guessed_task(y, training.target or "y")[0]
+
+
+def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, ...]:
+    """What was found out about the file, and made of it: a line each, with what says otherwise."""
+    found = list(chunk.guesses)
+    prepared = model.preprocessor
+    open_ = [] if prepared is None else [n for n in prepared.levels if n not in training.levels]
+    if open_ and prepared is not None:
+        shown = listed([f"{name} ({len(prepared.levels[name])} levels)" for name in open_])
+        found.append(f"taken as text: {shown}; --levels COLUMN=A,B,... or --numeric COLUMN")
+    if training.task == "auto" and not training.classes:
+        y = chunk.y if chunk.y is not None else chunk.columns[str(model.target)]
+        found.append(guessed_task(y, model.target or "y")[1])
+    return tuple(found)
 
 
 def known_classes(training: Training, y: Array) -> Array:
@@ -210,7 +227,8 @@ def known_classes(training: Training, y: Array) -> Array:
             ) from None
     if len(labels) < 2:
         raise BadInput(
-            f"the first rows have one class only, {listed(labels)}: name all with --classes"
+            f"the first rows have one class only, {listed(labels)}: is the file sorted by it? "
+            "Shuffle its rows, or name all with --classes"
         )
     # Files know only one kind of number; labels that are whole are better shown as such.
     whole = labels.dtype.kind == "f" and bool((labels == labels.round()).all())

@@ -8,10 +8,10 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput, listed
-from dokl.jobs.files.sources import Wanted
+from dokl.jobs.files.sources import Source, Wanted
 from dokl.models import TableModel
-from dokl.models.columns import kinds, nodes_for, targets_for
-from dokl.readers import Chunk
+from dokl.models.columns import kinds, missing_spellings, nodes_for, targets_for
+from dokl.readers import Chunk, Form
 
 # Rows at a time where each takes long, so that there is something to see every second.
 FEW_ROWS = 1024
@@ -24,10 +24,12 @@ def wanted(model: TableModel, *more: str, target: bool, node: bool) -> Wanted:
     if model.preprocessor is None:
         return Wanted(n_features=getattr(model.estimator, "n_features_in_", None), **how)
     known = kinds(model, target, node)
+    odd = {name: form for name, form in known.items() if isinstance(form, Form)}
     numeric = tuple(name for name, levels in known.items() if levels is None)
-    text = [name for name in known if name not in numeric]
+    text = [name for name in known if name not in numeric and name not in odd]
     text += [name for name in more if name not in known]
-    return Wanted((*numeric, *text), tuple(text), numeric, trained=tuple(known), **how)
+    how |= {"forms": odd, "missing": missing_spellings(model)}
+    return Wanted((*numeric, *odd, *text), tuple(text), numeric, trained=tuple(known), **how)
 
 
 def targets(model: TableModel, chunk: Chunk) -> tuple[Array, Array]:
@@ -38,31 +40,61 @@ def targets(model: TableModel, chunk: Chunk) -> tuple[Array, Array]:
     return targets_for(model, chunk)
 
 
-def check_labels(model: TableModel, chunk: Chunk, y: Array, keep: Array, name: str) -> None:
-    """A label never seen is an error that names its line; y: of the rows kept."""
-    strange = ~np.isin(y, model.classes_)
-    if strange.any():
-        at = np.flatnonzero(keep)[np.flatnonzero(strange)[0]]
-        label = y[strange].tolist()[0]
-        numbers = "" if isinstance(label, str) else ", or say --task regression"
-        raise BadInput(
-            f"{name}, line {chunk.lines[at]}: label {label!r} was never seen; the classes are "
-            f"{listed(model.labels or ())}. Name all of them with --classes when you start{numbers}"
-        )
+def usable(
+    model: TableModel, chunk: Chunk, source: Source, name: str, by_node: bool
+) -> tuple[Array, Array, list[str] | None]:
+    """Targets, the rows to keep (n,), and their nodes, where these are asked for.
+
+    A label never seen, or a node that is not in the network, is an error that names its line; or
+    what `on_error` makes of it.
+    """
+    y, keep = targets(model, chunk)
+    strange = _strange_labels(model, y, keep) if model.classifying and model.started else {}
+    strange |= _strange_nodes(model, chunk, keep) if by_node else {}
+    if strange:
+        first = min(strange)
+        if source.on_error.mode is None:
+            raise BadInput(f"{name}, line {chunk.lines[first]}{strange[first]}")
+        wrong = {row: why.removeprefix(": ").removeprefix(", ") for row, why in strange.items()}
+        fine = source.on_error.usable(chunk, y, keep, wrong)
+        y, keep = y[fine[keep]], fine
+    return y, keep, nodes_for(model, chunk, keep) if by_node else None
+
+
+def _strange_labels(model: TableModel, y: Array, keep: Array) -> dict[int, str]:
+    """Rows whose label was never seen, and that in words."""
+    strange = np.flatnonzero(~np.isin(y, model.classes_))
+    at = np.flatnonzero(keep)[strange].tolist()
+    return {
+        row: _never_seen(model, label) for row, label in zip(at, y[strange].tolist(), strict=True)
+    }
+
+
+def _never_seen(model: TableModel, label: Any) -> str:
+    numbers = "" if isinstance(label, str) else ", or say --task regression"
+    return (
+        f": label {label!r} was never seen; the classes are {listed(model.labels or ())}. Name all "
+        f"of them with --classes when you start{numbers}"
+    )
 
 
 def check_nodes(model: TableModel, chunk: Chunk, keep: Array, name: str) -> list[str]:
     """The node of each row kept; one that is not in the network is an error with its line."""
+    for row, why in _strange_nodes(model, chunk, keep).items():
+        raise BadInput(f"{name}, line {chunk.lines[row]}{why}")
+    return nodes_for(model, chunk, keep)
+
+
+def _strange_nodes(model: TableModel, chunk: Chunk, keep: Array) -> dict[int, str]:
+    """Rows whose node is not in the network, and that in words."""
     nodes, estimator = nodes_for(model, chunk, keep), model.estimator
     known = set(estimator.nodes_ if hasattr(estimator, "nodes_") else estimator.graph.nodes)
-    for i, node in enumerate(nodes):
-        if node not in known:
-            at = np.flatnonzero(keep)[i]
-            raise BadInput(
-                f"{name}, line {chunk.lines[at]}, column {model.node!r}: node {node!r} is not in "
-                f"the network, whose nodes are {listed(sorted(known))}"
-            )
-    return nodes
+    at, there = np.flatnonzero(keep).tolist(), f"whose nodes are {listed(sorted(known))}"
+    return {
+        at[i]: f", column {model.node!r}: node {node!r} is not in the network, {there}"
+        for i, node in enumerate(nodes)
+        if node not in known
+    }
 
 
 def notices(model: TableModel) -> list[str]:
@@ -72,7 +104,8 @@ def notices(model: TableModel) -> list[str]:
         return []
     return [
         f"column {name!r}: {count:,} texts are none of the levels that the first rows had "
-        f"({listed(prepared.levels[name], 5) or 'none'}); they count as none of them. "
+        f"({listed(prepared.levels[name], 5) or 'none'}), but new: "
+        f"{', '.join(map(repr, prepared.new_levels[name]))}; they count as none of them. "
         f"--levels names all levels at the start"
         for name, count in prepared.unseen.items()
         if count

@@ -6,18 +6,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from dokl.errors import BadInput
 from dokl.estimators.auto import Auto
+from dokl.jobs.files.curves import Course
+from dokl.jobs.files.faults import closing
 from dokl.jobs.files.frozen import Frozen, FrozenComparison
 from dokl.jobs.files.parts import ChunkPart, cut, rows_of
 from dokl.jobs.files.sources import Source
-from dokl.jobs.files.start import Training, known_classes, nodes_missing, start, too_many_inputs
-from dokl.jobs.files.tables import check_labels, check_nodes, notices, targets, wanted
+from dokl.jobs.files.start import (
+    Training,
+    guesses,
+    known_classes,
+    nodes_missing,
+    start,
+    too_many_inputs,
+)
+from dokl.jobs.files.tables import notices, usable, wanted
 from dokl.jobs.stopping import Stopped, Whole, stoppable
 from dokl.models import TableModel
 from dokl.models.learning import learn
 from dokl.models.scores import Coverage, Score, make_score
-from dokl.readers import Chunk, Reader
+from dokl.readers import MISSING, Chunk, Reader
 
 Watch = Callable[[Reader, Score, str, float], None]
 
@@ -36,7 +47,9 @@ class Learned:
     """What came of a training: the model, and of this run the score, rows skipped and its halt.
 
     notices: what the user may not have meant. frozen: how a snapshot did, coverage: how often
-    intervals held the target; both of this run, and of experts only.
+    intervals held the target; both of this run, and of experts only. guesses: what was found out
+    about the file, and the task. fault: the row where it stopped, in words, if it was to stop
+    there. course: how errors went along the rows, and nodes' scores. rest: where to go on.
     """
 
     model: TableModel
@@ -46,6 +59,10 @@ class Learned:
     notices: list[str]
     frozen: Frozen | None = None
     coverage: Coverage | None = None
+    guesses: tuple[str, ...] = ()
+    fault: str | None = None
+    course: Course = field(default_factory=Course)
+    rest: Halt = Halt(0, 0, 0)
 
 
 def train(
@@ -56,22 +73,28 @@ def train(
     passes: int = 1,
     skip: int = 0,
     watch: Watch | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Learned:
     """Learn from a source and save to `path`; with `model`, go on with that one.
 
     `watch` is called after every part of a chunk, and before one that takes long with the reason;
     beside it stands the share of the chunk that is left. Ctrl-C stops learning, saves what was
     learned so far and tells where it stopped. A fault in the data raises and leaves an earlier file
-    as it was.
+    as it was, unless `source.on_error` says otherwise. `say` is told what was guessed, a line at a
+    time, before anything is learned.
     """
     if passes > 1 and source.path == "-":
         raise BadInput("stdin can be read only once: use one pass, or a file")
-    work = _Work(source, training, model, Halt(skip, passes, 0))
+    work = _Work(source, training, model, Halt(skip, passes, 0), say=say or _unsaid)
     try:
-        with stoppable() as whole:
+        with closing(source.on_error), stoppable() as whole:
             _learn_all(work, whole, watch or _unwatched)
     except Stopped as stop:
         work.halt = replace(work.halt, signum=stop.signum)
+    except BadInput as error:
+        if source.on_error.fault is None or not work.begun:
+            raise
+        work.fault = str(error)
     if work.model is None or not work.model.started:
         raise BadInput(f"{source.path}: no row with a target was read; nothing was saved")
     work.model.save(path)
@@ -91,11 +114,17 @@ def _learn_all(work: _Work, whole: Whole, watch: Watch) -> None:
                 work.learn(part)
                 left -= part.chunk.n
                 watch(reader, work.score, "", left / chunk.n)
+        if work.source.on_error.fault is not None:
+            raise BadInput(f"{reader.name}, {work.source.on_error.fault}")
 
 
 def _of_experts(model: TableModel) -> bool:
     """Whether a snapshot costs little beside the learning itself."""
     return isinstance(model.estimator, Auto)
+
+
+def _unsaid(line: str) -> None:
+    pass
 
 
 def _unwatched(reader: Reader, score: Score, doing: str, left: float) -> None:
@@ -111,6 +140,9 @@ class _Work:
     model: TableModel | None
     halt: Halt
     remarks: list[str] = field(default_factory=list)
+    say: Callable[[str], None] = _unsaid
+    guesses: tuple[str, ...] = ()
+    fault: str | None = None
 
     def __post_init__(self) -> None:
         """The score of this run; that of the model's whole life goes on beside it."""
@@ -118,6 +150,7 @@ class _Work:
         self.skipped = 0
         # In further passes a snapshot would meet rows that it has learned.
         self.compared = FrozenComparison() if self.halt.passes == 1 else None
+        self.course = Course(self.model is not None and self.model.classifying)
         self.covered = Coverage()
         if self.model is not None and self.model.coverage is not None:
             self.covered = replace(self.model.coverage)
@@ -130,7 +163,13 @@ class _Work:
         frozen = None if self.compared is None else self.compared.told()
         coverage = None if model.coverage is None else model.coverage.since(self.covered)
         remarks = self.remarks + notices(model)
-        return Learned(model, self.score, self.skipped, halt, remarks, frozen, coverage)
+        found = frozen, coverage, self.guesses, self.fault, self.course, self.halt
+        return Learned(model, self.score, self.skipped, halt, remarks, *found)
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was learned in this run."""
+        return self.score.n > 0
 
     @property
     def started(self) -> TableModel:
@@ -143,10 +182,11 @@ class _Work:
         while self.halt.passes:
             skip, done = self.halt.rows, 0
             with self._open() as reader:
-                for chunk in reader:
+                for chunk in self.source.on_error.chunks(reader):
                     done += chunk.n
                     if done > skip:
                         yield reader, rows_of(chunk, max(0, chunk.n - (done - skip)))
+            self.source.on_error.again = True
             self.halt = Halt(0, self.halt.passes - 1, 0)
 
     def _open(self) -> Reader:
@@ -165,19 +205,26 @@ class _Work:
     def parts(self, chunk: Chunk, name: str) -> list[ChunkPart]:
         """What is to be learned of a chunk, once nothing in it is wrong."""
         if self.model is None:
-            self.model = start(self.training, chunk)
-            self.score = make_score(self.model.classifying)
-            self.remarks = nodes_missing(self.training, chunk)
-            self.remarks += too_many_inputs(self.training, self.model)
-        model = self.model
-        y, keep = targets(model, chunk)
-        nodes = None if model.node is None else check_nodes(model, chunk, keep, name)
+            self._begin(chunk)
+        model = self.started
+        y, keep, nodes = usable(model, chunk, self.source, name, model.node is not None)
         classes = None
-        if model.classifying and model.started:
-            check_labels(model, chunk, y, keep, name)
-        elif model.classifying and len(y):
+        if model.classifying and not model.started and len(y):
             classes = known_classes(self.training, y)
         return cut(model, ChunkPart(chunk, y, keep, nodes, classes))
+
+    def _begin(self, chunk: Chunk) -> None:
+        """A new model, by the first rows; what they made believe is said."""
+        self.model = start(self.training, chunk)
+        if self.model.preprocessor is not None and self.source.options.missing != MISSING:
+            self.model.preprocessor.missing = tuple(self.source.options.missing)
+        self.score = make_score(self.model.classifying)
+        self.course = Course(self.model.classifying)
+        self.remarks = nodes_missing(self.training, chunk)
+        self.remarks += too_many_inputs(self.training, self.model)
+        self.guesses = guesses(self.training, chunk, self.model)
+        for line in self.guesses:
+            self.say(line)
 
     def learn(self, part: ChunkPart) -> None:
         """Predict, score and learn the rows of a part that have a target."""
@@ -186,7 +233,13 @@ class _Work:
         guess = None if compared is None else compared.guess(part)
         if model.tally is None and len(part.y):
             model.tally = self.score
+        before = model.coverage or Coverage()
+        counted = before.n, before.inside
         predicted = learn(model, part.chunk, part.y, part.keep, part.nodes, part.classes)
+        self.course.add(part.y, predicted, part.nodes)
+        if model.coverage is not None:
+            n, inside = model.coverage.n - counted[0], model.coverage.inside - counted[1]
+            self.course.covered.add(np.full(n, inside / max(1, n)))
         if len(part.y) and model.tally is not self.score:
             self.score.add(part.y, predicted)
         if compared is not None:

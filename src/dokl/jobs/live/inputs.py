@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
@@ -14,11 +14,12 @@ from dokl.agents.description import AgreedInputs, Model
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.estimators.choices import SIGMAS, variant_of, width
-from dokl.jobs.files.start import Training, known_classes, start
+from dokl.jobs.files.start import Training, guesses, known_classes, start
 from dokl.kernels import resolve as resolve_kernel
 from dokl.losses import resolve as resolve_loss
 from dokl.preprocess import class_target, numeric_target
 from dokl.readers import Chunk, Options, open_table
+from dokl.readers.told import words
 from dokl.schedules import BUILTIN
 
 SAMPLE_ROWS = 100_000
@@ -37,8 +38,13 @@ class Sample:
     d: int | None = None
 
 
-def agreed_inputs(sample: Sample) -> tuple[AgreedInputs, Array]:
-    """The section [inputs], and the inputs X (n, d) of the sample; all zero where there is none."""
+def agreed_inputs(
+    sample: Sample, say: Callable[[str], None] | None = None
+) -> tuple[AgreedInputs, Array]:
+    """The section [inputs], and the inputs X (n, d) of the sample; all zero where there is none.
+
+    `say` is told what was guessed of the sample, a line at a time.
+    """
     if sample.path is None:
         return _without_sample(sample)
     if sample.d is not None:
@@ -47,13 +53,23 @@ def agreed_inputs(sample: Sample) -> tuple[AgreedInputs, Array]:
         chunk = reader.first
     if chunk.X is not None:
         raise BadInput(f"{sample.path}: LIBSVM rows have no named columns: take CSV, for example")
-    return _from_rows(sample, chunk)
+    for name, form in chunk.forms.items():
+        raise BadInput(
+            f"{sample.path}, column {name!r} holds {words(form)}: nodes take plain numbers and "
+            "texts from their sources. Exclude it, or rewrite it so"
+        )
+    return _from_rows(sample, chunk, say)
 
 
-def _from_rows(sample: Sample, chunk: Chunk) -> tuple[AgreedInputs, Array]:
+def _from_rows(
+    sample: Sample, chunk: Chunk, say: Callable[[str], None] | None
+) -> tuple[AgreedInputs, Array]:
     told = sample.target, sample.task, sample.classes
     training = Training(*told, standardise=sample.standardise, learner="gradient")
     planned = start(training, chunk)
+    if say is not None:
+        for line in guesses(training, chunk, planned):
+            say(line)
     prepared, target = planned.preprocessor, planned.target
     assert prepared is not None
     assert target is not None

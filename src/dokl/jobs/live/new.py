@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,16 @@ def new(
     secure: bool = True,
     days: int = NODE_DAYS,
     overwrite: bool = False,
+    say: Callable[[str], None] | None = None,
 ) -> Network:
     """Write the description of a network, and certificates if it is to be secure.
 
     model: what is given of [model], see `chosen_model`. Nothing is written if anything is wrong.
+    `say` is told what was guessed of the sample.
     """
     check_new(path, overwrite)
     nodes, links = placed(places)
-    inputs, X = agreed_inputs(sample)
+    inputs, X = agreed_inputs(sample, say)
     security = "mtls" if secure else "insecure-loopback"
     certificates = f"{path.stem}.certs" if secure else None
     about = About(_network_name(name, path), links, security, certificates)

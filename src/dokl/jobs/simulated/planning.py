@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.jobs.files.sources import Source
 from dokl.plan import Plan
-from dokl.preprocess import Preprocessor, class_target, is_text, numeric_target
+from dokl.preprocess import Preprocessor, class_target, guessed_task, is_text, numeric_target
 from dokl.random_numbers import generator
 
 
-def read_sample(source: Source, target: str | None, rows: int) -> tuple[Any, Array]:
+def read_sample(
+    source: Source, target: str | None, rows: int, say: Callable[[str], None] | None = None
+) -> tuple[Any, Array]:
     """Up to `rows` rows of a file as X (standardised) and y, in random order.
 
-    The first rows that fit are taken; a stream has no other sample to offer.
+    The first rows that fit are taken; a stream has no other sample to offer. `say` is told what was
+    guessed, a line at a time.
     """
     with source.open() as reader:
         chunks, n = [], 0
@@ -34,6 +38,9 @@ def read_sample(source: Source, target: str | None, rows: int) -> tuple[Any, Arr
         X, y = vstack([c.X for c in chunks]).tocsr(), np.concatenate([_own(c.y) for c in chunks])
     else:
         X, y = _prepared(chunks, target)
+    if say is not None:
+        for line in (*chunks[0].guesses, guessed_task(y, target or "y")[1]):
+            say(line)
     order = generator(0, "plan-rows").permutation(X.shape[0])[:rows]
     return X[order], y[order]
 
@@ -48,7 +55,7 @@ def _prepared(chunks: list[Any], target: str | None) -> tuple[Array, Array]:
     if target is None or target not in names:
         raise BadInput(f"name the target column with --target: {', '.join(names)}")
     columns = {name: np.concatenate([c.columns[name] for c in chunks]) for name in names}
-    prepared = Preprocessor.plan(columns, [target], "fixed")
+    prepared = Preprocessor.plan(columns, [target], "fixed", times=chunks[0].times)
     pick = class_target if is_text(columns[target]) else numeric_target
     y, keep = pick(columns[target], target)
     return prepared.transform(columns)[keep], y[keep]

@@ -48,14 +48,18 @@ def whole_file(
         wrong = "" if target is None else f"there is no column {target!r}; "
         names = listed(chunks[0].names)
         raise BadInput(f"{path}: {wrong}[data] target must be one of {names}")
-    return _of_columns(_joined(chunks), target, node, two_classes)
+    return _of_columns(_joined(chunks), target, node, two_classes, chunks[0].times)
 
 
 def _of_columns(
-    columns: dict[str, Array], target: str, node: str | None, two_classes: bool
+    columns: dict[str, Array],
+    target: str,
+    node: str | None,
+    two_classes: bool,
+    times: Sequence[str] = (),
 ) -> Rows:
     given = [target] if node is None else [target, node]
-    X = Preprocessor.plan(columns, given, "fixed").transform(columns)
+    X = Preprocessor.plan(columns, given, "fixed", times=times).transform(columns)
     pick = class_target if two_classes else numeric_target
     y, keep = pick(columns[target], target)
     if node is not None:

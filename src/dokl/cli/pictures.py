@@ -1,0 +1,84 @@
+"""--plot and --html: a run as a picture, and on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dokl.cli.common import figure, percent, remark
+
+MOST = 20
+
+
+def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where to draw."""
+    options = [
+        click.option("--plot", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Draw error, coverage, relevance and nodes: .png, .svg or .pdf."),
+        click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
+                     help="All of it on one page, pictures inside."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def check_places(plot: Path | None, html: Path | None) -> None:
+    """Say before the work, and not after it, that a picture cannot be drawn there."""
+    if plot is None and html is None:
+        return
+    from dokl.files import check_new
+    from dokl.report import check_picture, pyplot
+
+    pyplot()
+    if plot is not None:
+        check_picture(plot)
+    for path in (plot, html):
+        if path is not None:
+            check_new(path, True, "")
+
+
+def story(title: str, run: Any, model: Any, prequential: bool) -> Any:
+    """What there is to draw of a training or an evaluation."""
+    from dokl.jobs.files.describe import relevance
+    from dokl.jobs.files.story import Story, error_of
+
+    frozen = getattr(run, "frozen", None)
+    snapshot = None if frozen is None else (frozen.at, error_of(frozen.score))
+    told = run.score, run.course, relevance(model)
+    return Story(title, *told, run.coverage, snapshot, prequential)
+
+
+def draw(
+    told: Any, plot: Path | None, html: Path | None, lists: Mapping[str, Sequence[str]], quiet: bool
+) -> None:
+    """Write the picture and the page that were asked for."""
+    if plot is not None:
+        from dokl.jobs.files.story import save
+
+        save(told, plot)
+        remark(f"picture in {plot}", quiet)
+    if html is not None:
+        from dokl.jobs.files.page import write
+
+        figures = told.score.figures()
+        tables: list[Any] = [("scores", ["", ""], [[n, figure(n, v)] for n, v in figures.items()])]
+        if told.relevance:
+            shares = list(told.relevance.items())[:MOST]
+            rows = [[name, percent(share, 1)] for name, share in shares]
+            tables.append(("relevance of inputs", ["input", "share"], rows))
+        if told.course.nodes:
+            tables.append(("nodes", *node_rows(told.course.nodes)))
+        write(html, told, tables, lists)
+        remark(f"page in {html}", quiet)
+
+
+def node_rows(nodes: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table of nodes."""
+    found = {name: score.figures() for name, score in sorted(nodes.items())}
+    names = [n for n in next(iter(found.values())) if not n.startswith("recall")]
+    rows = [[node, *(figure(n, each[n]) for n in names)] for node, each in found.items()]
+    return ["node", *names], rows

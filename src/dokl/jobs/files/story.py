@@ -1,0 +1,129 @@
+"""A training or an evaluation as pictures: error, coverage, relevance of inputs, and nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dokl.jobs.files.curves import Course
+from dokl.models.scores import Coverage, Score
+from dokl.report import COLOURS, new_figure, save_picture
+
+MOST_INPUTS, MOST_NODES = 12, 24
+GREY = "#555555"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What there is to draw of a run. relevance: {input: share}; frozen: the row of a snapshot and
+    its error; coverage: of intervals, None where there are none.
+    """
+
+    title: str
+    score: Score
+    course: Course
+    relevance: dict[str, float] = field(default_factory=dict)
+    coverage: Coverage | None = None
+    frozen: tuple[int, float] | None = None
+    prequential: bool = True
+
+
+def error_of(score: Score) -> float:
+    """The error that is drawn: the share of wrong labels, or the root mean square."""
+    figures = score.figures()
+    return float(figures["error"] if "error" in figures else figures.get("rmse", np.nan))
+
+
+def draw(story: Story) -> Any:
+    """A Matplotlib figure with a panel for each thing there is to see."""
+    panels = [_error]
+    if story.coverage is not None and story.coverage.n and len(story.course.covered.done) > 1:
+        panels.append(_coverage)
+    panels += [_relevance] if story.relevance else []
+    panels += [_nodes] if story.course.nodes else []
+    across = 1 if len(panels) == 1 else 2
+    down = -(-len(panels) // across)
+    figure = new_figure(5.6 * across, 3.3 * down)
+    grid = figure.add_gridspec(down, across)
+    wide = len(panels) % across  # of an odd number the first takes a whole row
+    for i, panel in enumerate(panels):
+        at = i + wide
+        place = grid[0, :] if wide and not i else grid[at // across, at % across]
+        axes = figure.add_subplot(place)
+        panel(axes, story)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    figure.suptitle(story.title, fontsize=11, x=0.01, ha="left")
+    return figure
+
+
+def save(story: Story, path: Path) -> Path:
+    """Draw it into a PNG, SVG or PDF file."""
+    return save_picture(draw(story), path)
+
+
+def _error(axes: Any, story: Story) -> None:
+    rows, means = story.course.errors.means()
+    classifying = story.course.classifying
+    shown = 100 * means if classifying else np.sqrt(means)
+    label = "each row before it was learned" if story.prequential else "rows of the file"
+    axes.plot(rows, shown, color=COLOURS[0], lw=1.6, label=label)
+    whole = error_of(story.score) * (100 if classifying else 1)
+    axes.axhline(whole, color=GREY, lw=0.9, ls=":")
+    axes.annotate("all rows", (1, whole), (-2, 3), xycoords=("axes fraction", "data"),
+                  textcoords="offset points", ha="right", fontsize=8, color=GREY)  # fmt: skip
+    if story.frozen is not None:
+        row, error = story.frozen
+        axes.plot([row, rows[-1]], [error * (100 if classifying else 1)] * 2, color=COLOURS[1],
+                  lw=1.6, label=f"the model of row {row:,}, frozen")  # fmt: skip
+    axes.set_title("prequential error" if story.prequential else "error", fontsize=10)
+    axes.set_xlabel("rows")
+    axes.set_ylabel("wrong labels (%)" if classifying else "root mean square error")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.25, lw=0.6)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _coverage(axes: Any, story: Story) -> None:
+    assert story.coverage is not None
+    rows, means = story.course.covered.means()
+    level = 100 * story.coverage.level
+    axes.plot(rows, 100 * means, color=COLOURS[2], lw=1.6)
+    axes.axhline(level, color=GREY, lw=0.9, ls=":")
+    axes.annotate(f"promised: {level:g} %", (1, level), (-2, -11), ha="right", fontsize=8,
+                  xycoords=("axes fraction", "data"), textcoords="offset points",
+                  color=GREY)  # fmt: skip
+    axes.set_title("targets inside their interval", fontsize=10)
+    axes.set_xlabel("rows")
+    axes.set_ylabel("%")
+    axes.set_ylim(min(60.0, 100 * float(means.min()) - 3), 102)
+    axes.grid(alpha=0.25, lw=0.6)
+
+
+def _relevance(axes: Any, story: Story) -> None:
+    most = sorted(story.relevance.items(), key=lambda each: -each[1])[:MOST_INPUTS][::-1]
+    left = len(story.relevance) - len(most)
+    axes.barh([_short(name) for name, _ in most], [100 * v for _, v in most], color=COLOURS[0])
+    more = f" ({left} more below these)" if left else ""
+    axes.set_title(f"relevance of inputs{more}", fontsize=10)
+    axes.set_xlabel("%")
+    axes.tick_params(axis="y", labelsize=8)
+
+
+def _nodes(axes: Any, story: Story) -> None:
+    found = {name: error_of(score) for name, score in story.course.nodes.items()}
+    scale = 100 if story.course.classifying else 1
+    worst = sorted(found.items(), key=lambda each: each[1])[-MOST_NODES:]
+    axes.barh([_short(name) for name, _ in worst], [scale * v for _, v in worst], color=COLOURS[3])
+    left = len(found) - len(worst)
+    axes.set_title("error of each node" + (f" ({left} better ones not shown)" if left else ""),
+                   fontsize=10)  # fmt: skip
+    axes.set_xlabel("wrong labels (%)" if story.course.classifying else "root mean square error")
+    axes.tick_params(axis="y", labelsize=8)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 28 else name[:26] + "..."
