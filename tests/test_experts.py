@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dokl.experts import bank, kept, learning, mixture, predicting, rest
+from dokl import mixture
+from dokl.experts import bank, kept, learning, predicting, rest
 from dokl.experts.kinds import Kind, Settings, for_classes, for_numbers
 from dokl.experts.maps import median_distance, nested_map
 from dokl.experts.scaling import scaling_of, tamed

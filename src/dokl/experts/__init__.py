@@ -3,7 +3,6 @@
 kinds       which experts there are
 scaling     inputs and targets brought to unit size
 maps        nested features of a learned kernel
-mixture     weights without a rate to choose
 kept        rows for the pilots to come
 bank        what there is: scalings, maps, experts, weights
 pilots      scales and maps from the rows so far

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from dokl import intervals
+from dokl import mixture as mixing
 from dokl.arrays import Array
 from dokl.experts import kept as keeping
-from dokl.experts import mixture as mixing
 from dokl.experts.kept import Kept
 from dokl.experts.kinds import Kind, Settings
 from dokl.experts.maps import NestedMap
-from dokl.experts.mixture import Mixture
 from dokl.experts.scaling import Scaling
 from dokl.intervals import Tracker
 from dokl.methods.squares.memory import Memory, Numbers
 from dokl.methods.squares.sums import Sums
+from dokl.mixture import Mixture
 from dokl.scales import Scales
 
 # Rows whose features are in memory at once, and after which experts meet.

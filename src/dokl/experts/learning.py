@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from dokl import intervals
+from dokl import mixture as mixing
 from dokl.arrays import Array
 from dokl.errors import BadInput, FingerprintMismatch
 from dokl.experts import kept as keeping
-from dokl.experts import mixture as mixing
 from dokl.experts.bank import (
     AT_ONCE,
     Bank,

@@ -14,11 +14,11 @@ from dokl.experts.bank import Bank, Generation, start
 from dokl.experts.kept import Kept
 from dokl.experts.kinds import Kind, Settings
 from dokl.experts.maps import NestedMap
-from dokl.experts.mixture import Mixture
 from dokl.experts.scaling import Scaling
 from dokl.intervals import Tracker
 from dokl.methods.squares.memory import Memory
 from dokl.methods.squares.sums import Sums
+from dokl.mixture import Mixture
 from dokl.scales import Scales
 
 Arrays = dict[str, Array]
