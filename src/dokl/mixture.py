@@ -18,6 +18,8 @@ import numpy as np
 
 from dokl.arrays import Array
 
+ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Mixture:
@@ -59,6 +61,9 @@ def mixed(
         w = _weights(gain, square, largest, awake)
         mean = w @ F[t]
         apart = mean - F[t]
+        # What rounding leaves between experts that agree is no gain, and would decide who is
+        # believed once they differ.
+        apart[np.abs(apart) <= ROUNDING * max(np.abs(F[t]).max(), np.abs(Y[t]).max())] = 0.0
         f[t], variance[t] = mean, w @ (V[t] + apart * apart)
         error = mean - Y[t]
         if bound < math.inf:

@@ -22,6 +22,7 @@ ENGINES = {
 }
 # Methods that an engine runs by a module of their own.
 OF_METHOD = {
+    ("numba", "cooperation"): "dokl.engines.cooperating",
     ("numba", "squares"): "dokl.engines.blas",
     ("jax", "squares"): "dokl.engines.jax_squares",
 }

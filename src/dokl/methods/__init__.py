@@ -1,8 +1,9 @@
 """Methods: what a node remembers, how samples change it, what it sends. One method, one folder.
 
-method     what every method says of itself
-gradient   a rank-one step along the slope of a loss: KLMS, Pegasos, logistic, Huber...
-squares    exact recursive least squares, with or without forgetting
+method       what every method says of itself
+gradient     a rank-one step along the slope of a loss: KLMS, Pegasos, logistic, Huber...
+squares      exact recursive least squares, with or without forgetting
+cooperation  own, shared and corrected experts of least squares, mixed at each node
 """
 
 from __future__ import annotations
@@ -11,15 +12,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from dokl.errors import UnknownName
+from dokl.methods.cooperation import Cooperation, cooperation
+from dokl.methods.cooperation import of_spec as _cooperation_of
 from dokl.methods.gradient import Gradient, gradient
 from dokl.methods.gradient import of_spec as _gradient_of
 from dokl.methods.method import Method
 from dokl.methods.squares import Squares, squares
 from dokl.methods.squares import of_spec as _squares_of
 
-__all__ = ["Gradient", "Method", "Squares", "from_spec", "gradient", "squares"]
+__all__ = [
+    "Cooperation",
+    "Gradient",
+    "Method",
+    "Squares",
+    "cooperation",
+    "from_spec",
+    "gradient",
+    "squares",
+]
 
-_BY_NAME = {"gradient": _gradient_of, "squares": _squares_of}
+_BY_NAME = {"cooperation": _cooperation_of, "gradient": _gradient_of, "squares": _squares_of}
 
 
 def from_spec(spec: Mapping[str, Any]) -> Any:

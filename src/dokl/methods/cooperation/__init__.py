@@ -1,0 +1,209 @@
+"""Method `cooperation`: own, shared and corrected experts at every node; sharing never hurts.
+
+members  who is mixed: {own, shared, shared and an own correction} x memories
+node     one node's rows: predicted by every member, learned, mixed by what each would have gained
+reach    widths of intervals, with a part that nodes share and a private one
+
+What travels are sums of rows, so each node's shared experts come to know all the network's rows. A
+node believes them as far as they have helped on its own rows (`dokl.mixture`): where nodes learn
+the same function that is all the way, where they do not it works alone, and where they differ by a
+little it learns the difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dokl import intervals
+from dokl.arrays import Array, Block
+from dokl.errors import BadInput
+from dokl.exchange import Exchange
+from dokl.exchange.exchange import MEAN
+from dokl.methods.cooperation import node
+from dokl.methods.cooperation import members as parts
+from dokl.methods.cooperation.members import MEMBERS, Member
+from dokl.methods.cooperation.node import Crew
+from dokl.methods.squares import NAMES, shared, squares
+from dokl.methods.squares import memory as memories
+from dokl.methods.squares.memory import LIST
+from dokl.methods.squares.shared import ROWS
+from dokl.state import Slot, Slots, State
+
+# A shared expert is solved anew once the network has learned this share of its memory since; a
+# tenth for those that forget, which otherwise would hardly do anything else.
+DUE, DUE_FINITE = 0.02, 0.1
+
+
+@dataclass(frozen=True)
+class Cooperation:
+    """Members with a common ridge, and a bound on innovations in standard deviations."""
+
+    ridge: float = 0.01
+    bound: float = 10.0
+    members: tuple[Member, ...] = MEMBERS
+    name = "cooperation"
+    conserved = True
+
+    def __post_init__(self) -> None:
+        squares(self.ridge, bound=self.bound)  # which checks both
+        parts.check_members(self.members)
+
+    def crew(self, exchange: Exchange) -> Crew:
+        """The members at work: a node that is alone has nothing but its own."""
+        alone = tuple(member for member in self.members if member.role == "own")
+        return node.crew(self.members if exchange.graphs else alone, self.ridge, self.bound)
+
+    def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
+        """Everything in float64, for each member what `squares` remembers, under its name."""
+        D, kind, crew = features.D, np.float64, self.crew(exchange)
+        made = {"theta": Slot((m, D), kind), "bias": Slot((m,), kind)}
+        for member, name, numbers in zip(crew.members, crew.names, crew.numbers, strict=True):
+            made |= _member_slots(name, member.D(D), m, numbers.rho)
+        for name, count in zip(node.MIXTURES, (len(crew.members), len(crew.own)), strict=True):
+            each = {"gain": (count,), "square": (count,), "largest": ()}
+            made |= {f"{name}.{part}": Slot(shape, kind) for part, shape in each.items()}
+        first = intervals.start(outputs=m)
+        shape = first.width.shape
+        made |= {"reach": Slot(shape, kind, first.width), "own_reach": Slot(shape, kind)}
+        made |= {"energy": Slot(shape, kind, first.energy)}
+        made |= {"error": Slot((2,), kind), "learned": Slot((), kind), "count": Slot((), np.int64)}
+        if crew.shared:
+            _check(exchange)
+            size = sum(place.stop - place.start for place in crew.sums(D, m).values())
+            made |= {"common": Slot((m, D), kind), "sums": Slot((size,), kind)}
+            made |= {"seen": Slot((len(crew.shared),), kind)}
+        return made
+
+    def adapt(
+        self, exchange: Exchange, state: State, Z: Array, Y: Array, w: Array
+    ) -> tuple[State, Array]:
+        """One row per node, Z: (K, D), Y: (K, m), w: (K,)."""
+        crew, f, ours = self.crew(exchange), np.full(Y.shape, np.nan), set(state.nodes)
+        for k in np.flatnonzero(w > 0).tolist():
+            row = slice(k, k + 1)
+            f[k] = node.learn(crew, state, k, Z[row], Y[row], w[row], ours).mean[0]
+            state.nodes["count"][k] += 1
+            node.fold(crew, state, [k])
+        return state, f
+
+    def outgoing(self, state: State) -> Array:
+        """Copies of the network's sums, one for each shared expert, and the shared widths."""
+        widths = state.reach.reshape(state.K, -1)
+        return np.hstack([state.sums, widths]) if "sums" in state else widths
+
+    def incoming(self, state: State, mixed: Array) -> State:
+        """What follows from the sums, where enough has come to be worth solving; in new arrays."""
+        crew = node.crew(self.members, self.ridge, self.bound)
+        (K, m, D), size = state.theta.shape, state.sums.shape[1]
+        reach = mixed[:, size:].reshape(state.reach.shape).copy()
+        sums, seen = np.array(mixed[:, :size]), state.seen.copy()
+        state = state.having(sums=sums, seen=seen, reach=reach)
+        for j, (i, place) in enumerate(crew.sums(D, m).items()):
+            total, memory = K * sums[:, place.start + ROWS], crew.members[i].memory
+            share = DUE if memory == math.inf else DUE_FINITE
+            due = total - seen[:, j] > share * np.minimum(memory, total)
+            if due.any():
+                own = {f"{crew.names[i]}.{part}" for part in NAMES}
+                state = state.having(**{name: state.nodes[name].copy() for name in own})
+                for k in np.flatnonzero(due).tolist():
+                    _solve(crew, state, i, k, sums[k, place])
+                seen[:, j] = np.where(due, total, seen[:, j])
+        changed = {name: state.nodes[name].copy() for name in ("theta", "bias", "common")}
+        state = state.having(**changed)
+        node.fold(crew, state)
+        return state
+
+    def check(
+        self, features: Any, exchange: Exchange, state: State, block: Block, f: Array,
+        largest: float,
+    ) -> None:  # fmt: skip
+        """Targets must be finite; least squares does not diverge."""
+        squares().check(features, exchange, state, block, f, largest)
+
+    def check_rows(self, old: State, new: State, Y: Array, f: Array) -> None:
+        """Nothing that `check` has not seen."""
+
+    def wild(self, features: Any, state: State, payload: Array) -> bool:
+        """Whether what a neighbour sent are no sums at all."""
+        return not bool(np.isfinite(payload).all())
+
+    def spec(self) -> dict[str, Any]:
+        """Name, numbers and members; an infinite bound is None."""
+        bound = None if self.bound == math.inf else self.bound
+        members = [member.spec() for member in self.members]
+        return {"name": self.name, "ridge": self.ridge, "bound": bound, "members": members}
+
+
+def cooperation(
+    ridge: float = 0.01, bound: float = 10.0, members: tuple[Member, ...] = MEMBERS
+) -> Cooperation:
+    """Own, shared and corrected experts of least squares, mixed at each node on its own rows.
+
+    ridge: noise variance over the prior variance of theta, for features of length one. bound: an
+    innovation of more standard deviations pulls like one of that size. members: who is mixed;
+    their widths are numbers of features, the first ones, so they suit maps whose first features
+    count most.
+
+    >>> [member.text for member in cooperation().members][:2]
+    ['own, all rows', 'own, 1,000 rows']
+    """
+    return Cooperation(float(ridge), float(bound), tuple(members))
+
+
+def of_spec(spec: Mapping[str, Any]) -> Cooperation:
+    """The method that `spec` described."""
+    bound = math.inf if spec["bound"] is None else spec["bound"]
+    return cooperation(spec["ridge"], bound, tuple(map(parts.of_spec, spec["members"])))
+
+
+def _member_slots(name: str, D: int, m: int, rho: float) -> dict[str, Slot]:
+    kind, prior = np.float64, memories.start(1, m, rho)
+    made = {
+        "theta": Slot((m, D), kind),
+        "P": Slot((D, D), kind, np.eye(D) / rho, triangle=True),
+        "a": Slot((), kind, 1.0),
+        "b": Slot((), kind),
+        "W": Slot((LIST, D), kind),
+        "c": Slot((LIST,), kind),
+        "n": Slot((), np.int64),
+        "num": Slot((m,), kind, prior.num),
+        "den": Slot((), kind, prior.den),
+    }
+    return {f"{name}.{part}": slot for part, slot in made.items()}
+
+
+def _solve(crew: Crew, state: State, i: int, k: int, packed: Array) -> None:
+    """Shared member i of node k from the node's copy of the sums; a finite memory then forgets as
+    many rows as the network has learned since it last did. `packed` and the state are overwritten.
+    """
+    name, numbers, K = crew.names[i], crew.numbers[i], state.K
+    m, D = state.nodes[f"{name}.theta"].shape[1:]
+    total = K * float(packed[ROWS])
+    sums = shared.unpacked(packed, D, m, K)
+    memory = shared.learned(sums, numbers.rho)
+    if numbers.lam < 1.0:
+        new = max(0.0, total - float(state.seen[k, crew.shared.index(i)]))
+        left = shared.forgotten(numbers, sums, memory, new)
+        packed[ROWS + 1 :] = shared.packed(left)[ROWS + 1 :] / K
+    for part in NAMES:
+        value = getattr(memory, part)
+        state.nodes[f"{name}.{part}"][k] = value.T if part == "P" else value
+
+
+def _check(exchange: Exchange) -> None:
+    """Refuse weights and rules under which sums get lost."""
+    if exchange.mixing != MEAN:
+        raise BadInput(
+            "cooperation sends sums, which are mixed by the weighted mean alone: leave mixing= as "
+            "it is. Own experts guard a node against neighbours that mislead it"
+        )
+    if not exchange.doubly:
+        raise BadInput(
+            "cooperation needs weights whose columns sum to one, as its rows do (Metropolis "
+            "weights, say): over others sums would get lost, or count twice"
+        )
