@@ -31,7 +31,8 @@ def classifier(labels=("no", "yes"), **params):
 
 
 def network(graph="ring", **params):
-    settings = {"n_components": 20, "n_nodes": 4, "random_state": 3, **params}
+    usual = {"n_components": 20, "n_nodes": 4, "random_state": 3, "learner": "gradient"}
+    settings = {**usual, **params}
     return dokl.NetworkRegressor(graph, **settings), NUMBERS
 
 
@@ -94,6 +95,12 @@ CASES = {
     "list of lists": network(WEIGHTS.toarray().tolist()),
     "uniform rule": network(nx.star_graph(3), rule="uniform", order="cta", every=3),
     "alone": network("complete", rule="alone"),
+    "cooperation": network(stations(), learner="cooperation"),
+    "cooperation alone": network("complete", learner="cooperation", rule="alone"),
+    "cooperating classifiers": (
+        dokl.NetworkClassifier(stations(), n_components=20, random_state=3),
+        labelled(["x", "y", "z"]),
+    ),
     "network of classifiers": (
         dokl.NetworkClassifier(stations(), n_components=20, random_state=3, average="uniform"),
         labelled(["x", "y", "z"]),

@@ -14,6 +14,8 @@ from dokl import KernelClassifier, KernelRegressor, NetworkClassifier, NetworkRe
 from dokl.errors import BadFile, Diverged
 from dokl.state import to_arrays
 
+Network = functools.partial(NetworkRegressor, learner="gradient")
+NetworkOfClassifiers = functools.partial(NetworkClassifier, learner="gradient")
 WIDE = 100 * np.random.default_rng(0).normal(size=(1000, 10)) + 50
 
 
@@ -48,7 +50,7 @@ def test_a_width_does_not_freeze_on_one_row():
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
 @pytest.mark.parametrize("sigma", ["scale", "median"])
-@pytest.mark.parametrize("make", [KernelRegressor, NetworkRegressor])
+@pytest.mark.parametrize("make", [KernelRegressor, Network])
 def test_a_width_does_not_freeze_on_rows_that_are_all_the_same(make, sigma, form):
     make = functools.partial(make, sigma=sigma)
     wanted = rows_then(make, 0, 1000, form=form).sigma_
@@ -64,10 +66,10 @@ def test_a_width_does_not_freeze_on_rows_that_are_all_the_same(make, sigma, form
             assert not np.array_equal(model.state_.theta, before[0])
 
 
-@pytest.mark.parametrize("make", [KernelRegressor, NetworkRegressor])
+@pytest.mark.parametrize("make", [KernelRegressor, Network])
 def test_starting_again_forgets_no_row(make):
     """What was learned before the width was known is learned again, weights and nodes and all."""
-    nodes = {"nodes": np.arange(60) % 20} if make is NetworkRegressor else {}
+    nodes = {"nodes": np.arange(60) % 20} if make is Network else {}
     weight, t = np.linspace(0.5, 1.0, 60), smoothly(WIDE)
     stepwise, at_once = (make(n_components=50, random_state=0) for _ in range(2))
     for start, end in ((0, 1), (1, 60)):
@@ -112,11 +114,9 @@ def test_parameters_changed_among_the_first_rows_wait_for_fit():
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
-@pytest.mark.parametrize(
-    "make", [KernelRegressor, NetworkRegressor, KernelClassifier, NetworkClassifier]
-)
+@pytest.mark.parametrize("make", [KernelRegressor, Network, KernelClassifier, NetworkOfClassifiers])
 def test_saved_among_the_first_rows(make, form, tmp_path):
-    named = {"classes": [False, True]} if hasattr(make, "decision_function") else {}
+    named = {"classes": [False, True]} if hasattr(make(), "decision_function") else {}
     t = smoothly(WIDE) > 0 if named else smoothly(WIDE)
     model = rows_then(make, 5, 1, 1, form=form, **named)
     assert model._first is not None

@@ -47,12 +47,14 @@ def mixed(
     awake: Array,
     weight: Array | None = None,
     bound: float = math.inf,
+    relative: bool = False,
 ) -> tuple[Mixture, Array, Array]:
     """Mix rows in turn. F, V: (n, E, m) a-priori means and variances, Y: (n, m), awake: (E,).
 
     Returns the new mixture, and means and variances (n, m): the experts' own and their spread. An
     error of more than `bound` standard deviations counts as one of that size, or a single wild
-    target would decide for ever who is believed.
+    target would decide for ever who is believed. relative: gains are counted in units of the
+    variance that was told, so that the large errors of a beginning do not decide for long.
     """
     n, _, m = F.shape
     gain, square, largest = mixture.gain.copy(), mixture.square.copy(), mixture.largest
@@ -70,6 +72,7 @@ def mixed(
             reach = bound * np.sqrt(variance[t])
             error = np.clip(error, -reach, reach)
         r = 2.0 * (apart @ error)
+        r = r / max(float(variance[t].mean()), 1e-300) if relative else r
         r = np.where(awake, r if weight is None else weight[t] * r, 0.0)
         gain += r
         rr = r * r

@@ -1,7 +1,8 @@
-"""Method `cooperation` at matrix speed: blocks of each node's rows through BLAS, then an exchange."""
+"""Method `cooperation` at matrix speed: blocks of each node's rows through BLAS."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,49 +58,147 @@ def advance_said(plan: CooperatingPlan, state: State, block: Block) -> tuple[Sta
     # Matrices are copied where they are first written to, everything else now.
     mine = {n: a if n.endswith(".P") else a.copy() for n, a in state.nodes.items()}
     state, ours, told = replace(state, nodes=mine, peak=peak), set[str](), list[Said]()
-
-    def alone(state: State, block: Block) -> tuple[State, Array]:
-        step = max(1, ROWS // block.index.shape[1])
-        for start in range(0, block.n, step):
-            state, said = _alone(plan, state, block.steps(start, start + step), ours)
-            told.append(said)
-        return state, np.empty((block.n, 0))
-
-    state, _ = rounds.advance(problem, exchange, alone, state, block)
+    step = max(1, ROWS // block.index.shape[1])
+    for start in range(0, block.n, step):
+        piece = block.steps(start, start + step)
+        state, said = (_plainly if exchange.plain else _by_rules)(plan, state, piece, ours)
+        told.append(said)
     said = _joined(told, state)
-    check_progress(
-        problem, exchange, state, block, said.mean, largest_prediction(said.mean, state.theta)
-    )
+    largest = largest_prediction(said.mean, state.theta)
+    check_progress(problem, exchange, state, block, said.mean, largest)
     return state, said
 
 
-def _alone(plan: CooperatingPlan, state: State, block: Block, ours: set[str]) -> tuple[State, Said]:
-    """Every node its own rows, in order, into arrays that may be overwritten."""
-    crew, (K, m, _) = plan.problem.method.crew(plan.exchange), state.theta.shape
-    L = state.reach.shape[2]
-    out = Said(*(np.full((block.n, K, m, *more), np.nan) for more in ((), (), (L,))))
-    for k in range(K):
-        index = block.index[:, k]
-        at = np.flatnonzero(index >= 0)
-        weight = np.ones(len(at))
-        if block.weight is not None:
-            weight = block.weight[index[at]].astype(np.float64)
-            at, weight = at[weight > 0], weight[weight > 0]
-        if not at.size:
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of one node in a block: at which steps they come, features, targets, weights."""
+
+    at: Array
+    Z: Array
+    Y: Array
+    weight: Array
+
+    def between(self, start: int, stop: int) -> slice:
+        """Those of some steps."""
+        return slice(*np.searchsorted(self.at, (start, stop)).tolist())
+
+
+def _rows(plan: CooperatingPlan, block: Block, k: int) -> _Rows:
+    index = block.index[:, k]
+    at = np.flatnonzero(index >= 0)
+    weight = np.ones(len(at))
+    if block.weight is not None:
+        weight = block.weight[index[at]].astype(np.float64)
+        at, weight = at[weight > 0], weight[weight > 0]
+    Z = plan.problem.features.transform(block.X[index[at]])
+    return _Rows(at, Z, np.asarray(block.Y[index[at]], np.float64), weight)
+
+
+def _plainly(
+    plan: CooperatingPlan, state: State, block: Block, ours: set[str]
+) -> tuple[State, Said]:
+    """Only the shared members need to go from exchange to exchange; what they said being known, a
+    node learns the rest of the block at once, and the widths of intervals follow last.
+    """
+    exchange, method, clock = plan.exchange, plan.problem.method, state.clock
+    crew, (K, m, _) = method.crew(exchange), state.theta.shape
+    rows = [_rows(plan, block, k) for k in range(K)]
+    spans = list(_spans(exchange, clock, block.n))
+    by_shared = [np.empty((2, len(row.at), len(crew.shared), m)) for row in rows]
+    for start, stop, turn in spans if crew.shared else []:
+        if start == stop:
+            which = turn % len(exchange.graphs)
+            state = method.received(state, state.sums + exchange.flows[which] @ state.sums)
             continue
-        Z = plan.problem.features.transform(block.X[index[at]])
-        Y = np.asarray(block.Y[index[at]], np.float64)
-        said = node.learn(crew, state, k, Z, Y, weight, ours)
-        out.mean[at, k], out.variance[at, k], out.widths[at, k] = vars(said).values()
-        state.nodes["count"][k] += len(at)
-        node.fold(crew, state, [k])
-    return replace(state, clock=state.clock + block.n), out
+        for k, row in enumerate(rows):
+            some = row.between(start, stop)
+            if some.start < some.stop:
+                given = row.Z[some], row.Y[some], row.weight[some]
+                by_shared[k][:, some] = node.learn_shared(crew, state, k, *given, ours)
+    out = _nothing(block.n, state)
+    for k, row in enumerate(rows):
+        if len(row.at):
+            data = row.Z, row.Y, row.weight, by_shared[k]
+            mean, variance = node.learn_own(crew, state, k, *data, ours)
+            out.mean[row.at, k], out.variance[row.at, k] = mean, variance
+            state.nodes["count"][k] += len(row.at)
+    _follow(exchange, state, rows, out, spans)
+    node.fold(crew, state)
+    return replace(state, clock=clock + block.n), out
+
+
+def _follow(
+    exchange: Exchange,
+    state: State,
+    rows: list[_Rows],
+    out: Said,
+    spans: list[tuple[int, int, int]],
+) -> None:
+    """Widths of intervals, from exchange to exchange."""
+    for start, stop, turn in spans:
+        if start == stop:
+            reach = state.reach.reshape(state.K, -1)
+            mixed = reach + exchange.flows[turn % len(exchange.graphs)] @ reach
+            state.nodes["reach"] = mixed.reshape(state.reach.shape)
+            continue
+        for k, row in enumerate(rows):
+            some = row.between(start, stop)
+            if some.start < some.stop:
+                at = row.at[some]
+                said = out.mean[at, k], out.variance[at, k]
+                out.widths[at, k] = node.follow(state, k, row.Y[some], *said, row.weight[some])
+
+
+def _spans(exchange: Exchange, clock: int, n: int) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, clock) of steps without an exchange among them; an exchange has start = stop,
+    and the clock that decides over which graph it goes.
+    """
+    every, cta, start = exchange.every, exchange.order == "cta", 0
+    while start < n:
+        if not exchange.graphs:
+            yield 0, n, clock
+            return
+        now = clock + start
+        if cta and now % every == 0:
+            yield start, start, now
+        stop = min(n, start + every - now % every)
+        yield start, stop, now
+        if not cta and (clock + stop) % every == 0:
+            yield stop, stop, clock + stop - 1
+        start = stop
+
+
+def _by_rules(
+    plan: CooperatingPlan, state: State, block: Block, ours: set[str]
+) -> tuple[State, Said]:
+    """Where the exchange has rules of its own: everything from exchange to exchange."""
+    told = list[Said]()
+
+    def alone(state: State, block: Block) -> tuple[State, Array]:
+        crew, out = plan.problem.method.crew(plan.exchange), _nothing(block.n, state)
+        for k in range(state.K):
+            row = _rows(plan, block, k)
+            if len(row.at):
+                said = node.learn(crew, state, k, row.Z, row.Y, row.weight, ours)
+                out.mean[row.at, k], out.variance[row.at, k] = said.mean, said.variance
+                out.widths[row.at, k] = said.widths
+                state.nodes["count"][k] += len(row.at)
+        node.fold(crew, state)
+        told.append(out)
+        return replace(state, clock=state.clock + block.n), np.empty((block.n, 0))
+
+    state, _ = rounds.advance(plan.problem, plan.exchange, alone, state, block)
+    return state, _joined(told, state)
+
+
+def _nothing(n: int, state: State) -> Said:
+    K, m, _ = state.theta.shape
+    shapes = (n, K, m), (n, K, m), (n, K, *state.reach.shape[1:])
+    return Said(*(np.full(shape, np.nan) for shape in shapes))
 
 
 def _joined(told: list[Said], state: State) -> Said:
-    K, m, _ = state.theta.shape
-    nothing = Said(*(np.empty((0, K, m, *more)) for more in ((), (), state.reach.shape[2:])))
-    parts = zip(*(vars(said).values() for said in told or [nothing]), strict=True)
+    parts = zip(*(vars(said).values() for said in told or [_nothing(0, state)]), strict=True)
     return Said(*map(np.concatenate, parts))
 
 

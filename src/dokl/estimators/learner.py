@@ -34,6 +34,9 @@ from dokl.methods import gradient
 from dokl.progress import progress
 from dokl.random_numbers import generator
 
+# Features where a network is not told how many.
+COMPONENTS = 500
+
 
 @contextmanager
 def all_or_nothing(estimator: Any) -> Iterator[None]:
@@ -53,7 +56,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     # Parameters: the constructors, whose signatures scikit-learn reads, set them.
     kernel: Any
     sigma: Any
-    n_components: int
+    n_components: Any
     features: str
     loss: Any
     step: Any
@@ -66,6 +69,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     engine: str
     verbose: bool
     random_state: Any
+    feature_map_: Any
 
     _classifying = False
     _first: FirstRows | None = None  # until the width is settled
@@ -106,7 +110,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.dtype_ = float_type(self.dtype)
         kernel = kernel_of(self.kernel, self.sigma, X)
         self.sigma_ = float(getattr(kernel, "sigma", np.nan))
-        D = whole("n_components", self.n_components)
+        auto = isinstance(self.n_components, str) and self.n_components == "auto"
+        D = COMPONENTS if auto else whole("n_components", self.n_components)
         variant = variant_of(self.features, kernel, D)
         self.feature_map_ = sample(kernel, X.shape[1], D, variant, self._seed)
         K, weights = self._network(self._seed)

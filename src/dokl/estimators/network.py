@@ -8,21 +8,22 @@ import numpy as np
 
 from dokl import graphs
 from dokl.arrays import Array
-from dokl.errors import BadGraph, BadInput
+from dokl.errors import BadGraph, BadInput, UnknownName
+from dokl.estimators import pilots
 from dokl.estimators.choices import set_parameters
-from dokl.estimators.learner import Estimator
+from dokl.estimators.cooperating import Cooperating
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 from dokl.exchange import Exchange
 
 
-class _Network(Estimator):
+class _Network(Cooperating):
     """Graph, weights and the nodes' names; rows belong to nodes."""
 
     graph: Any
     n_nodes: int
     rule: str
     order: str
-    every: int
+    every: Any
 
     def _network(self, seed: int) -> tuple[int, Any]:
         """Nodes and weights of the `graph` parameter: a name, a networkx graph or a matrix."""
@@ -40,7 +41,15 @@ class _Network(Estimator):
         return len(names), weights
 
     def _exchange(self, weights: Any) -> Exchange:
-        return Exchange(weights, self.order, self.every, self._constant(), self.average)
+        cooperates = self._cooperates
+        every = self.every
+        if isinstance(every, str):
+            if every != "auto":
+                raise UnknownName("every", every, ("auto",))
+            every = pilots.EVERY if cooperates else 1
+        if cooperates:
+            return Exchange(weights, "atc", every)
+        return Exchange(weights, self.order, every, self._constant(), self.average)
 
     def _node_numbers(self, nodes: Any, n: int) -> Array | None:
         """Node number of each row, from the graph's own node names; one name is for all rows."""
@@ -96,23 +105,34 @@ def _matrix(graph: Any) -> Any:
 
 
 class NetworkRegressor(_Network, Regression):
-    """Regression over a network: each row belongs to a node, neighbours exchange their vectors.
+    """Regression over a network: each row belongs to a node, neighbours exchange what they learn.
+
+    Without settings nodes cooperate, and it never hurts: length scales are learned from the
+    network's first rows, what travels are sums of rows, and each node mixes experts of its own
+    rows, of the network's, and of the network's with its own corrections by what each would have
+    gained on the node's own rows. `cooperation_` says what that is worth, and from whom.
 
     `fit(X, y, nodes=...)` names the node of each row (without, rows are dealt out evenly); rows
-    of one node are learned in order, one row per node and step, then neighbours combine. Each
-    call begins a new step. `predict(X)` uses the network's mean vector and mean intercept, where
-    nodes weigh as many rows as they have seen, `predict(X, nodes=...)` each node's own. The names
+    of one node are learned in order, one row per node and step, then neighbours exchange. Each
+    call begins a new step. `predict(X)` uses what the network has learned together, where nodes
+    weigh as many rows as they have seen, `predict(X, nodes=...)` each node's own mixture. The names
     are those of the graph's nodes, in `nodes_`.
 
-    Parameters are those of `KernelRegressor`, and:
+    With learner="gradient" vectors are averaged instead (the paper's algorithm); that is also
+    what is meant where one of its parameters, from order on, is set. Those are as in
+    `KernelRegressor`.
 
     graph : name of a topology ("random", "ring", "grid", "star", "complete", "small_world",
         "geometric", "exponential"), a networkx graph, or a doubly stochastic matrix (K, K).
         Random ones are drawn from random_state.
     n_nodes : number of nodes when graph is a name.
     rule : weights of a graph: "metropolis", "laplacian", "uniform", or "alone" (no exchange).
+    learner : "cooperation", "gradient", or "auto": the first, unless a parameter of the second is
+        set, inputs are sparse, or there are more than 300.
+    every : exchange at every so many steps; "auto" is 1.
+    n_components : features; "auto" is 300, of vectors 500.
+    random_state : seed of graph, features and pilots.
     order : "atc" adapt-then-combine, or "cta" combine-then-adapt (the paper's).
-    every : combine at every so many steps.
     intercept : a constant per node that is learned but never shared: stations differ by an offset.
 
     Examples
@@ -131,11 +151,12 @@ class NetworkRegressor(_Network, Regression):
         *,
         n_nodes: int = 20,
         rule: str = "metropolis",
+        learner: str = "auto",
         order: str = "atc",
-        every: int = 1,
+        every: Any = "auto",
         kernel: Any = "gaussian",
         sigma: Any = "scale",
-        n_components: int = 500,
+        n_components: Any = "auto",
         features: str = "auto",
         loss: Any = "squared",
         step: Any = "auto",
@@ -164,8 +185,17 @@ class NetworkRegressor(_Network, Regression):
         return self
 
     def predict(self, X: Any, nodes: Any = None) -> Array:
-        """Predictions of the network's mean vector, or of `nodes` (one name, or one per row)."""
+        """Predictions of the whole network, or of `nodes` (one name, or one per row)."""
         return self._predict(X, nodes)
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, nodes: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends that hold the target in this share of each node's rows, as tracked
+        online; of `nodes` (one name, or one per row), or the mean of all nodes' intervals.
+        """
+        lower, upper = self._interval(X, coverage, nodes)
+        return self._values(lower), self._values(upper)
 
 
 class NetworkClassifier(_Network, Classification):
@@ -187,11 +217,12 @@ class NetworkClassifier(_Network, Classification):
         *,
         n_nodes: int = 20,
         rule: str = "metropolis",
+        learner: str = "auto",
         order: str = "atc",
-        every: int = 1,
+        every: Any = "auto",
         kernel: Any = "gaussian",
         sigma: Any = "scale",
-        n_components: int = 500,
+        n_components: Any = "auto",
         features: str = "auto",
         loss: Any = "hinge",
         step: Any = "auto",
@@ -222,7 +253,7 @@ class NetworkClassifier(_Network, Classification):
         return self
 
     def predict(self, X: Any, nodes: Any = None) -> Array:
-        """Labels by the network's mean vector, or by `nodes` (one name, or one per row)."""
+        """Labels by the whole network, or by `nodes` (one name, or one per row)."""
         return self._predict(X, nodes)
 
     def decision_function(self, X: Any, nodes: Any = None) -> Array:

@@ -30,6 +30,7 @@ from dokl.arrays import Array
 from dokl.calibration import Calibration
 from dokl.diffusion import Problem, slots_of
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.estimators import network_saving as networks
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.first import FirstRows, unpacked
@@ -82,11 +83,14 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
     elif isinstance(estimator, FOLDED):
         about, made = _folded(estimator)
         meta, arrays = meta | about, arrays | made
+    elif hasattr(estimator, "network_"):
+        about, made = _cooperating(estimator)
+        meta, arrays = meta | about, arrays | made
     else:
         meta["features"] = _features(estimator.feature_map_)
     if hasattr(estimator, "feature_names_in_"):
         arrays["feature_names"] = np.asarray(estimator.feature_names_in_, str)
-    if isinstance(estimator, LEARNERS):
+    if isinstance(estimator, LEARNERS) and not hasattr(estimator, "network_"):
         meta |= _learner(estimator)
         arrays |= _arrays(estimator)
     arrays |= {f"extra.{name}": np.asarray(array) for name, array in more_arrays.items()}
@@ -128,6 +132,7 @@ def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:
     if not isinstance(params.get("random_state"), int | np.integer | None):
         auto = isinstance(estimator, AUTO)
         drawn = estimator.bank_.settings if auto else estimator.feature_map_
+        drawn = getattr(estimator, "network_", drawn)
         params["random_state"] = drawn.seed
     if isinstance(params.get("class_weight"), dict):
         given = params["class_weight"].items()
@@ -156,6 +161,25 @@ def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
     return {"folded": about, **_about_targets(model)}, arrays
 
 
+def _cooperating(model: Any) -> tuple[dict[str, Any], Arrays]:
+    """A network that cooperates, as JSON and arrays."""
+    meta = {"network": networks.to_meta(model.network_), "nodes": _node_names(model)}
+    meta |= {"every": model.exchange_.every, **_about_targets(model)}
+    arrays = networks.to_arrays(model.network_) | _weights_in(model.exchange_)
+    return meta, arrays | _labels(model)
+
+
+def _node_names(model: Any) -> list[Any]:
+    return [pack(name) for name in model.nodes_.tolist()]
+
+
+def _weights_in(exchange: Exchange) -> Arrays:
+    if exchange.weights is None:
+        return {}
+    parts = ("data", "indices", "indptr")
+    return {f"weights.{part}": np.asarray(getattr(exchange.weights, part)) for part in parts}
+
+
 def _links(graph: Any) -> Array:
     number = {name: k for k, name in enumerate(graph.nodes)}
     links = [(number[a], number[b]) for a, b in graph.edges()]
@@ -178,7 +202,7 @@ def _learner(model: Any) -> dict[str, Any]:
         "engine": model.engine_,
     }
     if hasattr(model, "nodes_"):
-        meta["nodes"] = [pack(name) for name in model.nodes_.tolist()]
+        meta["nodes"] = _node_names(model)
     if model._first is not None:
         meta["first"] = model._first.sigma
     return meta | _about_targets(model)
@@ -207,11 +231,7 @@ def _labels(model: Any) -> Arrays:
 
 
 def _arrays(model: Any) -> Arrays:
-    state, weights = model.state_, model.exchange_.weights
-    arrays = states.to_arrays(state, prefix="state.")
-    if weights is not None:
-        for part in ("data", "indices", "indptr"):
-            arrays[f"weights.{part}"] = np.asarray(getattr(weights, part))
+    arrays = states.to_arrays(model.state_, prefix="state.") | _weights_in(model.exchange_)
     if model._unit is not None:
         arrays |= {"targets.centre": model._unit.centre, "targets.size": model._unit.size}
     if model._first is not None:
@@ -234,6 +254,8 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
         return _auto(model, meta, arrays)
     if made in FOLDED:
         return _unfolded(model, meta, arrays)
+    if "network" in meta:
+        return _cooperated(model, meta, arrays)
     drawn = model.feature_map_ = _drawn(meta["features"], objects)
     model.sigma_ = float(getattr(drawn.kernel, "sigma", np.nan))
     model.n_features_in_ = drawn.d
@@ -258,6 +280,34 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     if model.fingerprint_ != meta["fingerprint"]:
         raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
     return model
+
+
+def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """A network that cooperates."""
+    model.exchange_ = Exchange(_weights(arrays), "atc", int(meta["every"]))
+    found = networks.from_arrays(meta["network"], model.exchange_, arrays)
+    model.learner_, model.engine_, model.dtype_ = "cooperation", "numba", np.float64
+    model._seed, model.n_features_in_ = found.seed, len(arrays["map.lengths"])
+    _take_nodes(model, meta)
+    if len(model.nodes_) != found.K:
+        raise ValueError(f"{len(model.nodes_)} names for {found.K} nodes")
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    if "flat" in meta:
+        model._flat = bool(meta["flat"])
+    if model._classifying:
+        model.classes_ = _classes(meta, arrays)
+    model.network_ = found
+    model._take(found)
+    if model.fingerprint_ != meta["fingerprint"]:
+        raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
+    return model
+
+
+def _take_nodes(model: Any, meta: Mapping[str, Any]) -> None:
+    names = [unpack(name) for name in meta["nodes"]]
+    model.nodes_ = np.fromiter(names, object, len(names))
+    model._number = {name: k for k, name in enumerate(names)}
 
 
 def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
@@ -302,6 +352,8 @@ def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[
             f"a newer dokl, upgrade with {UPGRADE}"
         )
     packed = dict(packed)
+    if "learner" in made._get_param_names() and "learner" not in packed:
+        packed["learner"] = pack("gradient")  # all that versions before could be
     graph = packed.pop("graph", None)
     params: dict[str, Any] = {name: unpack(value, objects) for name, value in packed.items()}
     if isinstance(params.get("class_weight"), tuple):
@@ -354,9 +406,8 @@ def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Object
     model._problem = Problem(model.feature_map_, step)
     model.engine_ = str(meta["engine"])
     if "nodes" in meta:
-        names = [unpack(name) for name in meta["nodes"]]
-        model.nodes_ = np.fromiter(names, object, len(names))
-        model._number = {name: k for k, name in enumerate(names)}
+        _take_nodes(model, meta)
+        model.learner_ = "gradient"
     if "flat" in meta:
         model._flat = bool(meta["flat"])
     if model._classifying:

@@ -157,6 +157,7 @@ def _estimator(training: Training, learner: str, classifying: bool) -> Any:
     if training.node is not None:
         kinds = NETWORKS
         parameters["graph"] = training.graph
+        parameters["learner"] = "cooperation" if learner == "auto" else "gradient"
     kind = kinds[classifying]
     known = [name for name in kind._get_param_names() if name != "n_nodes"]
     for name in parameters:

@@ -24,19 +24,26 @@ from dokl.arrays import Array, Block
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
 from dokl.exchange.exchange import MEAN
-from dokl.methods.cooperation import node
 from dokl.methods.cooperation import members as parts
+from dokl.methods.cooperation import node
 from dokl.methods.cooperation.members import MEMBERS, Member
-from dokl.methods.cooperation.node import Crew
-from dokl.methods.squares import NAMES, shared, squares
+from dokl.methods.cooperation.node import Team
 from dokl.methods.squares import memory as memories
+from dokl.methods.squares import shared, squares
+from dokl.methods.squares.blocks import NotDefinite
 from dokl.methods.squares.memory import LIST
 from dokl.methods.squares.shared import ROWS
+from dokl.methods.squares.sums import solved
 from dokl.state import Slot, Slots, State
 
-# A shared expert is solved anew once the network has learned this share of its memory since; a
-# tenth for those that forget, which otherwise would hardly do anything else.
-DUE, DUE_FINITE = 0.02, 0.1
+# A shared expert that forgets is solved anew at every exchange: forgetting little and often is what
+# makes it follow. One that does not is solved once the network has this share of rows more.
+DUE = 0.02
+# In doubt a node believes itself: its own mixture begins as though it had gained so much, in units
+# of the variance. The network's first rows would otherwise cost those who differ.
+FIRST_GAIN = 16.0
+# What solving writes; of an empty list of rows nothing is read.
+SOLVED = ("theta", "P", "num", "den", "a", "b", "n")
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Cooperation:
         squares(self.ridge, bound=self.bound)  # which checks both
         parts.check_members(self.members)
 
-    def crew(self, exchange: Exchange) -> Crew:
+    def crew(self, exchange: Exchange) -> Team:
         """The members at work: a node that is alone has nothing but its own."""
         alone = tuple(member for member in self.members if member.role == "own")
         return node.crew(self.members if exchange.graphs else alone, self.ridge, self.bound)
@@ -64,13 +71,18 @@ class Cooperation:
         made = {"theta": Slot((m, D), kind), "bias": Slot((m,), kind)}
         for member, name, numbers in zip(crew.members, crew.names, crew.numbers, strict=True):
             made |= _member_slots(name, member.D(D), m, numbers.rho)
-        for name, count in zip(node.MIXTURES, (len(crew.members), len(crew.own)), strict=True):
-            each = {"gain": (count,), "square": (count,), "largest": ()}
-            made |= {f"{name}.{part}": Slot(shape, kind) for part, shape in each.items()}
-        first = intervals.start(outputs=m)
-        shape = first.width.shape
-        made |= {"reach": Slot(shape, kind, first.width), "own_reach": Slot(shape, kind)}
-        made |= {"energy": Slot(shape, kind, first.energy)}
+        counts = {"alone": len(crew.own), "all": 1 + len(crew.others)}
+        for name, count in counts.items():
+            for part, shape in (("gain", (count,)), ("square", (count,)), ("largest", ())):
+                made[f"{name}.{part}"] = Slot(shape, kind)
+        made["all.gain"] = Slot(
+            (counts["all"],), kind, FIRST_GAIN * (np.arange(counts["all"]) == 0)
+        )
+        made["all.largest"] = Slot((), kind, FIRST_GAIN**2)
+        tracked = intervals.start(outputs=m)
+        shape = tracked.width.shape
+        made |= {"reach": Slot(shape, kind, tracked.width), "own_reach": Slot(shape, kind)}
+        made |= {"energy": Slot(shape, kind, tracked.energy), "covered": Slot(shape[1:], kind)}
         made |= {"error": Slot((2,), kind), "learned": Slot((), kind), "count": Slot((), np.int64)}
         if crew.shared:
             _check(exchange)
@@ -98,24 +110,30 @@ class Cooperation:
 
     def incoming(self, state: State, mixed: Array) -> State:
         """What follows from the sums, where enough has come to be worth solving; in new arrays."""
-        crew = node.crew(self.members, self.ridge, self.bound)
-        (K, m, D), size = state.theta.shape, state.sums.shape[1]
+        size = state.sums.shape[1]
         reach = mixed[:, size:].reshape(state.reach.shape).copy()
-        sums, seen = np.array(mixed[:, :size]), state.seen.copy()
-        state = state.having(sums=sums, seen=seen, reach=reach)
+        state = self.received(state, np.array(mixed[:, :size])).having(reach=reach)
+        changed = {name: state.nodes[name].copy() for name in ("theta", "bias", "common")}
+        state = state.having(**changed)
+        node.fold(node.crew(self.members, self.ridge, self.bound), state)
+        return state
+
+    def received(self, state: State, sums: Array) -> State:
+        """The shared members by what nodes hold now, sums: (K, S), which are the state's from now
+        on. Where little has come they stay as they are: the sums lose nothing.
+        """
+        crew = node.crew(self.members, self.ridge, self.bound)
+        (K, m, D), seen = state.theta.shape, state.seen.copy()
+        state = state.having(sums=sums, seen=seen)
         for j, (i, place) in enumerate(crew.sums(D, m).items()):
-            total, memory = K * sums[:, place.start + ROWS], crew.members[i].memory
-            share = DUE if memory == math.inf else DUE_FINITE
-            due = total - seen[:, j] > share * np.minimum(memory, total)
+            total, lasting = K * sums[:, place.start + ROWS], crew.numbers[i].lam == 1.0
+            due = total - seen[:, j] > (DUE * total if lasting else 0.0)
             if due.any():
-                own = {f"{crew.names[i]}.{part}" for part in NAMES}
+                own = {f"{crew.names[i]}.{part}" for part in SOLVED}
                 state = state.having(**{name: state.nodes[name].copy() for name in own})
                 for k in np.flatnonzero(due).tolist():
                     _solve(crew, state, i, k, sums[k, place])
                 seen[:, j] = np.where(due, total, seen[:, j])
-        changed = {name: state.nodes[name].copy() for name in ("theta", "bias", "common")}
-        state = state.having(**changed)
-        node.fold(crew, state)
         return state
 
     def check(
@@ -177,22 +195,26 @@ def _member_slots(name: str, D: int, m: int, rho: float) -> dict[str, Slot]:
     return {f"{name}.{part}": slot for part, slot in made.items()}
 
 
-def _solve(crew: Crew, state: State, i: int, k: int, packed: Array) -> None:
+def _solve(crew: Team, state: State, i: int, k: int, packed: Array) -> None:
     """Shared member i of node k from the node's copy of the sums; a finite memory then forgets as
     many rows as the network has learned since it last did. `packed` and the state are overwritten.
     """
     name, numbers, K = crew.names[i], crew.numbers[i], state.K
     m, D = state.nodes[f"{name}.theta"].shape[1:]
-    total = K * float(packed[ROWS])
     sums = shared.unpacked(packed, D, m, K)
-    memory = shared.learned(sums, numbers.rho)
+    try:
+        memory = solved(sums, numbers.rho)
+    except NotDefinite:  # rounded on their way
+        memory = shared.learned(sums, numbers.rho)
     if numbers.lam < 1.0:
+        total = K * float(packed[ROWS])
         new = max(0.0, total - float(state.seen[k, crew.shared.index(i)]))
         left = shared.forgotten(numbers, sums, memory, new)
         packed[ROWS + 1 :] = shared.packed(left)[ROWS + 1 :] / K
-    for part in NAMES:
-        value = getattr(memory, part)
-        state.nodes[f"{name}.{part}"][k] = value.T if part == "P" else value
+    nodes = state.nodes
+    nodes[f"{name}.theta"][k], nodes[f"{name}.P"][k] = memory.theta, memory.P.T
+    nodes[f"{name}.num"][k], nodes[f"{name}.den"][k] = memory.num, memory.den
+    nodes[f"{name}.a"][k], nodes[f"{name}.b"][k], nodes[f"{name}.n"][k] = 1.0, 0.0, 0
 
 
 def _check(exchange: Exchange) -> None:

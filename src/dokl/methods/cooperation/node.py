@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,10 @@ from dokl.state import State
 
 # A row of less weight is predicted and not learned: its label never came.
 LEAST_WEIGHT = 1e-20
-# Both mixtures of a node: of all members, and of its own alone, to compare with.
+# Rows over which errors and coverage are accounted for.
+LATELY = 1000.0
+# Both mixtures of a node: of its own members, and of that mixture with all others, so that no
+# node is ever much worse than it would be alone.
 MIXTURES = ("all", "alone")
 
 
@@ -38,8 +42,8 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Crew:
-    """The members at work: names, numbers of each, how many features and rows' offsets in `sums`."""
+class Team:
+    """The members at work, with the name and the numbers of each."""
 
     members: tuple[Member, ...]
     names: tuple[str, ...]
@@ -56,6 +60,11 @@ class Crew:
         """The node's own, by number."""
         return [i for i, member in enumerate(self.members) if member.role == "own"]
 
+    @property
+    def others(self) -> list[int]:
+        """The rest: shared and corrected, by number."""
+        return [i for i, member in enumerate(self.members) if member.role != "own"]
+
     def base(self, i: int) -> int | None:
         """Whose errors member i corrects."""
         member = self.members[i]
@@ -70,12 +79,12 @@ class Crew:
         return found
 
 
-def crew(members: tuple[Member, ...], ridge: float, bound: float) -> Crew:
+def crew(members: tuple[Member, ...], ridge: float, bound: float) -> Team:
     """Members with their numbers."""
     numbers = tuple(
         Numbers(ridge * member.ridge, 1.0 - 1.0 / member.memory, bound) for member in members
     )
-    return Crew(members, tuple(numbered(members)), numbers, bound)
+    return Team(members, tuple(numbered(members)), numbers, bound)
 
 
 def memory_of(state: State, k: int, name: str) -> Memory:
@@ -106,31 +115,66 @@ def narrowed(member: Member, Z: Array) -> Array:
     if member.width == 0:
         return np.ones((len(Z), 1))
     D = member.D(Z.shape[1])
-    return Z if D == Z.shape[1] else np.ascontiguousarray(Z[:, :D])
+    return Z if Z.shape[1] == D else np.ascontiguousarray(Z[:, :D])
 
 
 def learn(
-    crew: Crew, state: State, k: int, Z: Array, Y: Array, weight: Array, ours: set[str]
+    crew: Team, state: State, k: int, Z: Array, Y: Array, weight: Array, ours: set[str]
 ) -> Said:
     """Rows Z: (n, D), Y: (n, m) of positive weight: (n,), in order, into a state that may be
     overwritten (but for matrices that are not `ours`).
     """
-    n, m = Y.shape
-    learns = weight >= LEAST_WEIGHT
-    F, V = np.empty((n, len(crew.members), m)), np.empty((n, len(crew.members), m))
-    places = crew.sums(Z.shape[1], m)
-    for i, (member, name) in enumerate(zip(crew.members, crew.names, strict=True)):
-        base, z = crew.base(i), narrowed(member, Z)
-        target = Y if base is None else Y - F[:, base]
+    rows = Z, Y, weight
+    said = learn_own(crew, state, k, *rows, learn_shared(crew, state, k, *rows, ours), ours)
+    return Said(*said, follow(state, k, Y, *said, weight))
+
+
+def learn_shared(
+    crew: Team, state: State, k: int, Z: Array, Y: Array, weight: Array, ours: set[str]
+) -> Array:
+    """What the shared members say and how sure they are, (2, n, shared, m); rows join the sums."""
+    learns, places = weight >= LEAST_WEIGHT, crew.sums(Z.shape[1], Y.shape[1])
+    found = np.empty((2, len(Y), len(places), Y.shape[1]))
+    for j, (i, place) in enumerate(places.items()):
+        z, name = narrowed(crew.members[i], Z), crew.names[i]
         before = memory_of(state, k, name)
-        after, F[:, i], V[:, i], held = _member(crew.numbers[i], before, z, target, weight, learns)
+        after, *said, held = _member(crew.numbers[i], before, z, Y, weight, learns)
+        found[:, :, j] = said
+        put(state, k, name, before, after, ours)
+        if learns.any():
+            state.nodes["sums"][k, place] += shared.of_rows(z[learns], Y[learns], held[learns])
+    return found
+
+
+def learn_own(
+    crew: Team,
+    state: State,
+    k: int,
+    Z: Array,
+    Y: Array,
+    weight: Array,
+    by_shared: Array,
+    ours: set[str],
+) -> tuple[Array, Array]:
+    """The rest: the node's own members, its corrections of the shared ones, and the mixture of
+    all. Returns its means and variances: (n, m).
+    """
+    learns = weight >= LEAST_WEIGHT
+    both = np.empty((2, len(Y), len(crew.members), Y.shape[1]))
+    both[:, :, crew.shared] = by_shared
+    F = both[0]
+    for i, (member, name) in enumerate(zip(crew.members, crew.names, strict=True)):
+        if member.role == "shared":
+            continue
+        base = crew.base(i)
+        target = Y if base is None else Y - F[:, base]
+        before, z = memory_of(state, k, name), narrowed(member, Z)
+        after, *said, _ = _member(crew.numbers[i], before, z, target, weight, learns)
+        both[:, :, i] = said
         put(state, k, name, before, after, ours)
         if base is not None:
             F[:, i] += F[:, base]
-        if i in places and learns.any():
-            rows = shared.of_rows(z[learns], Y[learns], held[learns])
-            state.nodes["sums"][k, places[i]] += rows
-    return _mixed(crew, state, k, F, V, Y, np.where(learns, weight, 0.0))
+    return _mixed(crew, state, k, both, Y, np.where(learns, weight, 0.0))
 
 
 def _member(
@@ -160,31 +204,54 @@ def _member(
 def _runs(learns: Array) -> Iterator[slice]:
     """Rows one after the other that are all learned, or all only predicted."""
     ends = [0, *(np.flatnonzero(np.diff(learns)) + 1).tolist(), len(learns)]
-    return (slice(a, b) for a, b in zip(ends, ends[1:], strict=False) if b > a)
+    return (slice(a, b) for a, b in pairwise(ends) if b > a)
 
 
-def _mixed(crew: Crew, state: State, k: int, F: Array, V: Array, Y: Array, weight: Array) -> Said:
-    """Mix all members, and for comparison the node's own alone; keep account of both."""
-    nodes, said = state.nodes, None
-    plain = None if (weight == 1.0).all() else weight
-    for j, (name, which) in enumerate(zip(MIXTURES, (slice(None), crew.own), strict=True)):
+def _mixed(
+    crew: Team, state: State, k: int, both: Array, Y: Array, weight: Array
+) -> tuple[Array, Array]:
+    """Mix the node's own members, then that mixture with the others; keep account of both.
+
+    both: means and variances (2, n, members, m).
+    """
+    nodes, plain = state.nodes, None if (weight == 1.0).all() else weight
+    (F, V), said = both[:, :, crew.own], list[tuple[Array, Array]]()
+    for name in ("alone", "all"):
         before = mixture_of(state, k, name)
         awake = np.ones(len(before.gain), bool)
-        after, f, variance = mixing.mixed(
-            before, F[:, which], V[:, which], Y, awake, plain, crew.bound
-        )
+        after, f, variance = mixing.mixed(before, F, V, Y, awake, plain, crew.bound, relative=True)
         for part in ("gain", "square", "largest"):
             nodes[f"{name}.{part}"][k] = getattr(after, part)
-        nodes["error"][k, j] += weight @ np.mean((Y - f) ** 2, axis=1)
-        said = (f, variance) if said is None else said
-    assert said is not None
-    nodes["learned"][k] += weight.sum()
-    scores = np.abs(Y - said[0]) / np.sqrt(np.maximum(said[1], 1e-300))
-    scores[weight == 0.0] = np.nan
+        said.append((f, variance))
+        F, V = np.concatenate([np.stack(said[0])[:, :, None], both[:, :, crew.others]], axis=2)
+    for j, (f, _) in enumerate(reversed(said)):
+        nodes["error"][k, j] = lately(nodes["error"][k, j], weight, np.mean((Y - f) ** 2, axis=1))
+    nodes["learned"][k] = lately(nodes["learned"][k], weight, np.ones(len(Y)))
+    return said[1]
+
+
+def lately(total: Array, weight: Array, values: Array) -> Array:
+    """A running sum of weighted values, (n,) or (n, L), of about the last LATELY rows with any
+    weight; what was long ago says little about what sharing is worth now.
+    """
+    rows = np.cumsum(weight > 0)
+    keep = (1.0 - 1.0 / LATELY) ** (rows[-1] - rows)
+    return np.asarray((1.0 - 1.0 / LATELY) ** rows[-1] * total + (weight * keep) @ values)
+
+
+def follow(state: State, k: int, Y: Array, mean: Array, variance: Array, weight: Array) -> Array:
+    """Let the widths of intervals follow what was said of rows; returns those that stood before
+    each: (n, m, levels).
+    """
+    nodes, learns = state.nodes, weight >= LEAST_WEIGHT
+    scores = np.abs(Y - mean) / np.sqrt(np.maximum(variance, 1e-300))
+    scores[~learns] = np.nan
     parts = nodes["reach"][k], nodes["own_reach"][k], nodes["energy"][k]
     *new, widths = reach.follow(np.array(intervals.LEVELS), *parts, scores)
+    inside = (scores[:, :, None] <= widths).mean(axis=1)  # NaN is not inside
+    nodes["covered"][k] = lately(nodes["covered"][k], np.where(learns, weight, 0.0), inside)
     nodes["reach"][k], nodes["own_reach"][k], nodes["energy"][k] = new
-    return Said(*said, widths)
+    return widths
 
 
 def mixture_of(state: State, k: int, name: str) -> Mixture:
@@ -193,12 +260,31 @@ def mixture_of(state: State, k: int, name: str) -> Mixture:
     return Mixture(gain, square, float(largest))
 
 
-def weights_of(crew: Crew, state: State, k: int) -> Array:
+def weights_of(crew: Team, state: State, k: int) -> Array:
     """What each member counts in the next prediction of node k: (E,), summing to one."""
-    return mixture_of(state, k, "all").weights(np.ones(len(crew.members), bool))
+    found = np.empty(len(crew.members))
+    first, *rest = mixture_of(state, k, "all").weights(np.ones(1 + len(crew.others), bool))
+    found[crew.own] = first * mixture_of(state, k, "alone").weights(np.ones(len(crew.own), bool))
+    found[crew.others] = rest
+    return found
 
 
-def fold(crew: Crew, state: State, which: Any = None) -> None:
+def predicted(crew: Team, state: State, k: int, Z: Array) -> tuple[Array, Array]:
+    """Means and variances (n, m) of rows Z: (n, D) by the mixture of node k."""
+    weights, shape = weights_of(crew, state, k), (len(crew.members), len(Z), state.theta.shape[1])
+    F, V = np.zeros(shape), np.zeros(shape)
+    for i, (member, name) in enumerate(zip(crew.members, crew.names, strict=True)):
+        base = crew.base(i)
+        if weights[i] > 0.0 or member.role == "shared":
+            memory, z = memory_of(state, k, name), narrowed(member, Z)
+            F[i] = z @ memory.theta.T + (0.0 if base is None else F[base])
+            V[i] = memory.noise * (1.0 + memory.variance(z))[:, None]
+    w = weights[:, None, None]
+    mean = (w * F).sum(axis=0)
+    return mean, (w * (V + (F - mean) ** 2)).sum(axis=0)
+
+
+def fold(crew: Team, state: State, which: Any = None) -> None:
     """Write the vectors that predict: members share their features, so each node's mixture is one
     vector and an offset, and the mixture of its shared members another.
     """
@@ -212,8 +298,10 @@ def fold(crew: Crew, state: State, which: Any = None) -> None:
                 for j in (i, crew.base(i)):
                     _add(crew, state, k, j, w, theta, bias)
         if crew.shared:
-            mask = np.isin(np.arange(len(crew.members)), crew.shared)
-            for i, w in enumerate(mixture_of(state, k, "all").weights(mask)):
+            mask = np.array([False, *(i in crew.shared for i in crew.others)])
+            for i, w in zip(
+                crew.others, mixture_of(state, k, "all").weights(mask)[1:], strict=True
+            ):
                 if w > 0.0:
                     _add(crew, state, k, i, w, common, bias)
             nodes["common"][k] = common
@@ -221,7 +309,7 @@ def fold(crew: Crew, state: State, which: Any = None) -> None:
 
 
 def _add(
-    crew: Crew, state: State, k: int, i: int | None, w: float, theta: Array, bias: Array
+    crew: Team, state: State, k: int, i: int | None, w: float, theta: Array, bias: Array
 ) -> None:
     if i is None:
         return

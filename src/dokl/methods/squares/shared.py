@@ -74,6 +74,7 @@ def learned(sums: Sums, rho: float) -> Memory:
 def forgotten(numbers: Numbers, sums: Sums, memory: Memory, rows: float) -> Sums:
     """What is left of sums, of which `memory` was learned, after so many further rows."""
     from scipy.linalg import lapack
+    from scipy.linalg.blas import dsymm
 
     D, gone = len(memory.P), numbers.lam**rows
     P = np.array(gone * memory.P, order="F")
@@ -83,7 +84,7 @@ def forgotten(numbers: Numbers, sums: Sums, memory: Memory, rows: float) -> Sums
         raise NotDefinite
     zz, _ = lapack.dpotri(C, lower=1, overwrite_c=1)
     theta = np.sqrt(gone) * memory.theta
-    zy = theta @ (np.tril(zz) + np.tril(zz, -1).T)
+    zy = dsymm(1.0, zz, theta.T, lower=1).T
     zz.T.flat[:: D + 1] -= numbers.rho
     left = np.maximum(sums.yy - (memory.theta * sums.zy).sum(axis=1), 0.0)
     yy = gone * left + (theta * zy).sum(axis=1)

@@ -1,0 +1,205 @@
+"""What a network estimator does where its nodes cooperate, without settings."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dokl import intervals
+from dokl.arrays import Array, is_sparse
+from dokl.errors import BadInput, UnknownName
+from dokl.estimators import pilots
+from dokl.estimators.choices import dealt, seed_of
+from dokl.estimators.learner import Estimator, all_or_nothing, whole
+from dokl.estimators.worth import SharingWorth, sharing_worth
+from dokl.features import agreed_fingerprint
+from dokl.methods.cooperation import node, reach
+
+LEARNERS = ("auto", "cooperation", "gradient")
+# What only the gradient learner has: whoever sets one of these wants that one.
+GRADIENTS = (
+    "order", "kernel", "sigma", "features", "loss", "step", "alpha", "average", "intercept",
+    "passes", "shuffle", "dtype", "engine",
+)  # fmt: skip
+# With more inputs, length scales take minutes to learn.
+MOST_INPUTS = 300
+BOUND = 10.0
+
+
+class Cooperating(Estimator):
+    """Takes over from the gradient learner wherever `learner_` is "cooperation"."""
+
+    learner: str
+    learner_: str
+    network_: pilots.CooperatingNetwork
+
+    def _choose(self, X: Any) -> None:
+        """Which learner it is to be, by the parameters and the first rows."""
+        if self.learner not in LEARNERS:
+            raise UnknownName("learner", self.learner, LEARNERS)
+        self.__dict__.pop("network_", None)
+        self.learner_ = self.learner
+        if self.learner == "auto":
+            shape: Any = getattr(X, "shape", ())
+            many = is_sparse(X) or (len(shape) == 2 and shape[1] > MOST_INPUTS)
+            self.learner_ = "gradient" if many or self._told() else "cooperation"
+        elif self.learner == "cooperation" and self._told():
+            raise BadInput(
+                f"{', '.join(self._told())}: for learner='gradient' alone. Cooperation takes "
+                "graph, n_nodes, rule, every, n_components and random_state"
+            )
+
+    def _told(self) -> list[str]:
+        """Parameters of the gradient learner that are not as they come."""
+        usual = inspect.signature(type(self).__init__).parameters
+        return [n for n in GRADIENTS if not _same(getattr(self, n), usual[n].default)]
+
+    @property
+    def _cooperates(self) -> bool:
+        return getattr(self, "learner_", "gradient") == "cooperation"
+
+    # -- learning ----------------------------------------------------------------------------
+    def _fit(self, X: Any, y: Any, sample_weight: Any, nodes: Any) -> None:
+        with all_or_nothing(self):
+            self._choose(X)
+            super()._fit(X, y, sample_weight, nodes)
+
+    def _partial_fit(
+        self, X: Any, y: Any, sample_weight: Any, nodes: Any, classes: Any = None
+    ) -> Array:
+        with all_or_nothing(self):
+            if not hasattr(self, "state_"):
+                self._choose(X)
+            return super()._partial_fit(X, y, sample_weight, nodes, classes)
+
+    def _rules(self, reset: bool) -> dict[str, Any]:
+        if not self._cooperates:
+            return super()._rules(reset)
+        return {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
+
+    def _start(self, X: Any, m: int) -> None:
+        if not self._cooperates:
+            super()._start(X, m)
+            return
+        self._first, self._seed, self.dtype_ = None, seed_of(self.random_state), np.float64
+        K, weights = self._network(self._seed)
+        self.exchange_ = self._exchange(weights)
+        most = self.n_components
+        most = pilots.COMPONENTS if isinstance(most, str) else whole("n_components", most)
+        classes = len(self.classes_) if self._classifying else 0
+        self.engine_ = "numba"
+        self.network_ = pilots.CooperatingNetwork(
+            self.exchange_, K, m, most, self._seed, classes, BOUND
+        )
+
+    def _start_small(self, X: Any, Y: Array) -> None:
+        if self._cooperates:
+            self._start(X, Y.shape[1])
+        else:
+            super()._start_small(X, Y)
+
+    def _owners(self, n: int, numbers: Array | None) -> Array:
+        if not self._cooperates or numbers is not None:
+            return super()._owners(n, numbers)
+        return (np.arange(n) + self.network_.seen) % self.network_.K
+
+    def _learn_all(self, X: Any, Y: Array, weight: Array | None, owner: Array | None) -> None:
+        """`fit`: one map from all rows, and one pass in the order given; it is exact."""
+        if not self._cooperates:
+            super()._learn_all(X, Y, weight, owner)
+            return
+        owner = np.arange(X.shape[0]) % self.network_.K if owner is None else owner
+        rows = _dense(X), np.asarray(Y, np.float64), _weights(weight, X.shape[0])
+        self._take(pilots.fitted(self.network_, *rows, dealt(self.network_.K, owner)))
+
+    def _learn_once(self, X: Any, Y: Array, weight: Array | None, owner: Array) -> Array:
+        if not self._cooperates:
+            return super()._learn_once(X, Y, weight, owner)
+        rows = _dense(X), np.asarray(Y, np.float64), _weights(weight, X.shape[0])
+        network, said = pilots.learn(self.network_, *rows, dealt(self.network_.K, owner))
+        self._take(network)
+        return said.mean
+
+    def _take(self, network: pilots.CooperatingNetwork) -> None:
+        """Set what follows from what the network knows now."""
+        if network.map is not self.network_.map:
+            self.__dict__.pop("_learner", None)
+        assert network.map is not None
+        assert network.state is not None
+        self.network_, self.state_, self.feature_map_ = network, network.state, network.map
+        self.fingerprint_ = agreed_fingerprint(network.map.fingerprint, **self._agreed())
+
+    def _ready(self) -> None:
+        if not self._cooperates:
+            super()._ready()
+        elif not hasattr(self, "_learner") and self.network_.map is not None:
+            self._learner = pilots.learner_of(self.network_)
+
+    # -- predicting --------------------------------------------------------------------------
+    def _scores(self, X: Any, nodes: Any = None) -> Array:
+        if self._cooperates:
+            check_is_fitted(self, "state_")
+            X = _dense(self._rows(X))
+        scores = super()._scores(X, nodes)
+        return self.feature_map_.targets.outward(scores) if self._cooperates else scores
+
+    def _interval(self, X: Any, coverage: float, nodes: Any) -> tuple[Array, Array]:
+        """Ends (n, m) that hold the target in this share of rows, as tracked at each node."""
+        check_is_fitted(self, "state_")
+        if not self._cooperates:
+            raise BadInput("intervals come with learner='cooperation': gradients know no variance")
+        X = _dense(self._rows(X))
+        numbers, state, made = self._node_numbers(nodes, len(X)), self.state_, self.feature_map_
+        self._ready()
+        Z, crew = made.transform(X), self._learner.problem.method.crew(self.exchange_)
+        if numbers is None:
+            found = [self._said(crew, k, Z, coverage) for k in range(state.K)]
+            share = np.maximum(state.count, 1e-300) / np.maximum(state.count, 1e-300).sum()
+            mean, spread = (np.einsum("k,knm->nm", share, [f[i] for f in found]) for i in (0, 1))
+        else:
+            mean, spread = np.empty((2, len(X), state.theta.shape[1]))
+            for k in np.unique(numbers).tolist():
+                own = np.flatnonzero(numbers == k)
+                mean[own], spread[own] = self._said(crew, k, Z[own], coverage)
+        scale = made.targets
+        return scale.outward(mean - spread), scale.outward(mean + spread)
+
+    def _said(self, crew: Any, k: int, Z: Array, coverage: float) -> tuple[Array, Array]:
+        """Mean and half the width of intervals, (n, m), by node k."""
+        mean, variance = node.predicted(crew, self.state_, k, Z)
+        widths = reach.widths(self.state_.reach[k], self.state_.own_reach[k])
+        first = intervals.start(outputs=widths.shape[0])
+        return mean, np.sqrt(variance) * intervals.width_at(first, coverage, widths)
+
+    @property
+    def cooperation_(self) -> SharingWorth:
+        """What sharing is worth to each node so far, and who could teach it most."""
+        check_is_fitted(self, "state_")
+        if not self._cooperates:
+            raise BadInput("what sharing is worth is known with learner='cooperation' alone")
+        self._ready()
+        crew = self._learner.problem.method.crew(self.exchange_)
+        size = float(np.mean(self.feature_map_.targets.size**2))
+        return sharing_worth(crew, self.state_, self.exchange_, list(self.nodes_), size)
+
+
+def _same(value: Any, usual: Any) -> bool:
+    return type(value) is type(usual) and bool(value == usual)
+
+
+def _dense(X: Any) -> Array:
+    if is_sparse(X):
+        if X.shape[1] > MOST_INPUTS:
+            raise BadInput(
+                f"sparse rows of {X.shape[1]} inputs are for learner='gradient': length scales "
+                "are learned from dense ones"
+            )
+        X = X.toarray()
+    return np.ascontiguousarray(X, np.float64)
+
+
+def _weights(weight: Array | None, n: int) -> Array:
+    return np.ones(n) if weight is None else np.array(weight, np.float64)

@@ -1,0 +1,104 @@
+"""A cooperating network as named arrays and settings, and back; `docs/format.md` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dokl import methods
+from dokl import state as states
+from dokl.arrays import Array
+from dokl.diffusion import slots_of
+from dokl.estimators.pilots import CooperatingNetwork, KeptRows, learner_of
+from dokl.exchange import Exchange
+from dokl.experts.agreed import AgreedMap
+from dokl.experts.maps import NestedMap
+from dokl.experts.scaling import Scaling
+from dokl.scales import Scales
+
+NUMBERS = ("K", "m", "most", "seed", "classes", "seen")
+
+
+def to_meta(network: CooperatingNetwork) -> dict[str, Any]:
+    """Everything that is no array."""
+    assert network.map is not None
+    method = learner_of(network).problem.method.spec()
+    about = {name: getattr(network, name) for name in NUMBERS}
+    return {**about, "kernel": network.map.nested.kernel, "method": method}
+
+
+def to_arrays(network: CooperatingNetwork) -> dict[str, Array]:
+    """Every array by name."""
+    made = network.map
+    assert made is not None
+    assert network.state is not None
+    own = made.nested.scales
+    out = {f"map.inputs.{part}": value for part, value in vars(made.inputs).items()}
+    out |= {f"map.targets.{part}": value for part, value in vars(made.targets).items()}
+    out |= {"map.lengths": own.lengths, "map.centres": made.nested.centres}
+    out["map.numbers"] = np.array([own.amplitude, own.linear, own.noise])
+    out["map.lower"] = np.ascontiguousarray(np.tril(made.nested.lower))
+    if network.kept is not None:
+        out |= {f"kept.{part}": value for part, value in vars(network.kept).items()}
+    return out | states.to_arrays(network.state, learner_of(network).slots, "state.")
+
+
+def from_arrays(
+    meta: Mapping[str, Any], exchange: Exchange, arrays: Mapping[str, Array]
+) -> CooperatingNetwork:
+    """The network that was written; KeyError, TypeError or ValueError where that cannot be."""
+    method = methods.from_spec(meta["method"])
+    numbers = {name: int(meta[name]) for name in NUMBERS}
+    m, d = numbers["m"], len(arrays["map.lengths"])
+    made = _map(str(meta["kernel"]), arrays, d, m)
+    kept = _kept(arrays, numbers["K"], d, m) if "kept.X" in arrays else None
+    about: dict[str, Any] = {"bound": method.bound, "members": method.members, **numbers}
+    network = CooperatingNetwork(exchange, map=made, kept=kept, **about)
+    learner = learner_of(network)
+    if learner.problem.method != method:
+        raise ValueError("the ridge is not the map's")
+    slots = slots_of(learner.problem, exchange, m)
+    state = states.check(
+        states.from_arrays(arrays, slots, "state."), slots, numbers["K"], np.float64
+    )
+    return CooperatingNetwork(exchange, map=made, kept=kept, state=state, **about)
+
+
+def _map(kernel: str, arrays: Mapping[str, Array], d: int, m: int) -> AgreedMap:
+    centres, lower = arrays["map.centres"], arrays["map.lower"]
+    M = len(centres)
+    shapes: dict[str, tuple[int, ...]] = {
+        "map.inputs.centre": (d,),
+        "map.inputs.size": (d,),
+        "map.targets.centre": (m,),
+    }
+    shapes |= {"map.targets.size": (m,), "map.lengths": (d,), "map.numbers": (3,)}
+    shapes |= {"map.centres": (M, d), "map.lower": (M, M)}
+    _check(arrays, shapes)
+    amplitude, linear, noise = arrays["map.numbers"].tolist()
+    own = Scales(arrays["map.lengths"], amplitude, linear, noise)
+    inputs, targets = (
+        Scaling(arrays[f"map.{name}.centre"], arrays[f"map.{name}.size"])
+        for name in ("inputs", "targets")
+    )
+    return AgreedMap(inputs, NestedMap(kernel, own, centres, np.asfortranarray(lower)), targets)
+
+
+def _kept(arrays: Mapping[str, Array], K: int, d: int, m: int) -> KeptRows:
+    n = len(arrays["kept.X"])
+    shapes = {"kept.X": (n, d), "kept.Y": (n, m), "kept.weight": (n,)}
+    _check(arrays, shapes | {"kept.step": (n,), "kept.owner": (n,)})
+    step, owner = arrays["kept.step"], arrays["kept.owner"]
+    if n and (step.min() < 0 or owner.min() < 0 or owner.max() >= K):
+        raise ValueError("kept rows have steps or nodes that cannot be")
+    return KeptRows(*(arrays[f"kept.{part}"] for part in ("X", "Y", "weight", "step", "owner")))
+
+
+def _check(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} is {arrays[name].shape}, not {shape}")
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} has values that are not finite")

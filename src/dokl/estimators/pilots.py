@@ -1,0 +1,194 @@
+"""A network that learns without settings: maps agreed on from its first rows, made anew as more
+come, and cooperation on top.
+
+Until the last pilot the rows are kept, with the step and the node they came at; each pilot learns
+scales and centres from them, and the network learns them again on the new map. Rows that chose a
+map are never scored with it: what was mixed, tracked and counted so far is carried over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array, Block
+from dokl.diffusion import Problem
+from dokl.engines import cooperating
+from dokl.exchange import Exchange
+from dokl.experts.agreed import AgreedMap, agreed_map
+from dokl.learner import Learner
+from dokl.methods import cooperation
+from dokl.methods.cooperation.members import MEMBERS, Member
+from dokl.methods.cooperation.node import LEAST_WEIGHT, MIXTURES, Said, fold
+from dokl.state import State
+
+# Rows of the network at which its map is made anew.
+PILOTS = (1, 4, 12, 30, 60, 125, 250, 500, 1000, 1750, 2500, 5000, 10_000)
+COMPONENTS, EVERY = 300, 1
+# What is carried over to a new map as it is: gains are in units of the variance.
+MIXED = [f"{name}.{part}" for name in MIXTURES for part in ("gain", "square", "largest")]
+CARRIED = (*MIXED, "reach", "own_reach", "energy", "learned", "covered")
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows kept for the pilots to come: X (n, d), Y (n, m), weight, step and node (n,)."""
+
+    X: Array
+    Y: Array
+    weight: Array
+    step: Array
+    owner: Array
+
+    def and_then(self, other: KeptRows) -> KeptRows:
+        """These and later ones."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return KeptRows(*(np.concatenate(pair) for pair in pairs))
+
+
+@dataclass(frozen=True)
+class CooperatingNetwork:
+    """All that a cooperating network knows. map and state: None before the first row; kept: None
+    once there is no pilot to come.
+    """
+
+    exchange: Exchange
+    K: int
+    m: int
+    most: int
+    seed: int
+    classes: int
+    bound: float
+    members: tuple[Member, ...] = MEMBERS
+    map: AgreedMap | None = None
+    state: State | None = None
+    kept: KeptRows | None = None
+    seen: int = 0
+
+    @property
+    def clock(self) -> int:
+        """Steps taken."""
+        return 0 if self.state is None else self.state.clock
+
+
+def learner_of(network: CooperatingNetwork) -> Learner:
+    """The learner on the network's map."""
+    assert network.map is not None
+    method = cooperation(network.map.ridge, network.bound, network.members)
+    problem = Problem(network.map, method)
+    return Learner(problem, network.exchange, K=network.K, m=network.m)
+
+
+def learn(
+    network: CooperatingNetwork, X: Array, Y: Array, weight: Array, index: Array
+) -> tuple[CooperatingNetwork, Said]:
+    """Rows X: (n, d), Y: (n, m) of positive weight, in the order of index: (steps, K), -1 where a
+    node has none. Returns what was said of each row, in the targets' own units: (n, m).
+    """
+    n, L = len(X), 5
+    out = Said(np.zeros((n, network.m)), np.ones((n, network.m)), np.zeros((n, network.m, L)))
+    start = 0
+    while start < len(index):
+        stop = _until_pilot(network, weight, index, start)
+        piece, before = index[start:stop], network
+        network, said = _learn_some(network, X, Y, weight, piece)
+        used = piece >= 0
+        rows = piece[used]
+        if said is not None and before.map is not None:
+            scale = before.map.targets
+            out.mean[rows] = scale.outward(said.mean[used])
+            out.variance[rows] = said.variance[used] * scale.size**2
+            out.widths[rows] = said.widths[used]
+        start = stop
+    return network, out
+
+
+def fitted(
+    network: CooperatingNetwork, X: Array, Y: Array, weight: Array, index: Array
+) -> CooperatingNetwork:
+    """The network after these rows, with one map made from all of them."""
+    used = index >= 0
+    step, owner = np.nonzero(used)
+    at = index[used]
+    rows = KeptRows(X[at], Y[at], weight[at], step, owner)
+    seen = len(at)
+    kept = rows if seen < PILOTS[-1] else None
+    made = agreed_map(rows.X, rows.Y, rows.weight, network.most, network.seed, network.classes)
+    network = replace(network, map=made, kept=kept, seen=seen)
+    return replace(network, state=_learned(network, rows, len(index)))
+
+
+def _labelled(X: Array, Y: Array, weight: Array, index: Array) -> KeptRows:
+    """The rows that are learned, with their steps and nodes."""
+    used = (index >= 0) & (weight[np.maximum(index, 0)] >= LEAST_WEIGHT)
+    at, (step, owner) = index[used], np.nonzero(used)
+    return KeptRows(X[at], Y[at], weight[at], step, owner)
+
+
+def _until_pilot(network: CooperatingNetwork, weight: Array, index: Array, start: int) -> int:
+    """Steps up to the one that ends with a pilot."""
+    next_one = next((p for p in PILOTS if p > network.seen), None)
+    if next_one is None:
+        return len(index)
+    learns = (index[start:] >= 0) & (weight[np.maximum(index[start:], 0)] >= LEAST_WEIGHT)
+    rows = network.seen + np.cumsum(learns.sum(axis=1))
+    return min(len(index), start + int(np.searchsorted(rows, next_one)) + 1)
+
+
+def _learn_some(
+    network: CooperatingNetwork, X: Array, Y: Array, weight: Array, index: Array
+) -> tuple[CooperatingNetwork, Said | None]:
+    """Steps without a pilot among them; a pilot after the last, if it is time."""
+    new, clock, kept = _labelled(X, Y, weight, index), network.clock, network.kept
+    seen = network.seen + len(new.X)
+    if network.seen < PILOTS[-1]:
+        new = replace(new, step=new.step + clock)
+        kept = new if kept is None else kept.and_then(new)
+    said = None
+    if network.map is not None and network.state is not None:
+        block = Block(X, network.map.targets.inward(Y), weight, index)
+        state, said = cooperating.advance_said(learner_of(network).plan, network.state, block)
+        network = replace(network, state=state)
+    network = replace(network, kept=kept, seen=seen)
+    if any(seen - len(new.X) < pilot <= seen for pilot in PILOTS):
+        network = _pilot(network, clock + len(index))
+    return network, said
+
+
+def _pilot(network: CooperatingNetwork, clock: int) -> CooperatingNetwork:
+    """A new map from the rows that are kept, learned again; the last one lets them go."""
+    kept, old = network.kept, network
+    assert kept is not None
+    made = agreed_map(kept.X, kept.Y, kept.weight, network.most, network.seed, network.classes)
+    network = replace(network, map=made)
+    state = _learned(network, kept, clock)
+    if old.state is not None and old.map is not None:
+        sizes = old.map.targets.size / made.targets.size
+        state = _carried(network, state, old.state, float(np.mean(sizes**2)))
+    return replace(network, state=state, kept=None if network.seen >= PILOTS[-1] else kept)
+
+
+def _learned(network: CooperatingNetwork, rows: KeptRows, steps: int) -> State:
+    """The state after so many steps in which these rows came."""
+    assert network.map is not None
+    learner = learner_of(network)
+    index = np.full((steps, network.K), -1, np.int64)
+    index[rows.step, rows.owner] = np.arange(len(rows.X))
+    Y = network.map.targets.inward(rows.Y)
+    return cooperating.advance_said(
+        learner.plan, learner.start(), Block(rows.X, Y, rows.weight, index)
+    )[0]
+
+
+def _carried(network: CooperatingNetwork, state: State, old: State, ratio: float) -> State:
+    """Who is believed, how wide intervals are and what was counted, as it was before the pilot.
+
+    ratio: of the squared sizes of targets, which errors are in.
+    """
+    nodes: dict[str, Any] = {name: old.nodes[name] for name in CARRIED}
+    nodes["error"] = old.error * ratio
+    state = state.having(**nodes)
+    fold(learner_of(network).problem.method.crew(network.exchange), state)
+    return state

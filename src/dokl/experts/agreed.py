@@ -1,0 +1,100 @@
+"""A learned map that nodes agree on: from raw inputs to features, by a pilot of first rows."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dokl import answers, random_numbers, scales
+from dokl.arrays import Array, check_rows
+from dokl.experts.maps import NestedMap, nested_map
+from dokl.experts.scaling import Scaling, scaling_of, tamed
+
+# A map's centres are chosen among so many times as many rows.
+CANDIDATES = 4
+LEAST_RIDGE = 1e-4
+# Fewer rows say nothing about length scales.
+FEW = 30
+
+
+@dataclass(frozen=True, eq=False)
+class AgreedMap:
+    """Raw rows to features: the scaling of inputs, and a nested map; targets: how targets are
+    brought to unit size for whoever learns on it.
+    """
+
+    inputs: Scaling
+    nested: NestedMap
+    targets: Scaling
+    paired = False  # |z| is not fixed
+
+    @property
+    def d(self) -> int:
+        """Number of inputs."""
+        return len(self.inputs.centre)
+
+    @property
+    def D(self) -> int:
+        """Number of features."""
+        return self.nested.D
+
+    @property
+    def sup_norm2(self) -> float:
+        """A bound on |z|^2; inputs are cut off at 5 standard deviations."""
+        own = self.nested.scales
+        return 1.0 + 25.0 * own.linear**2 + own.amplitude**2
+
+    @property
+    def ridge(self) -> float:
+        """The variance of the noise that the pilot found."""
+        return max(self.nested.scales.noise, LEAST_RIDGE)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits, of every bit; equal for maps whose sums may be added."""
+        own, digest = self.nested.scales, hashlib.sha256(self.nested.kernel.encode())
+        numbers = np.array([own.amplitude, own.linear, own.noise])
+        both = self.inputs, self.targets
+        arrays = [each for scaling in both for each in (scaling.centre, scaling.size)]
+        for array in (*arrays, own.lengths, numbers, self.nested.centres):
+            digest.update(np.ascontiguousarray(array, "<f8").tobytes())
+        return digest.hexdigest()[:16]
+
+    def transform(self, X: Any) -> Array:
+        """X: (n, d) -> z: (n, D)."""
+        rows = check_rows(np.asarray(X, np.float64), self.d)
+        return self.nested.transform(self.inputs.clipped(rows))
+
+
+def agreed_map(
+    X: Array, Y: Array, weight: Array, most: int, seed: int, classes: int = 0
+) -> AgreedMap:
+    """Scalings, length scales and centres by rows X: (n, d), Y: (n, m), with at most so many
+    features; classes: how many there are, 0 where targets are numbers.
+    """
+    Y = tamed(Y)
+    inputs, targets = scaling_of(X, weight), scaling_of(Y, weight)
+    if classes:  # -1 and 1 have their size
+        targets = Scaling(np.zeros(Y.shape[1]), np.ones(Y.shape[1]))
+    rows = inputs.clipped(X)
+    some = _some(seed, len(rows), scales.MOST)
+    if len(some) < FEW:
+        found = scales.isotropic(np.sqrt(X.shape[1]), X.shape[1])
+    elif classes:
+        found = scales.learn_class_scales(rows[some], answers.class_numbers(Y[some]), classes)
+    else:
+        found = scales.learn_scales(rows[some], targets.inward(Y)[some])
+    centres = max(1, most - 1 - X.shape[1])
+    among = rows[_some(seed, len(rows), CANDIDATES * centres)]
+    return AgreedMap(inputs, nested_map("gaussian", found, among, centres), targets)
+
+
+def _some(seed: int, n: int, most: int) -> Array:
+    """Numbers of at most so many of n rows, in order: always the same for a seed."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.argsort(random_numbers.uniforms(seed, ("pilot", n), n))[:most])
