@@ -151,5 +151,35 @@ def test_a_full_disk_refuses_samples_and_loses_none(tmp_path, small_disk):
         lab.stop("a")
 
 
+def probe(lab):
+    return lab.predict("a", samples(5, 77)[0]).tolist()
+
+
+def test_a_restart_on_a_full_disk_still_predicts(tmp_path, small_disk):
+    with Lab(tmp_path, ring("a", "b", "c")) as lab:
+        lab.start("a", options=["--state", str(small_disk)])
+        acknowledged = sum(lab.post("a", *samples(50, i))["accepted"] for i in range(5))
+        lab.has_learned("a")  # a newcomer waits for its neighbours first, who never come
+        before = probe(lab)
+        filler = small_disk / "filler"
+        for end in (lab.kill, lab.stop):  # with a write-ahead log, and with none
+            end("a")
+            fill_up(filler)
+            lab.start("a", options=["--state", str(small_disk)])
+            assert probe(lab) == before != [0.0] * 5
+            assert lab.status("a")["samples"] == acknowledged
+            answers = [lab.post_raw("a", body(*samples(500, 100 + i))) for i in range(8)]
+            assert {answer.status_code for answer in answers} <= {200, 507}
+            assert answers[-1].status_code == 507
+            acknowledged += sum(500 for answer in answers if answer.status_code == 200)
+            filler.unlink()
+            acknowledged += lab.post("a", *samples(50, 9))["accepted"]
+            wait_for(lambda: not lab.status("a")["problems"], "a is well again")
+            lab.has_learned("a")
+            before = probe(lab)
+        assert lab.status("a")["learned"] == acknowledged
+        lab.stop("a")
+
+
 def test_free_ports_are_different():
     assert len(set(free_ports(50))) == 50

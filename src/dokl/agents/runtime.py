@@ -194,6 +194,10 @@ class Agent:
             state,
             learned,
         )
+        if self.store.power_cut:
+            text = f"the last {self.store.power_cut:,} acknowledged rows went when the machine did"
+            self.problems.note("lost", text)
+            self.log("rows lost", rows=self.store.power_cut, text=text)
         replayed = 0
         for X, Y in batches:
             for effect in protocol.replay(X, Y):

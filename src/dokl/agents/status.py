@@ -108,7 +108,7 @@ def _exchange(agent: Agent, facts: dict[str, Any]) -> dict[str, Any]:
 def _journal(agent: Agent) -> dict[str, Any]:
     store = agent.store
     kept = {"bytes": store.bytes, "rows_since_snapshot": store.rows_since_snapshot}
-    return {**kept, "failures": agent.counts["store failures"]}
+    return {**kept, "failures": agent.counts["store failures"], "lost_rows": store.lost}
 
 
 def _neighbour(agent: Agent, peer: str, known: dict[str, Any], now: float) -> dict[str, Any]:

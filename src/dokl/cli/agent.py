@@ -119,6 +119,33 @@ def reload(
         remark("their logs and /status say if they refused something", quiet)
 
 
+@agent.command(epilog=examples("dokl agent accept-loss lab.toml --name a"))
+@DESCRIPTION
+@click.option("--name", required=True, help="Which node.")
+@STATE
+@output_switches
+def accept_loss(
+    description: Path, name: str, state: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Let a node go on whose journal has lost acknowledged rows.
+
+    An agent refuses to start with such a journal, and says what is missing. This command says it
+    again and makes the journal whole with what is left: rows that cannot be believed are dropped.
+    The agent must not run. Senders that still have the missing rows can send them once more.
+    """
+    from dataclasses import asdict
+
+    from dokl.jobs.live.agents import accept_loss as job
+
+    loss = job(description, name, state)
+    if as_json:
+        echo_json(asdict(loss))
+        return
+    remark(f"{name} goes on with {loss.left:,} rows, and without {loss.rows:,} that it had", quiet)
+    for table, n in loss.dropped.items():
+        remark(f"damaged and dropped: {n:,} of its {table}", quiet)
+
+
 @agent.command(
     epilog=examples(
         "dokl agent export lab.toml --name a a.safetensors",

@@ -43,6 +43,10 @@ PLAIN = {
         "journal.failures",
         "Times that the journal could not be written; nothing was acknowledged then.",
     ),
+    "dokl_journal_lost_rows_total": (
+        "journal.lost_rows",
+        "Acknowledged rows that the journal has lost, by power cuts or damage.",
+    ),
     "dokl_source_rows_total": ("source.rows", "Rows read from the agent's own source."),
     "dokl_bad_lines_total": ("source.bad_lines", "Lines of the own source that were skipped."),
     "dokl_source_finished": ("source.finished", "1 when the own source is at its end."),

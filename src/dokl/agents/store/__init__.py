@@ -1,15 +1,19 @@
 """What a node must not forget, in one SQLite file: see `journal`."""
 
-from dokl.agents.store.database import StoreFailed
+from dokl.agents.store.accept import JournalLoss, accept_loss
+from dokl.agents.store.failures import RowsMissing, StoreFailed
 from dokl.agents.store.journal import Store, read_offset, read_saved
 from dokl.agents.store.transaction import KeyReused, TooManyWaiting, Transaction
 
 __all__ = [
     "KeyReused",
+    "JournalLoss",
+    "RowsMissing",
     "Store",
     "StoreFailed",
     "TooManyWaiting",
     "Transaction",
+    "accept_loss",
     "read_offset",
     "read_saved",
 ]

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from dokl.errors import BadFile, DoklError, UnknownName
+from dokl.agents.store.examine import check_mark, examine
+from dokl.agents.store.failures import StoreFailed, telling
+from dokl.agents.store.marks import Mark, StoredMark
+from dokl.agents.store.schema import prepare
+from dokl.errors import BadFile, UnknownName
 
 DURABILITY = {
     # WAL appends, and the kernel has what was appended: it outlives the process, whatever kills
@@ -28,73 +31,6 @@ DURABILITY = {
 PAGE = 4096
 CHECKPOINT_PAGES = 1000  # 4 MB of WAL are enough to make syncs rare, and little to read at a start
 WAL_BYTES = 8 << 20
-APPLICATION = 0x646F6B6C  # "dokl", for the `file` command and against opening something else
-# 2: snapshots are arrays by name. One of format 1 differs in nothing else, and is read as it is.
-FORMAT, UPGRADED = 2, (1,)
-
-_SCHEMA = """
-CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE samples (first INTEGER PRIMARY KEY, n INTEGER NOT NULL, type TEXT NOT NULL,
-                      rows BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE snapshot (id INTEGER PRIMARY KEY CHECK (id = 1), learned INTEGER NOT NULL,
-                       packed BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE keys (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, digest TEXT NOT NULL,
-                   answer TEXT NOT NULL);
-CREATE TABLE offsets (source TEXT PRIMARY KEY, position TEXT NOT NULL);
-CREATE TABLE waiting (id TEXT PRIMARY KEY, type TEXT NOT NULL, x BLOB NOT NULL);
-"""
-_DISK_ERRORS = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-_WRECKED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_NO_ROOM = 1 << 18
-
-
-class StoreFailed(DoklError):
-    """Something could not be stored, and nothing of it was; full: for want of room on the disk."""
-
-    def __init__(self, text: str, full: bool = False) -> None:
-        super().__init__(text)
-        self.full = full
-
-
-@contextmanager
-def telling(path: Path, opening: bool = False) -> Iterator[None]:
-    """Errors of SQLite as one clear message.
-
-    Damage is a BadFile while a store is opened; later, when what a client sends is no cause of it,
-    a StoreFailed.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        told = _told(path, error)
-        wrecked = isinstance(told, BadFile) and not opening
-        raise (StoreFailed(str(told)) if wrecked else told) from error
-
-
-def _told(path: Path, error: sqlite3.Error) -> DoklError:
-    code = getattr(error, "sqlite_errorcode", None) or 0
-    plain = code & 0xFF
-    if plain in _WRECKED:
-        return damage_error(path, str(error))
-    if plain == sqlite3.SQLITE_FULL or (code in _DISK_ERRORS and _no_room(path)):
-        return StoreFailed(f"{path}: the disk is full; nothing of this was stored", full=True)
-    if plain == sqlite3.SQLITE_CANTOPEN:
-        return BadFile(f"{path}: the store cannot be opened; is there such a folder, and a right?")
-    return StoreFailed(f"{path}: the store cannot be read or written ({error})")
-
-
-def damage_error(path: Path, why: str) -> BadFile:
-    """What is said of a store that cannot be believed."""
-    return BadFile(
-        f"{path}: the store is damaged ({why}). Move it away, with its -wal and -shm: the agent "
-        "then begins anew, from its neighbours' vectors"
-    )
-
-
-def _no_room(path: Path) -> bool:
-    with suppress(OSError):
-        return shutil.disk_usage(path.parent).free < _NO_ROOM
-    return False
 
 
 # -- one owner ---------------------------------------------------------------------------------
@@ -126,21 +62,58 @@ def lock_store(path: Path) -> IO[str]:
 
 # -- one file ----------------------------------------------------------------------------------
 def open_database(path: Path, durability: str) -> sqlite3.Connection:
-    """A connection to the store of a path, made if it is not there, checked if it is."""
+    """A connection to the store of a path, made if it is not there."""
     if durability not in DURABILITY:
         raise UnknownName("durability", durability, DURABILITY)
     _touch(path)
+    try:
+        return _connect(path, durability, alone=False)
+    except StoreFailed as error:
+        if not error.full:
+            raise
+    # A full disk has no room for the file by which several processes read a WAL together. With the
+    # store to ourselves it is not needed, and predictions at least can be given.
+    return _connect(path, durability, alone=True)
+
+
+def _connect(path: Path, durability: str, alone: bool) -> sqlite3.Connection:
     with telling(path, opening=True):
         # Autocommit: transactions begin and end where the store says so. The store is used by one
         # thread at a time, which need not be the one that opened it.
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
+            if alone:
+                db.execute("PRAGMA locking_mode = EXCLUSIVE")
             _set(db, durability)
-            _prepare(db, path)
+            prepare(db)
         except BaseException:
             db.close()
             raise
     return db
+
+
+def check_first(
+    path: Path, identity: Mapping[str, Any], kept: StoredMark | None, durability: str
+) -> int:
+    """Examine a store before anything is written to it; how many rows a power cut took."""
+    if not path.exists():
+        return check_mark(path, str(identity["name"]), Mark(), kept, durability)
+    try:
+        return _examined(open_read_only(path), path, identity, kept, durability)
+    except StoreFailed as error:
+        if not error.full:
+            raise
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return _examined(db, path, identity, kept, durability)
+
+
+def _examined(db: sqlite3.Connection, path: Path, *about: Any) -> int:
+    try:
+        with telling(path, opening=True):
+            return examine(db, path, *about)
+    finally:
+        db.close()
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
@@ -184,26 +157,3 @@ def _set(db: sqlite3.Connection, durability: str) -> None:
         "trusted_schema = OFF",  # nothing in the file is executed
     ):
         db.execute(f"PRAGMA {pragma}")
-
-
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new store; check those of an old one."""
-    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    application = db.execute("PRAGMA application_id").fetchone()[0]
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if tables == 0 and application == 0:
-        marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};"
-        db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {marks} COMMIT")
-        return
-    if application != APPLICATION:
-        raise BadFile(f"{path}: this is a database, but not an agent's store")
-    if version in UPGRADED:
-        db.execute(f"PRAGMA user_version = {FORMAT}")
-    elif version != FORMAT:
-        raise BadFile(
-            f"{path}: a store of format {version}, and this dokl reads format {FORMAT}: "
-            "use the dokl that wrote it, or a newer one"
-        )
-    found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise damage_error(path, found)

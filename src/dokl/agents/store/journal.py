@@ -30,18 +30,16 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from dokl.agents.store import records
-from dokl.agents.store.database import (
-    StoreFailed,
-    lock_store,
-    open_database,
-    open_read_only,
-    telling,
-)
+from dokl.agents.store.database import check_first, lock_store, open_database, open_read_only
+from dokl.agents.store.examine import check_mark, read_own_mark
+from dokl.agents.store.failures import RowsMissing, StoreFailed, damage_error, telling
+from dokl.agents.store.marks import Mark, MarkFile, later, pack_mark, read_mark
+from dokl.agents.store.schema import FORMAT, check_schema
 from dokl.agents.store.transaction import KeyReused, TooManyWaiting, Transaction
 from dokl.arrays import Array
 from dokl.errors import BadFile
@@ -50,6 +48,7 @@ from dokl.files import PathLike
 __all__ = [
     "KeyReused",
     "Restored",
+    "RowsMissing",
     "Store",
     "StoreFailed",
     "TooManyWaiting",
@@ -78,18 +77,21 @@ class StoreLimits(Protocol):
 class Store:
     """One node's store; `open` makes one. For one thread at a time.
 
-    incarnation: greater with every opening. The counts (`samples`, `rows_since_snapshot`,
-    `waiting_count`, `bytes`) may be asked by any thread.
+    incarnation: greater with every opening. power_cut: rows that the machine's end took, where the
+    mode "process" lets it. The counts (`samples`, `rows_since_snapshot`, `waiting_count`, `bytes`)
+    may be asked by any thread.
     """
 
     def __init__(
-        self, path: Path, lock: IO[str], db: sqlite3.Connection, identity: Any, limits: StoreLimits
-    ) -> None:
+        self, path: Path, lock: IO[str], db: sqlite3.Connection, marks: MarkFile,
+        identity: Any, limits: StoreLimits,
+    ) -> None:  # fmt: skip
         self.path, self.limits = path, limits
         self.d, self.m = int(identity["d"]), int(identity["m"])
-        self.incarnation = 0
-        self._lock, self._db = lock, db
-        self._counts = records.count_rows(db, path)
+        self.incarnation = self.power_cut = 0
+        self._lock, self._db, self._marks = lock, db, marks
+        self._mark = read_own_mark(db, path)
+        self._said: dict[str, str] = {}  # what it is to say of itself with the next commit
 
     @classmethod
     def open(
@@ -105,28 +107,42 @@ class Store:
         identity: name, fingerprint, m, D, d. now_ns: the wall clock, if it is not to be asked.
         """
         path = Path(path)
-        lock = lock_store(path)
-        try:
+        with ExitStack() as undo:
+            lock = lock_store(path)
+            undo.callback(lock.close)
+            kept = read_mark(path)
+            lost = check_first(path, identity, kept, durability)
+            marks = MarkFile(path, synced=durability == "full")
+            undo.callback(marks.close)
+            marks.begin()  # before the store: one without would look as if it had been lost
             db = open_database(path, durability)
-        except BaseException:
-            lock.close()
-            raise
-        try:
+            undo.callback(db.close)
             with telling(path, opening=True):
-                records.identify(db, path, identity)
-                store = cls(path, lock, db, identity, limits)
-                store._begin_life(time.time_ns() if now_ns is None else now_ns)
-        except BaseException:
-            db.close()
-            lock.close()
-            raise
+                store = cls(path, lock, db, marks, identity, limits)
+                store.power_cut = lost
+                newest = store._mark if kept is None else max(store._mark, kept.mark, key=_commit)
+                store._begin_life(identity, newest, time.time_ns() if now_ns is None else now_ns)
+            undo.pop_all()
         return store
 
-    def _begin_life(self, now_ns: int) -> None:
-        with self._changing():
-            last = int(records.about(self._db, "incarnation") or 0)
-            self.incarnation = max(last + 1, min(now_ns, _LARGEST))
-            records.tell(self._db, "incarnation", str(self.incarnation))
+    def _begin_life(self, identity: Mapping[str, Any], newest: Mark, now_ns: int) -> None:
+        """Name the owner, and number this life; on a full disk with the first thing stored.
+
+        newest: of the marks in and beside the store, from which commits are counted on.
+        """
+        last = int(records.about(self._db, "incarnation") or 0)
+        self.incarnation = max(last + 1, min(now_ns, _LARGEST))
+        self._said["identity"] = records.make_identity(identity)
+        self._said["incarnation"] = str(self.incarnation)
+        self._mark = self._mark._replace(
+            commit=newest.commit, lost=self._mark.lost + self.power_cut
+        )
+        try:
+            with self._changing():
+                pass
+        except StoreFailed as error:
+            if not error.full:
+                raise
 
     # -- writing -------------------------------------------------------------------------------
     @contextmanager
@@ -135,24 +151,27 @@ class Store:
 
         Where SQLite fails, the block raises StoreFailed; the store then is as before, and goes on.
         """
-        before = self._counts
-        try:
-            with self._changing():
-                yield Transaction(self)
-        except BaseException:
-            self._counts = before
-            raise
+        with self._changing():
+            yield Transaction(self)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
+        before = self._mark
         try:
             with telling(self.path):
                 self._db.execute("BEGIN IMMEDIATE")
+                self._mark = later(before)
                 yield
+                for key, value in self._said.items():
+                    records.tell(self._db, key, value)
+                records.tell(self._db, "mark", pack_mark(self._mark))
                 self._db.execute("COMMIT")
         except BaseException as error:
+            self._mark = before
             self._undo(make_room=isinstance(error, StoreFailed) and error.full)
             raise
+        self._said.clear()
+        self._marks.write(self._mark)
 
     def _undo(self, make_room: bool) -> None:
         with suppress(sqlite3.Error):
@@ -177,9 +196,12 @@ class Store:
     def answer(self, key: str) -> tuple[str, str] | None:
         """Digest and answer stored under an idempotency key, if it is remembered."""
         with telling(self.path):
-            found = self._db.execute("SELECT digest, answer FROM keys WHERE key = ?", (key,))
-            row = found.fetchone()
-        return None if row is None else (str(row[0]), str(row[1]))
+            row = self._db.execute("SELECT * FROM keys WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        if records.seal(*row[:-1]) != row[-1]:
+            raise StoreFailed(str(damage_error(self.path, f"the checksum of key {key!r}")))
+        return str(row[2]), str(row[3])
 
     def offset(self, source: str) -> dict[str, Any] | None:
         """How far a source was read, as it was stored with its last samples."""
@@ -201,42 +223,57 @@ class Store:
     @property
     def samples(self) -> int:
         """Rows ever stored as samples."""
-        return self._counts.total
+        return self._mark.rows
 
     @property
     def rows_since_snapshot(self) -> int:
         """Rows that a restart would learn again."""
-        return self._counts.total - self._counts.learned
+        return self._mark.rows - self._mark.learned
 
     @property
     def waiting_count(self) -> int:
         """Inputs that wait for their labels."""
-        return self._counts.waiting
+        return self._mark.waiting
+
+    @property
+    def lost(self) -> int:
+        """Acknowledged rows that are gone: by power cuts, or because somebody agreed to it."""
+        return self._mark.lost
 
     @property
     def bytes(self) -> int:
         """What the store takes on the disk."""
         size = 0
-        for end in ("", "-wal", "-shm"):
+        for end in ("", "-wal", "-shm", "-mark"):
             with suppress(OSError):
                 size += Path(f"{self.path}{end}").stat().st_size
         return size
 
     def close(self) -> None:
         """Close the file and free its lock; a second time does nothing."""
-        with suppress(sqlite3.Error):
-            self._db.close()
-        self._lock.close()
+        if not self._lock.closed:
+            with suppress(sqlite3.Error):
+                self._db.close()
+            self._marks.settle(self._mark)
+            self._marks.close()
+            self._lock.close()
+
+
+def _commit(mark: Mark) -> int:
+    return mark.commit
 
 
 def read_saved(path: PathLike, identity: Mapping[str, Any]) -> Restored:
     """What `Store.restore` gives, only read, also while an agent has the store open."""
     path = Path(path)
+    kept = read_mark(path)  # before the database, which may only be further
     db = open_read_only(path)
     try:
         with telling(path, opening=True):
             db.execute("BEGIN")  # snapshot and batches of one moment
-            records.identify(db, path, identity, make=False)
+            if check_schema(db, path) == FORMAT and kept is not None:
+                check_mark(path, str(identity["name"]), read_own_mark(db, path), kept, "full")
+            records.check_identity(db, path, identity)
             packed, learned = records.snapshot(db, path)
             batches = list(
                 records.batches(db, path, learned, int(identity["d"]), int(identity["m"]))

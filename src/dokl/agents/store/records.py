@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dokl.agents.store.database import damage_error, telling
+from dokl.agents.store.failures import damage_error, telling
+from dokl.agents.store.marks import Mark
 from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput
 
@@ -20,15 +20,6 @@ IDENTITY = {"name": str, "fingerprint": str, "m": int, "D": int, "d": int}
 LONGEST_NAME = 255  # characters of an idempotency key, or of an id
 _TYPES: dict[str, np.dtype[Any]] = {"<f4": np.dtype("<f4"), "<f8": np.dtype("<f8")}
 BATCHES = 64  # read at a time when restoring
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What is counted beside the file, so that nobody need ask it; learned: by the snapshot."""
-
-    total: int
-    learned: int
-    waiting: int
 
 
 def about(db: sqlite3.Connection, key: str) -> str | None:
@@ -42,40 +33,72 @@ def tell(db: sqlite3.Connection, key: str, value: str) -> None:
     db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
 
 
-def identify(
-    db: sqlite3.Connection, path: Path, identity: Mapping[str, Any], make: bool = True
-) -> None:
-    """Refuse the store of another node or of another feature space; mark a new one."""
-    ours = json.dumps({key: made(identity[key]) for key, made in IDENTITY.items()})
-    theirs = about(db, "identity")
-    if theirs is None and make:
-        tell(db, "identity", ours)
-    elif theirs != ours:
+# -- rows with checksums -------------------------------------------------------------------------
+def seal(*values: Any) -> int:
+    """The checksum of a row: of every value, and where it begins."""
+    crc = 0
+    for value in values:
+        data = value if isinstance(value, bytes) else repr(value).encode("utf-8", "replace")
+        crc = zlib.crc32(data, zlib.crc32(b"%d:" % len(data), crc))
+    return crc
+
+
+def insert(db: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Rows into a table whose last column is the checksum of the others."""
+    for row in rows:
+        marks = ", ".join("?" * (len(row) + 1))
+        db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*row, seal(*row)))
+
+
+def damaged(db: sqlite3.Connection, table: str) -> list[Any]:
+    """The first columns of those rows of a table whose checksum does not match."""
+    return [row[0] for row in db.execute(f"SELECT * FROM {table}") if seal(*row[:-1]) != row[-1]]
+
+
+# -- whose it is, and how much -------------------------------------------------------------------
+def make_identity(identity: Mapping[str, Any]) -> str:
+    """Whose store it is and of what, as it is stored."""
+    return json.dumps({key: made(identity[key]) for key, made in IDENTITY.items()})
+
+
+def check_identity(db: sqlite3.Connection, path: Path, identity: Mapping[str, Any]) -> None:
+    """Refuse the store of another node or of another feature space."""
+    ours, theirs = make_identity(identity), about(db, "identity")
+    if theirs != ours:
         raise BadFile(
-            f"{path}: this store is that of {_shown(theirs)}, and not of {_shown(ours)}. Vectors "
-            "and samples of the two must not be mixed: name another store, or move this one away"
+            f"{path}: this store is that of {_shown(path, theirs)}, and not of "
+            f"{_shown(path, ours)}. Vectors and samples of the two must not be mixed: name another "
+            "store, or move this one away"
         )
 
 
-def _shown(identity: str | None) -> str:
-    if identity is None:
-        return "nobody"
-    known = json.loads(identity)
-    return f"node {known.pop('name')!r} ({', '.join(f'{k} {v}' for k, v in known.items())})"
+def _shown(path: Path, identity: str | None) -> str:
+    try:
+        known = json.loads(identity or "")
+        if known.keys() != IDENTITY.keys():
+            raise ValueError
+        return f"node {known.pop('name')!r} ({', '.join(f'{k} {v}' for k, v in known.items())})"
+    except (ValueError, AttributeError):
+        raise damage_error(path, "nobody can tell whose it is") from None
 
 
-def count_rows(db: sqlite3.Connection, path: Path) -> Counts:
-    """Count once, when the store is opened."""
+def count(db: sqlite3.Connection, mark: Mark) -> Mark:
+    """A mark with the counts of what the tables have."""
     learned = db.execute("SELECT learned FROM snapshot").fetchone()
     last = db.execute("SELECT first + n FROM samples ORDER BY first DESC LIMIT 1").fetchone()
-    waiting = db.execute("SELECT count(*) FROM waiting").fetchone()[0]
     known = 0 if learned is None else int(learned[0])
-    total = known if last is None else int(last[0])
-    if total < known:
-        raise damage_error(path, f"{known} rows are in its snapshot and {total} in its journal")
-    return Counts(total, known, int(waiting))
+    keys = db.execute("SELECT coalesce(max(number), 0), count(*) FROM keys").fetchone()
+    return mark._replace(
+        rows=known if last is None else int(last[0]),
+        learned=known,
+        keys=keys[0],
+        kept=keys[1],
+        offsets=db.execute("SELECT coalesce(max(number), 0) FROM offsets").fetchone()[0],
+        waiting=db.execute("SELECT count(*) FROM waiting").fetchone()[0],
+    )
 
 
+# -- samples and snapshots -----------------------------------------------------------------------
 def snapshot(db: sqlite3.Connection, path: Path) -> tuple[bytes | None, int]:
     """The last snapshot, and how many rows are in it."""
     row = db.execute("SELECT learned, packed, crc FROM snapshot").fetchone()
@@ -96,15 +119,17 @@ def batches(
     )
     at = learned
     while True:
-        with telling(
-            path, opening=True
-        ):  # a few at a time: an open query would keep the WAL from starting over
+        # A few at a time: an open query would keep the WAL from starting over.
+        with telling(path, opening=True):
             rows = db.execute(ask, {"at": at, "n": BATCHES}).fetchall()
         for first, n, kind, data, crc in rows:
-            if first > at or (first < at and at != learned) or zlib.crc32(data) != crc:
-                raise damage_error(path, f"of its journal, rows {at + 1} to {first + n} do not fit")
-            both = array(path, kind, data, (n * (d + m),))
-            X, Y = both[: n * d].reshape(n, d), both[n * d :].reshape(n, m)
+            with telling(path, opening=True):
+                if first > at or (first < at and at != learned) or zlib.crc32(data) != crc:
+                    raise damage_error(
+                        path, f"of its journal, rows {at + 1} to {first + n} do not fit"
+                    )
+                both = array(path, kind, data, (n * (d + m),))
+                X, Y = both[: n * d].reshape(n, d), both[n * d :].reshape(n, m)
             yield X[at - first :], Y[at - first :]
             at = first + n
         if len(rows) < BATCHES:

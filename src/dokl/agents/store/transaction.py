@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dokl.agents.store import records
@@ -41,12 +41,12 @@ class Transaction:
         For one arrival among several in one transaction. (Where SQLite itself fails, leave the
         whole transaction.)
         """
-        before = self._store._counts
+        before = self._store._mark
         self._db.execute("SAVEPOINT part")
         try:
             yield
         except BaseException:
-            self._store._counts = before
+            self._store._mark = before
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK TO part")
                 self._db.execute("RELEASE part")
@@ -55,7 +55,7 @@ class Transaction:
 
     def samples(self, X: Array, Y: Array) -> int:
         """Add samples to the journal, X (n, d), Y (n, m); how many rows it ever had."""
-        store, counts = self._store, self._store._counts
+        store, mark = self._store, self._store._mark
         n = len(X)
         if X.shape != (n, store.d) or Y.shape != (n, store.m):
             raise BadInput(
@@ -67,31 +67,34 @@ class Transaction:
             rows = records.pack_array(X, kind) + records.pack_array(Y, kind)
             self._db.execute(
                 "INSERT INTO samples VALUES (?, ?, ?, ?, ?)",
-                (counts.total, n, kind, rows, zlib.crc32(rows)),
+                (mark.rows, n, kind, rows, zlib.crc32(rows)),
             )
-            store._counts = replace(counts, total=counts.total + n)
-        return store._counts.total
+            store._mark = mark._replace(rows=mark.rows + n)
+        return store._mark.rows
 
     def key(self, key: str, digest: str, answer: str) -> None:
         """Remember what was answered to a request; the oldest beyond limits.keys are forgotten.
 
         A key is stored once: ask `Store.answer` before.
         """
-        name = records.name("idempotency key", key)
+        name, mark = records.name("idempotency key", key), self._store._mark
+        row = (mark.keys + 1, name, digest, answer)
         try:
-            add = "INSERT INTO keys (key, digest, answer) VALUES (?, ?, ?)"
-            added = self._db.execute(add, (name, digest, answer)).lastrowid
+            add = "INSERT INTO keys VALUES (?, ?, ?, ?, ?)"
+            self._db.execute(add, (*row, records.seal(*row)))
         except sqlite3.IntegrityError:
             raise KeyReused(f"the idempotency key {key!r} is stored already") from None
-        oldest = (added or 0) - self._store.limits.keys
-        self._db.execute("DELETE FROM keys WHERE number <= ?", (oldest,))
+        oldest = row[0] - self._store.limits.keys
+        gone = self._db.execute("DELETE FROM keys WHERE number <= ?", (oldest,)).rowcount
+        self._store._mark = mark._replace(keys=row[0], kept=mark.kept + 1 - gone)
 
     def offset(self, source: str, position: Mapping[str, Any]) -> None:
         """Remember how far a source was read, together with the samples from there."""
-        text = json.dumps(dict(position), allow_nan=False)
-        self._db.execute("INSERT OR REPLACE INTO offsets VALUES (?, ?)", (source, text))
+        text, mark = json.dumps(dict(position), allow_nan=False), self._store._mark
+        records.insert(self._db, "offsets", [(source, text, mark.offsets + 1)])
+        self._store._mark = mark._replace(offsets=mark.offsets + 1)
 
-    def wait(self, id: str, x: Array) -> bool:
+    def wait(self, id: str, x: Array, now: float | None = None) -> bool:
         """Keep an input x (d,) until its label comes; whether it took the place of an earlier one.
 
         An input under an id that waits already replaces it. TooManyWaiting beyond
@@ -107,8 +110,8 @@ class Transaction:
                 "labels first, or raise waiting_labels in [limits]"
             )
         kind = records.kind(x)
-        row = (name, kind, records.pack_array(x, kind))
-        self._db.execute("INSERT OR REPLACE INTO waiting VALUES (?, ?, ?)", row)
+        row = (name, kind, records.pack_array(x, kind), time.time() if now is None else now)
+        records.insert(self._db, "waiting", [row])
         self._waiting(0 if known else 1)
         return known
 
@@ -122,19 +125,17 @@ class Transaction:
 
     def snapshot(self, packed: bytes, learned: int) -> None:
         """Keep the state after the first `learned` rows, and delete these from the journal."""
-        counts = self._store._counts
-        if not counts.learned <= learned <= counts.total:
-            raise BadInput(
-                f"a snapshot after {learned} rows: {counts.learned} to {counts.total} can be"
-            )
+        mark = self._store._mark
+        if not mark.learned <= learned <= mark.rows:
+            raise BadInput(f"a snapshot after {learned} rows: {mark.learned} to {mark.rows} can be")
         self._db.execute(_FORGET, (learned, learned))  # first: on a full disk, this makes room
         row = (learned, packed, zlib.crc32(packed))
         self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?, ?)", row)
-        self._store._counts = replace(counts, learned=learned)
+        self._store._mark = mark._replace(learned=learned)
 
     def _known(self, id: str) -> bool:
         return self._db.execute("SELECT 1 FROM waiting WHERE id = ?", (id,)).fetchone() is not None
 
     def _waiting(self, more: int) -> None:
-        counts = self._store._counts
-        self._store._counts = replace(counts, waiting=counts.waiting + more)
+        mark = self._store._mark
+        self._store._mark = mark._replace(waiting=mark.waiting + more)

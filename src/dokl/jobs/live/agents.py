@@ -16,6 +16,8 @@ from dokl.agents.answers import Busy, Stopping
 from dokl.agents.description import Network, problems, read
 from dokl.agents.inputs import Arrival
 from dokl.agents.runtime import Agent
+from dokl.agents.store import JournalLoss
+from dokl.agents.store import accept_loss as accept_store
 from dokl.errors import BadInput, DoklError, MissingExtra
 from dokl.state import State
 
@@ -86,6 +88,16 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
         done.wait()
     if settings.once and feeder.failure is not None:
         raise feeder.failure
+
+
+def accept_loss(description: Path, name: str, folder: Path | None = None) -> JournalLoss:
+    """Let node `name` go on with what is left of its journal; it must not run."""
+    network = read(description)
+    network.node(name)
+    path = (folder or state_folder(description)) / f"{name}.db"
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent}: there is no such folder, and so nothing was lost there")
+    return accept_store(path, identity(network, name))
 
 
 def _checked(settings: Settings) -> Network:
