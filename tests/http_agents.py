@@ -34,6 +34,7 @@ class FakeAgent:
         self.network, self.name = network(labels=labels, **more), "a"
         self.inputs, self.arrivals, self.lines = Inputs(self.network), [], []
         self.becomes, self.keys, self.counts = becomes, {}, Counter()
+        self.purged = []
         self.learner = SimpleNamespace(classes=list(labels) or None, answers=self._answers)
 
     def submit(self, arrival):
@@ -47,6 +48,12 @@ class FakeAgent:
         counts = {"waiting": len(arrival.waiting), "labelled": len(arrival.labels)}
         total = {"repeated": repeated, "unknown_ids": [], "samples": 7}
         future.set_result({"accepted": len(arrival.X), **counts, **total})
+        return future
+
+    def purge(self, older_s):
+        future = Future()
+        self.purged.append(older_s)
+        future.set_result(3)
         return future
 
     def scores(self, X):

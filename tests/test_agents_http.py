@@ -91,6 +91,15 @@ def test_a_single_row_and_labels_that_come_later(agent):
     assert agent.arrivals[1].waiting[0][0] == agent.arrivals[2].labels[0][0] == "7"
 
 
+def test_inputs_that_wait_can_be_purged(agent):
+    app = http_app.app(agent)
+    assert ask(app, "DELETE", "/waiting").json() == {"purged": 3}
+    assert ask(app, "DELETE", "/waiting?hours=24").json() == {"purged": 3}
+    assert agent.purged == [0.0, 86400.0]
+    for wrong in ("hours=-1", "hours=soon", "hours=inf", "days=1"):
+        assert ask(app, "DELETE", f"/waiting?{wrong}").status_code == 400
+
+
 def test_a_key_travels_with_the_digest_of_its_body(agent):
     key = {"idempotency-key": "batch 1"}
     assert send(agent, ROW, headers=key).json()["repeated"] is False

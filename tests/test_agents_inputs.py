@@ -24,12 +24,13 @@ SAMPLE = {
 
 
 def inputs(labels=(), drop=("note",), standardise="fixed", queue_rows=1000, sample=SAMPLE,
-           believed=()):  # fmt: skip
+           believed=(), ranges=(), outside="refuse"):  # fmt: skip
     prepared = Preprocessor.plan(sample, standardise=standardise)
     prepared.freeze()
     agreed = SimpleNamespace(
-        target="y", labels=labels, classifying=bool(labels), drop=drop, target_range=believed
-    )
+        target="y", labels=labels, classifying=bool(labels), drop=drop, target_range=believed,
+        numeric=tuple(prepared.numeric), ranges=ranges, outside=outside,
+    )  # fmt: skip
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))
 
@@ -430,3 +431,33 @@ def test_a_target_outside_the_agreed_range_is_refused():
     assert bounded.from_json(b'{"temp": 1, "wind": 2, "place": "roof", "y": 30}').Y[0, 0] == 30
     with pytest.raises(BadInput, match=r"row 2, column 'y': -9999.* is outside -30 to 30"):
         bounded.from_json(b'[{"temp": 1, "y": 1}, {"temp": 1, "y": -9999}]')
+
+
+# -- ranges --------------------------------------------------------------------------------------
+RANGES = ((-20.0, 60.0), (-30.0, 30.0))  # of temp and wind
+
+
+def test_numbers_outside_their_range_are_refused_and_counted():
+    strict = inputs(believed=(-5, 5), ranges=RANGES)
+    good = {"temp": 20, "wind": 1, "place": "roof", "y": 1}
+    assert strict.from_json(body(good)).rows == 1
+    assert strict.from_json(body({**good, "wind": None})).rows == 1  # missing is not outside
+    for wrong in ({"temp": -9999}, {"temp": 1e38}, {"wind": 30.5}):
+        (name,) = wrong
+        with pytest.raises(BadInput, match=f"row 2, column '{name}': .* is outside"):
+            strict.from_json(body([good, {**good, **wrong}]))
+        with pytest.raises(BadInput, match="ranges in the description"):
+            strict.rows_json(body({**good, **wrong}))
+    with pytest.raises(BadInput, match="target_range"):
+        strict.from_json(body({**good, "y": -9999}))
+    assert strict.outside.counts == {"temp": 4, "wind": 2, "y": 1}
+
+
+def test_numbers_outside_their_range_are_clipped_by_rule_and_counted():
+    mild, plain = inputs(believed=(-5, 5), ranges=RANGES, outside="clip"), inputs()
+    row = {"temp": -9999, "wind": 1e38, "place": "roof", "y": 7}
+    clipped = mild.from_json(body(row))
+    wanted = plain.from_json(body({"temp": -20, "wind": 30, "place": "roof", "y": 5}))
+    assert np.array_equal(clipped.X, wanted.X)
+    assert clipped.Y.tolist() == [[5.0]]
+    assert mild.outside.counts == {"temp": 1, "wind": 1, "y": 1}

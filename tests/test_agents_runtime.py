@@ -162,6 +162,59 @@ def test_a_label_sent_twice_counts_once(tmp_path):
     agent.stop()
 
 
+class Later(Clock):
+    """A clock whose wall time can be put forward."""
+
+    ahead = 0.0
+
+    def wall(self):
+        return super().wall() + self.ahead
+
+
+def test_waiting_inputs_expire_make_room_and_can_be_purged(start, monkeypatch):
+    monkeypatch.setattr("dokl.agents.runtime.EXPIRY", 0.0)
+    clock = Later()
+    agent = start(small(exchange=OFF, limits=Limits(waiting_labels=2)), clock=clock)
+    X, Y = rows(5)
+    agent.submit(Arrival(*nothing(), waiting=(("p", X[0]), ("q", X[1])))).result(WAIT)
+    clock.ahead = 2 * 3600.0
+    agent.submit(Arrival(*nothing(), waiting=(("r", X[2]),))).result(WAIT)  # p makes room
+    assert (agent.status()["waiting_labels"], agent.status()["waiting_expired"]) == (2, 1)
+    label = agent.submit(Arrival(*nothing(), labels=(("p", Y[0]), ("q", Y[1])))).result(WAIT)
+    assert (label["labelled"], label["unknown_ids"]) == (1, ["p"])
+    clock.ahead = (168 + 3) * 3600.0
+    agent.submit(Arrival(*nothing(), waiting=(("s", X[3]),))).result(WAIT)
+    assert (agent.status()["waiting_labels"], agent.status()["waiting_expired"]) == (1, 2)
+    assert agent.purge(3600.0).result(WAIT) == 0
+    assert agent.purge().result(WAIT) == 1
+    assert (agent.status()["waiting_labels"], agent.status()["waiting_expired"]) == (0, 3)
+    assert "inputs expired" in agent.lines.events()
+
+
+def test_many_newcomers_of_one_group_share_the_room_of_the_oldest(tmp_path):
+    clock = Later()
+    agent = made(tmp_path, small(exchange=OFF, limits=Limits(waiting_labels=2)), clock=clock)
+    X, _ = rows(5)
+    agent.submit(Arrival(*nothing(), waiting=(("p", X[0]), ("q", X[1]))))
+    agent.start()
+    wait_until(lambda: agent.status()["waiting_labels"] == 2)
+    with agent._lock:  # the next three come as one group
+        clock.ahead = 7200.0
+        told = [agent.submit(Arrival(*nothing(), waiting=((name, X[2]),))) for name in "rst"]
+    assert [told[0].result(WAIT)["waiting"], told[1].result(WAIT)["waiting"]] == [1, 1]
+    with pytest.raises(TooManyWaiting):
+        told[2].result(WAIT)
+    assert agent.status()["waiting_labels"] == 2
+    agent.stop()
+
+
+def wait_until(condition):
+    until = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def test_too_many_waiting_inputs_are_refused(start):
     agent = start(small(exchange=OFF, limits=Limits(waiting_labels=2)))
     X, _ = rows(4)

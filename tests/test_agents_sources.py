@@ -23,7 +23,8 @@ from dokl.preprocess import Preprocessor
 def plain_inputs(queue_rows=1000, drop=()):
     prepared = Preprocessor(["a", "b"], {}, "off")
     prepared.freeze()
-    agreed = SimpleNamespace(target="y", labels=(), classifying=False, drop=drop, target_range=())
+    agreed = SimpleNamespace(target="y", labels=(), classifying=False, drop=drop, target_range=(),
+                             numeric=("a", "b"), ranges=(), outside="refuse")  # fmt: skip
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))
 

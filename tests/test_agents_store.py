@@ -257,6 +257,27 @@ def test_only_so_many_may_wait(store):
         change.wait("3", np.zeros(4))
 
 
+def test_inputs_expire_by_time_and_by_number(path):
+    hour, store = 3600.0, opened(path)
+    with store.transaction() as change:
+        for i in range(3):
+            change.wait(str(i), np.full(3, float(i)), now=i * hour)
+    with pytest.raises(TooManyWaiting), store.transaction() as change:
+        change.wait("3", np.zeros(3), now=0.5 * hour)  # nobody has waited for an hour
+    with store.transaction() as change:
+        change.wait("3", np.zeros(3), now=1.5 * hour)  # the oldest makes room
+    assert [store.waiting(str(i)) is None for i in range(4)] == [True, False, False, False]
+    assert (store.waiting_count, store.expired) == (3, 1)
+    assert store.waiting_since(hour, 9) == 1
+    with store.transaction() as change:
+        assert change.expire(1.6 * hour) == 2
+    assert (store.waiting_count, store.expired) == (1, 3)
+    store.close()
+    again = opened(path)
+    assert (again.waiting_count, again.expired) == (1, 3)
+    again.close()
+
+
 # -- whose store it is ---------------------------------------------------------------------------
 def test_incarnations_only_grow(path):
     seen = []

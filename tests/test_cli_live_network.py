@@ -1,7 +1,9 @@
 """dokl network: describe a live network, check it, and change who is in it."""
 
+import re
 import stat
 import tomllib
+from pathlib import Path
 
 import click
 import numpy as np
@@ -11,6 +13,7 @@ from commands import dokl, fails, json_of, readings, write_csv
 from dokl.agents.certificates import load_certificate
 from dokl.agents.description import problems, read
 from dokl.cli.network import network as group
+from dokl.errors import BadInput
 from dokl.estimators.choices import median_distance, width
 from dokl.jobs.live import networks as live
 from test_cli_help import words_of
@@ -107,11 +110,41 @@ def test_a_sample_settles_scaling_and_sigma(tmp_path, sample):
     assert network.model.sigma == width("scale", X)  # as `dokl train`
     low, high = inputs.target_range
     assert low < rows["y"].min() - 9 * np.ptp(rows["y"]) < rows["y"].max() < high
+    for (low, high), name in zip(inputs.ranges, inputs.numeric, strict=True):
+        assert low < rows[name].min() - 9 * np.ptp(rows[name]) < rows[name].max() < high
+    assert inputs.outside == "refuse"
     assert network.model.mu == 0.5
     dokl("network", "new", tmp_path / "median.toml", "--components", 20,
          "--sample", sample, "--nodes", 3,
          "--sigma", "median", "--target", "y", "--drop", "id", "--drop", "label")  # fmt: skip
     assert read(tmp_path / "median.toml").model.sigma == median_distance(X)
+
+
+def test_without_a_sample_numbers_are_believed_up_to_a_thousand(tmp_path):
+    path = tmp_path / "lab.toml"
+    dokl("network", "new", path, "--nodes", 2, "--graph", "complete", "--D", 20, "--inputs", 2)
+    inputs = read(path).inputs
+    assert inputs.target_range == (-1000.0, 1000.0)
+    assert inputs.ranges == ((-1000.0, 1000.0),) * 2
+    fingerprint = read(path).fingerprint
+    text = path.read_text()
+    path.write_text(text.replace('outside = "refuse"', 'outside = "clip"  '))
+    assert (read(path).inputs.outside, read(path).fingerprint) == ("clip", fingerprint)
+    for wrong, why in (
+        ("ranges = [[-1000.0, 1000.0]]", "1 entries for 2"),
+        ("ranges = [[-1000.0, 1000.0], [3.0, 2.0]]", "'x2' needs"),
+    ):
+        path.write_text(re.sub(r"ranges = .*\]\]", wrong, text))
+        with pytest.raises(BadInput, match=why):
+            read(path)
+
+
+def test_a_column_that_never_varied_has_a_range_of_its_own(tmp_path):
+    Path(tmp_path / "s.csv").write_text("rain,wind,y\n" + "0,1.5,2\n0,2.5,3\n" * 20)
+    dokl("network", "new", tmp_path / "lab.toml", "--nodes", 2, "--graph", "complete", "--D", 20,
+         "--sample", tmp_path / "s.csv", "--target", "y", "--task", "regression")  # fmt: skip
+    inputs = read(tmp_path / "lab.toml").inputs
+    assert dict(zip(inputs.numeric, inputs.ranges, strict=True))["rain"] == (-1000.0, 1000.0)
 
 
 def test_labels_are_settled_and_the_loss_suits_them(tmp_path, sample):

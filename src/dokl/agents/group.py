@@ -19,9 +19,9 @@ from dokl.errors import BadInput, Diverged, DoklError
 class Group:
     """Arrivals are `take`n, other events' effects added; then `commit`, then `settle`."""
 
-    def __init__(self, store: Store, protocol: Protocol, counts: Counter[str]) -> None:
+    def __init__(self, store: Store, protocol: Protocol, counts: Counter[str], wall: float) -> None:
         self._store, self._protocol, self._counts = store, protocol, counts
-        self._intake = Intake(store)
+        self._intake = Intake(store, wall)
         self._settle: list[Callable[[], None]] = []
         self.effects: list[Effect] = []
 

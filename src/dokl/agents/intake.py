@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dokl.agents.inputs import Arrival
-from dokl.agents.store import KeyReused, Store, TooManyWaiting, Transaction
+from dokl.agents.store import CROWDED, KeyReused, Store, TooManyWaiting, Transaction
 from dokl.arrays import Array
 
 
@@ -44,7 +44,8 @@ class Taken:
 class Intake:
     """The arrivals of one transaction."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, wall: float) -> None:
+        self._wall, self._crowded = wall, 0  # old inputs that will make room for new ones
         self._store, self._most = store, store.limits.waiting_labels
         self._answers: dict[str, tuple[str, str]] = {}  # keys of this very group
         self._waiting: dict[str, Array | None] = {}  # ids that came or went in this group
@@ -70,7 +71,7 @@ class Intake:
     def sort(self, arrival: Arrival) -> Taken:
         """Put labels to the inputs that waited for them; nothing is remembered yet."""
         fresh = {name for name, _ in arrival.waiting if self._find(name) is None}
-        if fresh and self._count + len(fresh) > self._most:
+        if fresh and not self._room(len(fresh)):
             raise TooManyWaiting(
                 f"{self._count:,} inputs wait for their labels, and {self._most:,} may: send "
                 "labels first (limits.waiting_labels in the description)"
@@ -93,6 +94,17 @@ class Intake:
             taken.Y = np.concatenate([arrival.Y, np.stack(targets)])
         return taken
 
+    def _room(self, more: int) -> bool:
+        """Whether so many more inputs may wait, with the room that the oldest can make."""
+        over = self._count + more - self._most
+        if over <= 0:
+            return True
+        wanted = self._crowded + over
+        if self._store.waiting_since(self._wall - CROWDED, wanted) < wanted:
+            return False
+        self._crowded, self._count = wanted, self._count - over
+        return True
+
     def keep(self, taken: Taken, answer: dict[str, Any]) -> None:
         """It was learned: let later arrivals of the group see it, and store it with the group."""
         for name, x in taken.arrival.waiting:
@@ -114,7 +126,7 @@ class Intake:
             if len(taken.X):
                 transaction.samples(taken.X, taken.Y)
             for name, x in arrival.waiting:
-                transaction.wait(name, x)
+                transaction.wait(name, x, self._wall)
             for name in taken.labelled:
                 transaction.label(name)
             if arrival.key is not None:

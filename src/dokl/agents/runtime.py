@@ -48,6 +48,7 @@ from dokl.state import State
 GROUP = 4000  # rows that share one transaction, at most
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
+EXPIRY = 60.0  # seconds between two looks for inputs that have waited too long
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -85,6 +86,7 @@ class Agent:
         self._queue, self._queued = deque[Job](), 0
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
+        self._expiry_due = self._began
         self._lively_until = self._held_until = self._began
         self._ready = threading.Condition()
         self._lock = threading.RLock()  # protocol and store, between the thread and `status`
@@ -267,7 +269,8 @@ class Agent:
         """One group: what arrived, what is due, stored together; `mark` is how it was before."""
         self._look_at_clock()
         now = self.clock.now()
-        group = Group(self.store, self.protocol, self.counts)
+        self._expire(now)
+        group = Group(self.store, self.protocol, self.counts, self.clock.wall())
         group.effects += self._heard(now)
         for arrival, future in jobs:
             group.take(arrival, future, now)
@@ -366,6 +369,35 @@ class Agent:
         if by is not None:
             self.counts["clock jumps"] += 1
             self.log("clock jumped", seconds=round(by, 3))
+
+    def _expire(self, now: float) -> None:
+        """Let inputs go whose labels have not come within `waiting_hours`."""
+        if now < self._expiry_due or not self.store.waiting_count:
+            return
+        self._expiry_due = now + EXPIRY
+        with suppress(StoreFailed):  # the next time
+            self._let_go(self.clock.wall() - 3600 * self.network.limits.waiting_hours)
+
+    def _let_go(self, before: float) -> int:
+        if not self.store.waiting_since(before):
+            return 0
+        with self.store.transaction() as transaction:
+            gone = transaction.expire(before)
+        self.log("inputs expired", inputs=gone, waiting=self.store.waiting_count)
+        return gone
+
+    def purge(self, older_s: float = 0.0) -> Future[int]:
+        """Let inputs go that have waited so long for a label; how many, once it is stored."""
+        done = Future[int]()
+
+        def purge() -> None:
+            try:
+                done.set_result(self._let_go(self.clock.wall() - older_s))
+            except Exception as error:
+                done.set_exception(error)
+
+        self.order(purge)
+        return done
 
     def _farewell(self) -> None:
         """The last thing: a snapshot, so that the next start need not replay.

@@ -19,6 +19,7 @@ from dokl.exchange import ORDERS
 SECURITY = ("mtls", "insecure-loopback")
 TASKS = ("regression", "classification")
 STANDARDISE = ("fixed", "off")
+OUTSIDE = ("refuse", "clip")
 MODES = ("push", "pull", "lockstep", "off")
 DTYPES = ("float32", "float16")
 DURABILITY = ("process", "full")
@@ -95,7 +96,8 @@ class AgreedInputs:
     levels: pairs (column, its levels). shift, count, total, square: the sums behind mean and
     deviation, one number per numeric column. drop: columns that may be there and are not used.
     target_range: the least and the largest target that is believed; empty: any. A broken sensor's
-    -9999 would go through the whole network.
+    -9999 would go through the whole network. ranges: the same of each numeric input, [low, high].
+    outside: what becomes of a number beyond, "refuse" or "clip" to the range.
     fingerprint: what all this, the features and the labels should come to.
     """
 
@@ -111,11 +113,15 @@ class AgreedInputs:
     square: tuple[float, ...] = ()
     drop: tuple[str, ...] = ()
     target_range: tuple[float, ...] = ()
+    ranges: tuple[tuple[float, float], ...] = ()
+    outside: str = "refuse"
     fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         _one_of("inputs", "task", self.task, TASKS)
+        _one_of("inputs", "outside", self.outside, OUTSIDE)
         self._check_range()
+        self._check_ranges()
         _one_of("inputs", "standardise", self.standardise, STANDARDISE)
         self._check_labels()
         self._check_levels()
@@ -153,6 +159,21 @@ class AgreedInputs:
             raise BadInput(
                 f"[inputs] target_range is [low, high] of a regression's target, got {shown}"
             )
+
+    def _check_ranges(self) -> None:
+        if self.ranges and len(self.ranges) != len(self.numeric):
+            raise BadInput(
+                f"[inputs] ranges has {len(self.ranges)} entries for {len(self.numeric)} numeric "
+                "columns: one [low, high] for each, or none at all"
+            )
+        for name, bounds in zip(self.numeric, self.ranges, strict=False):
+            pair = isinstance(bounds, tuple) and len(bounds) == 2
+            if not (pair and all(isinstance(v, int | float) for v in bounds)) or not (
+                bounds[0] < bounds[1]
+            ):
+                raise BadInput(
+                    f"[inputs] ranges: column {name!r} needs [low, high], got {_as_list(bounds)!r}"
+                )
 
     def _check_labels(self) -> None:
         labels = self.labels
@@ -250,16 +271,20 @@ class Durability:
 
 @dataclass(frozen=True)
 class Limits:
-    """[limits]: what an agent takes in before it says that it is too much."""
+    """[limits]: what an agent takes in before it says that it is too much.
+
+    waiting_labels: inputs that may wait for their labels, and waiting_hours: for how long.
+    """
 
     body_bytes: int = 4_000_000
     queue_rows: int = 20_000
     waiting_labels: int = 100_000
+    waiting_hours: float = 168.0
     keys: int = 100_000
 
     def __post_init__(self) -> None:
         _at_least("limits", self, "body_bytes", "queue_rows", "keys", low=1)
-        _at_least("limits", self, "waiting_labels")
+        _at_least("limits", self, "waiting_labels", "waiting_hours")
 
 
 # -- names and addresses -----------------------------------------------------------------------

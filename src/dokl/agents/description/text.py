@@ -74,21 +74,29 @@ def _inputs(network: Network) -> str:
     believed = "targets outside are refused: a sensor's error codes"
     bounds = list(given.target_range)
     bounded = _line("target_range", bounds, believed) if bounds else ""
+    if given.ranges:
+        bounded += f"ranges = {_say(_lists(given.ranges))}  # of numeric, in order\n"
+    if bounded:
+        bounded += _line("outside", given.outside, "refuse, or clip: numbers beyond a range")
     drop = _line("drop", list(given.drop), "may be there, is not used") if given.drop else ""
     sums = {key: list(getattr(given, key)) for key in ("shift", "count", "total", "square")}
     return (
         "[inputs]                 # agreed once; nodes that scale otherwise cannot average\n"
         f"{_line('target', given.target)}"
         f"{_line('task', given.task)}"
-        f"{bounded}"
         f"{labels}"
         f"numeric = {_say(list(given.numeric))}\n"
+        f"{bounded}"
         f"levels = {_say([[name, list(levels)] for name, levels in given.levels])}\n"
         f"{drop}"
         f"{_line('standardise', given.standardise, 'fixed (by the sums below), or off')}"
         f"{''.join(_line(key, numbers) for key, numbers in sums.items())}"
         f"{_line('fingerprint', network.fingerprint, 'of features, scaling and labels')}"
     )
+
+
+def _lists(ranges: tuple[tuple[float, float], ...]) -> list[list[float]]:
+    return [[float(low), float(high)] for low, high in ranges]
 
 
 def _exchange(network: Network) -> str:
@@ -116,6 +124,7 @@ def _rest(network: Network) -> str:
         f"{_line('body_bytes', limits.body_bytes)}"
         f"{_line('queue_rows', limits.queue_rows)}"
         f"{_line('waiting_labels', limits.waiting_labels)}"
+        f"{_line('waiting_hours', float(limits.waiting_hours), 'inputs without label go then')}"
         f"{_line('keys', limits.keys)}"
     )
 

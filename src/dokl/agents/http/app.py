@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import math
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -90,6 +91,7 @@ class Endpoints:
         self.app = Starlette(
             routes=[
                 Route("/samples", self._endpoint(self.samples), methods=["POST"]),
+                Route("/waiting", self._endpoint(self.purge), methods=["DELETE"]),
                 Route("/predict", self._endpoint(self.predict), methods=["POST"]),
                 Route("/status", self._endpoint(self.status)),
                 Route("/metrics", self._endpoint(self.metrics)),
@@ -118,6 +120,18 @@ class Endpoints:
                     digest = sha256(kind.encode() + b"\n" + body).hexdigest()
                     arrival = replace(arrival, key=key, digest=digest)
                 return as_json(await self._stored(self.agent.submit(arrival)))
+
+    async def purge(self, request: Request) -> Response:
+        """Let inputs go that wait for labels; ?hours=24 only those that have waited so long."""
+        given = request.query_params.get("hours", "0")
+        try:
+            hours = float(given)
+        except ValueError:
+            hours = -1.0
+        if set(request.query_params) - {"hours"} or not 0 <= hours < math.inf:
+            raise Refusal(400, "say ?hours=24, or nothing for all inputs that wait")
+        purged = await asyncio.wrap_future(self.agent.purge(3600 * hours))
+        return as_json({"purged": purged})
 
     async def predict(self, request: Request) -> Response:
         """Answers for rows; as CSV where that is what the sender accepts."""

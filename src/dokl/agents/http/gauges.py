@@ -36,6 +36,10 @@ PLAIN = {
     "dokl_queue_rows": ("queue.rows", "Rows that wait to be learned."),
     "dokl_queue_limit_rows": ("queue.limit", "Rows that may wait before senders get 429."),
     "dokl_waiting_labels": ("waiting_labels", "Inputs that wait for their labels."),
+    "dokl_waiting_expired_total": (
+        "waiting_expired",
+        "Inputs that waited too long for a label, or were too many, or were purged.",
+    ),
     "dokl_unknown_labels_total": ("unknown_labels", "Labels whose id no input waited under."),
     "dokl_journal_bytes": ("journal.bytes", "Bytes of the journal on disk."),
     "dokl_journal_rows": ("journal.rows_since_snapshot", "Rows journaled since the snapshot."),
@@ -110,10 +114,17 @@ class _Collector(Collector):
         refused = "Messages of neighbours that were refused."
         outcomes = "Batches of samples, by what became of them."
         codes = "Answers of the HTTP face, by status code."
+        outside = "Numbers outside the range of their column, refused or clipped."
         for name, words, label, values in (
             ("dokl_messages_refused_total", refused, "reason", self._status.get("refused")),
             ("dokl_requests_total", outcomes, "outcome", self._status.get("requests")),
             ("dokl_http_answers_total", codes, "code", self._answers),
+            (
+                "dokl_out_of_range_total",
+                outside,
+                "column",
+                _inside(self._status, "out_of_range.columns"),
+            ),
         ):
             counts = {str(key): n for key, n in dict(values or {}).items()}
             yield from _labelled(name, words, label, counts)

@@ -62,6 +62,7 @@ def _paths() -> Data:
     return {
         "/samples": {"post": _samples()},
         "/predict": {"post": _predict(text)},
+        "/waiting": {"delete": _purge()},
         "/status": {"get": _get("status", figures, _json({"type": "object"}), (*_ASKING, 429))},
         "/metrics": {"get": _get("metrics", "Figures for Prometheus.", metrics, (*_ASKING, 429))},
         "/openapi.json": {"get": _get("openapi", "This.", _json({"type": "object"}), _ASKING)},
@@ -100,6 +101,23 @@ def _samples() -> Data:
         ],
         "requestBody": _body("Sample"),
         "responses": _responses(words, _json(_ref("Stored")), _STORING),
+    }
+
+
+def _purge() -> Data:
+    words = "How many inputs went without a label."
+    return {
+        "operationId": "purge",
+        "summary": "Let inputs go that wait for their labels.",
+        "parameters": [
+            {
+                "name": "hours",
+                "in": "query",
+                "description": "Only those that have waited so long.",
+                "schema": {"type": "number", "minimum": 0},
+            }
+        ],
+        "responses": _responses(words, _json({"type": "object"}), _STORING),
     }
 
 

@@ -10,6 +10,7 @@ there all the same). Where one row is wrong, nothing of the body is taken.
 like "20.5" are numbers in a column of numbers; true and false are 1 and 0 there, and "true" and
 "false" in a column of text. The literal NaN, which is no JSON but often sent, is a missing input
 and never a target; infinities and what float32 cannot hold are refused. A missing target is none.
+A number outside the range of its column is refused, or clipped if `outside` says so, and counted.
 
 **Ids** are texts or whole numbers; 7 and "7" are the same. In a row that has `id` and target,
 inputs that are all missing are no inputs: it is a label. A complete row needs no id, and makes no
@@ -27,6 +28,7 @@ import numpy as np
 
 from dokl.agents.inputs import bodies
 from dokl.agents.inputs.bodies import BodyTable, Cells, quote_value
+from dokl.agents.inputs.outside import Outside
 from dokl.agents.inputs.targets import Targets
 from dokl.arrays import Array, first_bad
 from dokl.errors import BadInput
@@ -73,7 +75,9 @@ class Inputs:
         agreed = network.inputs
         self._prepared = network.preprocessor()
         labels = agreed.labels if agreed.classifying else ()
-        self._targets = Targets(agreed.target, labels, agreed.target_range)
+        self.outside = Outside(agreed.outside)
+        self._targets = Targets(agreed.target, labels, agreed.target_range, self.outside)
+        self._ranges = dict(zip(agreed.numeric, agreed.ranges, strict=False))
         self.most_rows = network.limits.queue_rows
         self.columns = (*self._prepared.numeric, *self._prepared.levels)
         self.target, self.d, self.m = agreed.target, self._prepared.d, self._targets.m
@@ -152,6 +156,8 @@ class Inputs:
         missing = np.ones(table.n, bool)
         for name in prepared.numeric:
             columns[name] = _numbers(name, table.cells.get(name, empty))
+            if name in self._ranges:
+                columns[name] = self.outside.within(name, columns[name], self._ranges[name])
             missing &= np.isnan(columns[name])
         for name in prepared.levels:
             columns[name] = _texts(name, table.cells.get(name, empty))

@@ -9,6 +9,7 @@ import numpy as np
 
 from dokl import answers
 from dokl.agents.inputs.bodies import Cells, quote_value
+from dokl.agents.inputs.outside import Outside
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.readers.cells import number, text
@@ -27,10 +28,12 @@ class Targets:
     """
 
     def __init__(
-        self, name: str, labels: Sequence[Any] = (), believed: Sequence[float] = ()
-    ) -> None:
+        self, name: str, labels: Sequence[Any] = (), believed: Sequence[float] = (),
+        outside: Outside | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.labels = name, tuple(labels)
         self._low, self._high = believed or (-_FLOAT32, _FLOAT32)
+        self._outside = outside or Outside()
         self.m = answers.outputs(len(labels))
         self._numeric = not any(isinstance(label, str | bool) for label in labels)
         read = float if self._numeric else text
@@ -62,10 +65,13 @@ class Targets:
         return None if known is None else self._code(known, cell, row)
 
     def _believed(self, value: float, row: int) -> float:
-        if not self._low <= value <= self._high:
-            why = f"is outside {self._low:g} to {self._high:g}, target_range in the description"
-            raise self._refused(value, row, why)
-        return value
+        if self._low <= value <= self._high:
+            return value
+        self._outside.count(self.name, 1)
+        if self._outside.clip:
+            return min(max(value, self._low), self._high)
+        why = f"is outside {self._low:g} to {self._high:g}, target_range in the description"
+        raise self._refused(value, row, why)
 
     def _code(self, label: Any, cell: Any, row: int) -> Array:
         code = self._codes.get(label)

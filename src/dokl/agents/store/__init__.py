@@ -3,9 +3,10 @@
 from dokl.agents.store.accept import JournalLoss, accept_loss
 from dokl.agents.store.failures import RowsMissing, StoreFailed
 from dokl.agents.store.journal import Store, read_offset, read_saved
-from dokl.agents.store.transaction import KeyReused, TooManyWaiting, Transaction
+from dokl.agents.store.transaction import CROWDED, KeyReused, TooManyWaiting, Transaction
 
 __all__ = [
+    "CROWDED",
     "KeyReused",
     "JournalLoss",
     "RowsMissing",

@@ -220,6 +220,12 @@ class Store:
         except BadFile as error:
             raise StoreFailed(str(error)) from None
 
+    def waiting_since(self, before: float, most: int = 1) -> int:
+        """How many inputs have waited for labels since before a time, counted up to `most`."""
+        ask = "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE since <= ? LIMIT ?)"
+        with telling(self.path):
+            return int(self._db.execute(ask, (before, most)).fetchone()[0])
+
     @property
     def samples(self) -> int:
         """Rows ever stored as samples."""
@@ -234,6 +240,11 @@ class Store:
     def waiting_count(self) -> int:
         """Inputs that wait for their labels."""
         return self._mark.waiting
+
+    @property
+    def expired(self) -> int:
+        """Inputs that went without a label: they waited too long, were too many, or purged."""
+        return self._mark.expired
 
     @property
     def lost(self) -> int:

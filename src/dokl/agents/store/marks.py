@@ -33,6 +33,7 @@ class Mark(NamedTuple):
     commit: its number. rows: samples ever stored; learned: of these, in the snapshot. keys: the
     number of the last idempotency key; kept: how many are remembered. offsets: how often one was
     stored. waiting: inputs without labels. lost: rows that somebody agreed to go on without.
+    expired: inputs that waited in vain.
     """
 
     commit: int = 0
@@ -43,6 +44,7 @@ class Mark(NamedTuple):
     offsets: int = 0
     waiting: int = 0
     lost: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,7 @@ def pack_mark(mark: Mark) -> str:
 def unpack_mark(text: str) -> Mark | None:
     """What `pack_mark` wrote; None if that is not what it is."""
     words = _unsealed(text)
-    if words is None or len(words) != len(Mark._fields):
-        return None
-    return _numbers(words)
+    return None if words is None else _numbers(words)
 
 
 def mark_path(path: Path) -> Path:
@@ -149,14 +149,14 @@ class MarkFile:
 
 def _unpack_kept(data: bytes) -> StoredMark | None:
     words = _unsealed(data.decode("ascii", "replace"))
-    if words is None or len(words) != len(Mark._fields) + 3 or words[0] != _MAGIC:
+    if words is None or len(words) < 4 or words[0] != _MAGIC:
         return None
     mark = _numbers(words[1:-2])
     return None if mark is None else StoredMark(mark, words[-2].strip("-"), words[-1] == "1")
 
 
 def _numbers(words: list[str]) -> Mark | None:
-    with suppress(ValueError):
+    with suppress(ValueError, TypeError):
         return Mark(*map(int, words))
     return None
 

@@ -17,6 +17,7 @@ from dokl.errors import BadInput, DoklError
 if TYPE_CHECKING:
     from dokl.agents.store.journal import Store
 
+CROWDED = 3600.0  # seconds that an input may wait for its label in any case
 _FORGET = "DELETE FROM samples WHERE first < ? AND first + n <= ?"
 
 
@@ -104,6 +105,8 @@ class Transaction:
         if x.shape != (store.d,):
             raise BadInput(f"an input of shape {x.shape}: ({store.d},) is expected")
         known = self._known(name)
+        if not known:
+            self.make_room(1, time.time() if now is None else now)
         if not known and store.waiting_count >= store.limits.waiting_labels:
             raise TooManyWaiting(
                 f"{store.waiting_count:,} inputs wait for their labels, and no more may wait: send "
@@ -114,6 +117,28 @@ class Transaction:
         records.insert(self._db, "waiting", [row])
         self._waiting(0 if known else 1)
         return known
+
+    def make_room(self, more: int, now: float) -> int:
+        """Let the oldest inputs go where so many more would be too many; how many went.
+
+        Only those go that have waited for an hour: a sender in a hurry must not push out another's.
+        """
+        over = self._store.waiting_count + more - self._store.limits.waiting_labels
+        if over <= 0:
+            return 0
+        oldest = "SELECT id FROM waiting WHERE since <= ? ORDER BY since LIMIT ?"
+        return self._expired(f"id IN ({oldest})", now - CROWDED, over)
+
+    def expire(self, before: float) -> int:
+        """Let inputs go that have waited since before a time; how many."""
+        return self._expired("since <= ?", before)
+
+    def _expired(self, which: str, *values: float) -> int:
+        gone = self._db.execute(f"DELETE FROM waiting WHERE {which}", values).rowcount
+        self._waiting(-gone)
+        mark = self._store._mark
+        self._store._mark = mark._replace(expired=mark.expired + gone)
+        return gone
 
     def label(self, id: str) -> Array | None:
         """Take the input (d,) that waits under an id; None if none does."""

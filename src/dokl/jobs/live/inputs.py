@@ -23,6 +23,7 @@ from dokl.readers.told import words
 from dokl.schedules import BUILTIN
 
 SAMPLE_ROWS = 100_000
+UNSEEN = 1000.0  # numbers that no sample shows are believed up to here: they come as they are
 
 
 @dataclass(frozen=True)
@@ -96,16 +97,20 @@ def _from_rows(
         square=tuple(agreed["square"]),
         drop=sample.drop,
         target_range=() if labels else _believed(y[keep]),
+        ranges=tuple(_believed(chunk.columns[name]) for name in prepared.numeric),
     )
     return inputs, prepared.transform(chunk.columns)
 
 
-def _believed(y: Array) -> tuple[float, ...]:
-    """The range of targets (n,), ten times as wide on either side; none where they do not vary."""
-    low, high = float(y.min(initial=np.inf)), float(y.max(initial=-np.inf))
-    if not low < high:
-        return ()
-    room = 10 * (high - low)
+def _believed(values: Array) -> tuple[float, float]:
+    """The range of numbers (n,), ten times as wide on either side.
+
+    Where they do not vary, a thousand times their size: a rain gauge may have stood at 0 all along.
+    """
+    known = np.asarray(values, np.float64)
+    known = known[np.isfinite(known)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    room = 10 * (high - low) if low < high else UNSEEN * max(1.0, abs(low))
     return float(f"{low - room:.3g}"), float(f"{high + room:.3g}")
 
 
@@ -118,6 +123,8 @@ def _without_sample(sample: Sample) -> tuple[AgreedInputs, Array]:
         raise BadInput(f"{missing} a sample of rows: --sample FILE")
     labels = _plain_labels(sample.classes)
     made = AgreedInputs.plain(sample.d, sample.target or "y", labels)
+    believed = (-UNSEEN, UNSEEN)
+    made = replace(made, target_range=() if labels else believed, ranges=(believed,) * sample.d)
     return made, np.zeros((2, sample.d))
 
 
