@@ -137,7 +137,8 @@ class FakeAgent:
 
     def _assumptions(self):
         silent = [peer for peer in self.lab.neighbours(self.name) if not self.lab.agents[peer].up]
-        return [f"{peer} is silent: its weight is back at self" for peer in silent]
+        why = "its weight 0.25 is back at self, the graph is not the described one"
+        return [f"neighbour {peer!r} is down: {why}" for peer in silent]
 
     def _error(self, learned):
         steps = [learned * i // 60 for i in range(1, 61)] if learned > 60 else []

@@ -1,5 +1,6 @@
 """`dokl watch`: polling agents that die, hang and lie; the table."""
 
+import io
 import json
 import os
 import pty
@@ -7,8 +8,9 @@ import re
 import signal
 import ssl
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from commands import dokl, fails, json_of
@@ -16,7 +18,7 @@ from dokl.agents.certificates import Authority, node_files
 from dokl.agents.description import read
 from dokl.dashboard import fetch, terminal
 from dokl.dashboard.collect import Collector
-from dokl.dashboard.layout import places
+from dokl.dashboard.layout import given_places, places
 from dokl.dashboard.status import MOST_LINES, parse
 from dokl.dashboard.view import NodeView
 from dokl.errors import BadInput
@@ -123,10 +125,79 @@ def test_a_killed_agent_is_down_and_comes_back(lab, collector):
     assert gone.samples_per_s is gone.bytes_per_s is gone.oldest_message_s is None
     down = {(link.a, link.b) for link in view.links if link.state == "down"}
     assert down == {("a", "b"), ("b", "c")}
-    assert by_name(view)["a"].assumptions == ("b is silent: its weight is back at self",)
+    assert by_name(view)["a"].assumptions == (
+        "neighbour 'b' is down: its weight 0.25 is back at self, the graph is not the described one",
+    )
     lab.revive("b")
     back = by_name(collector.poll())["b"]
     assert (back.state, back.why, back.samples_per_s) == ("up", None, None)
+
+
+def test_each_fault_is_told_once_and_in_words(lab, collector):
+    lab.kill("b")
+    lab.agents["d"].changes = {
+        "problems": ["the disk is full"], "source": {"finished": True}, "disagreement": 1e-15,
+    }  # fmt: skip
+    view = collector.poll()
+    assert [(each.kind, each.text) for each in view.troubles] == [
+        ("down", "b is down (nothing listens at its address); a and c go on without it"),
+        ("problem", "the disk is full"),
+    ]
+    nodes = by_name(view)
+    assert nodes["a"].says == ()  # its neighbour has a row of its own
+    assert nodes["b"].says == ("nothing listens at its address",)
+    assert nodes["d"].says == ("the disk is full", "its source has ended")
+    lab.kill("a")
+    lab.kill("c")
+    texts = [each.text for each in collector.poll().troubles]
+    assert texts[0] == "a is down (nothing listens at its address); d goes on without it"
+    assert texts[1] == (
+        "b is down (nothing listens at its address); all its neighbours are down, too"
+    )
+
+
+def test_a_link_that_is_down_between_two_that_are_up(lab, collector):
+    lab.agents["a"].changes = {"neighbours": {"b": {"up": False, "age_s": 9.0}}}
+    (trouble,) = collector.poll().troubles
+    assert trouble.text == "the link between a and b is down; both go on without it"
+
+
+def test_a_small_terminal_keeps_the_names(lab, collector):
+    from rich.console import Console
+
+    lab.kill("d")
+    view = collector.poll()
+    long = replace(
+        view, nodes=tuple(replace(n, name=f"Wanshouxigong-{n.name}") for n in view.nodes)
+    )
+    for width in (80, 120):
+        console = Console(width=width, height=24, file=io.StringIO(), highlight=False)
+        console.print(terminal.table(long, 16, width))
+        shown = console.file.getvalue()
+        assert all(f"Wanshouxigong-{name}" in shown for name in lab.names)
+        assert shown.index("Wanshouxigong-d") < shown.index("Wanshouxigong-a")  # what is down
+        assert max(map(len, shown.splitlines())) <= width
+        assert ("disagreement" in shown) == (width == 120)
+
+
+def test_stations_are_drawn_where_they_are(lab):
+    text = lab.path.read_text()
+    where = {"a": (116.4, 40.0), "b": (116.4, 39.9), "c": (116.6, 40.0), "d": (116.5, 40.1)}
+    for name, (east, north) in where.items():
+        text = text.replace(f"[nodes.{name}]\n", f"[nodes.{name}]\nat = [{east}, {north}]\n")
+    lab.path.write_text(text)
+    network = read(lab.path)
+    assert network.nodes["c"].at == (116.6, 40.0)
+    drawn = places(network.names, network.links, given_places(network))
+    assert drawn["a"][0] == drawn["b"][0] < drawn["d"][0] < drawn["c"][0]  # west to east
+    assert drawn["d"][1] < drawn["a"][1] == drawn["c"][1] < drawn["b"][1]  # north above
+    wide, tall = drawn["c"][0] - drawn["a"][0], drawn["b"][1] - drawn["d"][1]
+    assert np.isclose(wide / tall, np.cos(np.deg2rad(40.0)), rtol=1e-3)  # not stretched
+    lab.path.write_text(text.replace("at = [116.6, 40.0]\n", ""))
+    assert given_places(read(lab.path)) is None
+    lab.path.write_text(text.replace("at = [116.6, 40.0]", "at = [116.6, 140.0]"))
+    with pytest.raises(BadInput, match="longitude, latitude"):
+        read(lab.path)
 
 
 def test_a_hung_agent_holds_up_nobody_for_longer_than_the_timeout(lab):

@@ -92,6 +92,34 @@ def test_choosing_a_node_shows_its_curves(open_page, lab):
     assert page.locator("#curves .line.chosen").count() == 0
 
 
+@pytest.mark.parametrize("width", [1400, 900, 800, 720])
+def test_names_stay_whole_and_labels_cover_no_node(open_page, lab, width):
+    lab.kill(lab.names[8])
+    page = open_page(width=width)
+    wait(page, STATE, lab.names[8], "down")
+    wide, seen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide <= seen
+    names = page.locator("#rows button.name")
+    broken = (
+        "all => all.filter((it) => it.clientHeight > 26 || it.scrollWidth > it.clientWidth).length"
+    )
+    assert names.evaluate_all(broken) == 0
+    assert names.first.inner_text() == lab.names[8]  # what is down comes first
+    assert page.evaluate(COVERED) == 0
+    assert page.locator("#alert-list li").count() == 1  # one fault, told once
+    page.locator(f'tr[data-name="{lab.names[2]}"] td.number').first.click()  # all of the row
+    assert node(page, lab.names[2]).get_attribute("data-chosen") == "true"
+
+
+COVERED = """() => {
+  const boxes = (which) => [...document.querySelectorAll(which)].map((it) => it.getBoundingClientRect());
+  const dots = boxes("#graph .dot");
+  return boxes("#graph .label").filter((a) => dots.some((b) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4)).length;
+}"""
+
+
 def test_a_phone_needs_no_horizontal_scroll(open_page, lab):
     lab.agents[lab.names[0]].changes = {"problems": ["x" * 250, EVIL]}
     page = open_page(width=375, height=700)

@@ -9,14 +9,24 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dokl.agents.description import Network, read
 from dokl.dashboard.fetch import Face
-from dokl.dashboard.layout import places
+from dokl.dashboard.layout import given_places, places
 from dokl.dashboard.status import Status
-from dokl.dashboard.view import DOWN, UP, NodeView, View, link_views, oldest_message, remarks
+from dokl.dashboard.view import (
+    DOWN,
+    UP,
+    NodeView,
+    View,
+    link_views,
+    oldest_message,
+    own_words,
+    remarks,
+    troubles,
+)  # fmt: skip
 from dokl.errors import DoklError
 
 TIMEOUT = 3.0
@@ -133,7 +143,8 @@ class Collector:
         nodes = tuple(self._node(name, why, heard) for name, why in reasons.items())
         links = link_views(self.network, heard)
         about = self.network.about.name
-        return View(about, time.time(), self.version, nodes, links, tuple(said))
+        seen = View(about, time.time(), self.version, nodes, links, tuple(said))
+        return replace(seen, troubles=troubles(self.network, seen))
 
     def _node(self, name: str, why: str | None, heard: dict[str, Status | None]) -> NodeView:
         past, said = self.pasts[name], self.pasts[name].last
@@ -144,15 +155,17 @@ class Collector:
             why = f"it has no HTTP face; its neighbours {'hear' if any(seen) else 'do not hear'} it"
         if said is None:
             kind = "mistakes" if self.network.inputs.classifying else "mse"
-            return NodeView(name, state, why, kind=kind, neighbours=self.network.degree(name))
-        return NodeView(
+            unheard = NodeView(name, state, why, kind=kind, neighbours=self.network.degree(name))
+            return replace(unheard, says=own_words(unheard, ()))
+        made = NodeView(
             name, state, why, said.samples, past.per_second(lambda s: s.samples), said.kind,
             said.error, said.disagreement, oldest_message(said) if past.here else None,
             past.per_second(lambda s: s.bytes), said.uptime if past.here else None,
             sum(peer.up for peer in said.peers.values()) if past.here else 0,
             self.network.degree(name), said.assumptions if past.here else (),
-            said.problems if past.here else (),
+            said.problems if past.here else (), past.here and said.ended,
         )  # fmt: skip
+        return replace(made, says=own_words(made, self.network.neighbours(name)))
 
     # -- the description -----------------------------------------------------------------------
     def _read_again(self) -> None:
@@ -175,7 +188,9 @@ class Collector:
 
     def _take(self, network: Network) -> None:
         self.close()
-        drawn = places(network.names, network.links)  # takes its time, and pages read both
+        drawn = places(
+            network.names, network.links, given_places(network)
+        )  # takes its time, and pages read both
         self.network, self.places = network, drawn
         self.version += 1
         self._faces = {name: Face(network, name, self.timeout) for name in network.names}

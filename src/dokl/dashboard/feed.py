@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dokl.dashboard.collect import Collector
+from dokl.dashboard.layout import given_places
 
 CURVE_POINTS = 60
 CURVES_EVERY = 5.0  # seconds: they are long and change slowly
@@ -99,6 +100,7 @@ class Feed:
             "every": self.every,
             "places": self.collector.places,
             "links": network.links,
+            "mapped": given_places(network) is not None,
             "exchange": asdict(network.exchange),
         }
 

@@ -7,22 +7,39 @@ from typing import Any
 
 import numpy as np
 
+from dokl.agents.description import Network
 from dokl.arrays import Array
 
 # Springs between all pairs look best and cost K^3; beyond this many nodes only links pull.
 MOST_ALL_PAIRS = 120
 
 
+def given_places(network: Network) -> dict[str, tuple[float, float]] | None:
+    """Longitude and latitude of every node as x and y, y downwards; None where one has none."""
+    at = {name: node.at for name, node in network.nodes.items()}
+    if len(at) < 2 or not all(at.values()):
+        return None
+    middle = np.deg2rad(np.mean([place[1] for place in at.values()]))
+    return {name: (place[0] * float(np.cos(middle)), -place[1]) for name, place in at.items()}
+
+
 def places(
-    names: Sequence[str], links: Sequence[tuple[str, str]]
+    names: Sequence[str],
+    links: Sequence[tuple[str, str]],
+    given: dict[str, tuple[float, float]] | None = None,
 ) -> dict[str, tuple[float, float]]:
-    """Name -> (x, y) in the unit square, the longer way horizontal.
+    """Name -> (x, y) in the unit square, the longer way horizontal; as given, if it is.
 
     >>> places(["a"], [])
     {'a': (0.5, 0.5)}
     >>> places(["a", "b"], [("a", "b")])
     {'a': (0.0, 0.5), 'b': (1.0, 0.5)}
     """
+    if given is not None:
+        points = np.array([given[name] for name in names])
+        points = points - (points.min(axis=0) + points.max(axis=0)) / 2
+        points = 0.5 + points / max(float(np.ptp(points, axis=0).max()), 1e-12)
+        return {name: (float(x), float(y)) for name, (x, y) in zip(names, points, strict=True)}
     import networkx as nx
 
     graph = nx.Graph()

@@ -50,6 +50,7 @@ class Status:
     peers: dict[str, PeerStatus] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    ended: bool = False
 
 
 def parse(body: bytes) -> Status:
@@ -90,6 +91,7 @@ def _status(said: dict[str, Any]) -> Status:
         peers=_peers(said.get("neighbours")),
         assumptions=_lines(said.get("assumptions")),
         problems=_lines(said.get("problems")),
+        ended=_table(said.get("source")).get("finished") is True,
     )
 
 

@@ -11,25 +11,38 @@ from dokl.dashboard.collect import Collector
 from dokl.dashboard.view import DOWN, NodeView, View
 
 AROUND = 8  # lines of the terminal that are not nodes
+WIDE = 110  # characters that all columns need
+COLUMNS = (
+    "node", "state", "samples", "samples/s", "error", "disagreement", "oldest msg", "bytes/s",
+    "problems",
+)  # fmt: skip
+LEFT_OUT = ("samples/s", "disagreement", "oldest msg", "bytes/s")
 
 
-def table(view: View, rows: int | None = None) -> Any:
-    """One look as something rich can print; rows: how many nodes fit, those in trouble first."""
+def table(view: View, rows: int | None = None, width: int = 200) -> Any:
+    """One look as something rich can print; rows: how many nodes fit, those in trouble first.
+
+    On a narrow terminal the columns that matter least are left out, so that names stay whole.
+    """
     from rich import box
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    kept = [i for i, title in enumerate(COLUMNS) if width >= WIDE or title not in LEFT_OUT]
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("node", overflow="fold")
-    grid.add_column("state", no_wrap=True)
-    for name in ("samples", "samples/s", "error", "disagreement", "oldest msg", "bytes/s"):
-        grid.add_column(name, justify="right", no_wrap=True)
-    grid.add_column("problems", overflow="fold", max_width=60)
-    shown = choose_nodes(view.nodes, rows)
+    for title in (COLUMNS[i] for i in kept):
+        if title in ("node", "state"):
+            grid.add_column(title, no_wrap=True)
+        elif title == "problems":
+            grid.add_column(title, overflow="fold", max_width=60)
+        else:
+            grid.add_column(title, justify="right", no_wrap=True)
+    shown = sorted(choose_nodes(view.nodes, rows), key=lambda node: node.state != DOWN)
     for node in shown:
         # Text, not str: what agents say is no markup.
-        grid.add_row(*map(Text, cells(node)), style="red" if node.state == DOWN else "")
+        row = [Text(text) for i, text in enumerate(cells(node)) if i in kept]
+        grid.add_row(*row, style="red" if node.state == DOWN else "")
     left = len(view.nodes) - len(shown)
     below = [Text(f"… and {left} more nodes, all up without problems")] if left else []
     below += [Text(remark, style="yellow") for remark in view.remarks]
@@ -62,16 +75,14 @@ def headline(view: View) -> str:
 
 def cells(node: NodeView) -> list[str]:
     """A row of the table, as text."""
-    said = [*node.problems, *(text.partition(":")[0] for text in node.assumptions)]
-    if node.why:
-        said.insert(0, node.why)
+    said = [text if text in node.problems else text.partition(":")[0] for text in node.says]
     return [
         node.name,
         "DOWN" if node.state == DOWN else "up",
         words.count(node.samples),
         words.rate(node.samples_per_s),
         words.error(node.error, node.kind),
-        words.figure(node.disagreement),
+        words.apart(node.disagreement),
         words.age(node.oldest_message_s),
         words.amount(node.bytes_per_s),
         "; ".join(said),
@@ -85,7 +96,7 @@ def show_once(view: View) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=200)
-    console.print(table(view))
+    console.print(table(view, width=console.width))
 
 
 def show_live(collector: Collector, every: float) -> None:
@@ -99,7 +110,9 @@ def show_live(collector: Collector, every: float) -> None:
             while True:
                 began = time.monotonic()
                 view = collector.poll()
-                live.update(table(view, max(1, console.height - AROUND)), refresh=True)
+                live.update(
+                    table(view, max(1, console.height - AROUND), console.width), refresh=True
+                )
                 time.sleep(max(0.0, every - (time.monotonic() - began)))
     except KeyboardInterrupt:
         return

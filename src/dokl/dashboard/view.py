@@ -31,6 +31,20 @@ class NodeView:
     neighbours: int = 0
     assumptions: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    ended: bool = False
+    says: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that is wrong, told once: kind (down, link, remark, problem, assumption), and words.
+
+    who: the nodes that it is about.
+    """
+
+    kind: str
+    who: tuple[str, ...]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,7 @@ class View:
     nodes: tuple[NodeView, ...]
     links: tuple[LinkView, ...]
     remarks: tuple[str, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
 
     @property
     def totals(self) -> dict[str, float | int | None]:
@@ -109,6 +124,64 @@ def remarks(network: Network, heard: Mapping[str, Status | None]) -> list[str]:
     if len(marks) > 1:
         out.append(f"agents have different fingerprints and cannot learn together: {_few(marks)}")
     return out
+
+
+# -- in an operator's words ----------------------------------------------------------------------
+def own_words(node: NodeView, neighbours: Iterable[str]) -> tuple[str, ...]:
+    """What is to be said beside a node: not again that a neighbour is down, which has a row too."""
+    ended = ("its source has ended",) if node.ended and node.state == UP else ()
+    why = (node.why,) if node.why else ()
+    rest = (text for text in node.assumptions if not _of_silence(text, neighbours))
+    return (*why, *node.problems, *ended, *rest)
+
+
+def _of_silence(text: str, neighbours: Iterable[str]) -> bool:
+    """Whether the assumption that does not hold is that a neighbour is there."""
+    return any(text.startswith(f"neighbour {name!r} is down:") for name in neighbours)
+
+
+def troubles(network: Network, view: View) -> tuple[Trouble, ...]:
+    """All that is wrong, each thing once, nodes that are down first."""
+    down = {node.name for node in view.nodes if node.state == DOWN}
+    out = [_is_down(network, node, down) for node in view.nodes if node.state == DOWN]
+    out += [
+        Trouble("link", (a, b), f"the link between {a} and {b} is down; both go on without it")
+        for a, b in _cut(view, down)
+    ]
+    out += [Trouble("remark", (), remark) for remark in view.remarks]
+    for kind in ("problems", "assumptions"):
+        said: dict[str, list[str]] = {}
+        for node in view.nodes:
+            for text in getattr(node, kind):
+                if not _of_silence(text, network.neighbours(node.name)):
+                    said.setdefault(text, []).append(node.name)
+        out += [Trouble(kind[:-1], tuple(who), text) for text, who in said.items()]
+    return tuple(out)
+
+
+def _is_down(network: Network, node: NodeView, down: set[str]) -> Trouble:
+    left = [name for name in network.neighbours(node.name) if name not in down]
+    if not left:
+        others = (
+            "nobody is linked with it"
+            if not network.neighbours(node.name)
+            else ("all its neighbours are down, too")
+        )
+    else:
+        verb = "goes" if len(left) == 1 else "go"
+        more = {1: "", 2: f" and {left[-1]}"}.get(len(left), f" and {len(left) - 1} others")
+        others = f"{left[0]}{more} {verb} on without it"
+    why = f" ({node.why})" if node.why else ""
+    return Trouble("down", (node.name,), f"{node.name} is down{why}; {others}")
+
+
+def _cut(view: View, down: set[str]) -> list[tuple[str, str]]:
+    """Links that are down although both ends are up, and at least one says so."""
+    return [
+        (link.a, link.b)
+        for link in view.links
+        if link.state == DOWN and link.a not in down and link.b not in down
+    ]
 
 
 def _few(words: Sequence[str], most: int = 4) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ROUNDING = 1e-12  # |theta_l - theta|^2 / |theta|^2 of vectors that differ in their last bits
 NONE = "\N{EN DASH}"
 
 
@@ -56,6 +57,15 @@ def figure(value: float | None) -> str:
     if value is None:
         return NONE
     return f"{value:.3g}" if value == 0 or 1e-4 <= value < 1e5 else f"{value:.2e}"
+
+
+def apart(value: float | None) -> str:
+    """A disagreement; what is below the rounding of float32 vectors is none.
+
+    >>> apart(0.0123), apart(3e-15), apart(None)
+    ('0.0123', 'agrees', '–')
+    """
+    return "agrees" if value is not None and value < ROUNDING else figure(value)
 
 
 def age(value: float | None) -> str:

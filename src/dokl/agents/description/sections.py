@@ -29,11 +29,20 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True)
 class Node:
-    """One node: where neighbours dial it, where it listens if elsewhere, and its HTTP face."""
+    """One node: where neighbours dial it, where it listens if elsewhere, and its HTTP face.
+
+    at: longitude and latitude, by which the page of `dokl watch` draws it; empty: anywhere.
+    """
 
     address: str
     listen: str | None = None
     http: str | None = None
+    at: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        fits = len(self.at) == 2 and abs(self.at[0]) <= 360 and abs(self.at[1]) <= 90
+        if self.at and not fits:
+            raise BadInput(f"at is [longitude, latitude] in degrees, got {list(self.at)}")
 
     @property
     def binds(self) -> str:

@@ -134,6 +134,8 @@ def _node(name: str, node: Node) -> str:
     for key in ("listen", "http"):
         if getattr(node, key) is not None:
             lines += _line(key, getattr(node, key))
+    if node.at:
+        lines += _line("at", [float(each) for each in node.at], "longitude, latitude: for the page")
     return lines
 
 

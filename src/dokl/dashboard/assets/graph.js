@@ -6,6 +6,7 @@ import { age, element, error, mark, nice, percent, shape, short, tick } from "./
 const SCALE = [[62, 74, 137], [42, 120, 142], [33, 163, 133], [106, 205, 91], [240, 230, 60]];
 const MOST_LABELS = 30;
 const MOST_LABELS_NARROW = 12;
+const NEAR = 8; // places of a label beside its node
 const MOST_DOWN_LABELS = 8; // where there are too many nodes for all labels
 
 export class Graph {
@@ -26,6 +27,7 @@ export class Graph {
   describe(network) {
     this.places = new Map(Object.entries(network.places));
     this.pairs = network.links;
+    this.mapped = network.mapped;
     this.build();
   }
 
@@ -40,8 +42,10 @@ export class Graph {
     const side = this.radius + (this.all ? 34 : 8);
     const rim = this.radius + (this.all ? 22 : 8);
     this.spots = new Map();
+    const room = { x: width - 2 * side, y: height - 2 * rim };
+    const scale = this.mapped ? this.mapScale(room) : room; // a map is not stretched
     for (const [name, [x, y]] of this.places) {
-      this.spots.set(name, [side + x * (width - 2 * side), rim + y * (height - 2 * rim)]);
+      this.spots.set(name, [width / 2 + (x - 0.5) * scale.x, height / 2 + (y - 0.5) * scale.y]);
     }
     this.links = this.pairs.map(([a, b]) => this.edge(a, b));
     this.nodes = new Map([...this.spots].map(([name, spot]) => [name, this.node(name, spot)]));
@@ -50,6 +54,12 @@ export class Graph {
     this.labelled = null;
     this.canvas.replaceChildren(...this.links, ...this.nodes.values(), this.names);
     this.paint();
+  }
+
+  mapScale(room) {
+    const half = (at) => Math.max(0.01, ...[...this.places.values()].map((place) => Math.abs(place[at] - 0.5)));
+    const fits = Math.min(room.x / (2 * half(0)), room.y / (2 * half(1)));
+    return { x: fits, y: fits };
   }
 
   edge(a, b) {
@@ -84,7 +94,8 @@ export class Graph {
     const wanted = this.wanted().filter((name) => this.spots.has(name));
     if (JSON.stringify(wanted) === this.labelled) return;
     this.labelled = JSON.stringify(wanted);
-    const taken = [...this.spots.values()].map(([x, y]) => square(x, y, this.radius + 2));
+    this.dots = [...this.spots.values()].map(([x, y]) => square(x, y, this.radius + 3));
+    const taken = [];
     this.names.replaceChildren(...wanted.map((name) => this.placed(name, taken)));
   }
 
@@ -92,9 +103,10 @@ export class Graph {
     const [x, y] = this.spots.get(name);
     const text = short(name, 14);
     const half = { x: 3.4 * text.length + 3, y: 8 };
-    const tries = around(x, y, this.radius, half).map((centre) => ({
+    // The later places are further away: for labels that would cover a node anywhere else.
+    const tries = around(x, y, this.radius, half).map((centre, i) => ({
       centre,
-      cost: this.cost(box(centre, half), taken),
+      cost: this.cost(box(centre, half), taken) + (i < NEAR ? 0 : 1500),
     }));
     const { centre } = tries.reduce((a, b) => (b.cost < a.cost ? b : a));
     taken.push(box(centre, half));
@@ -105,6 +117,7 @@ export class Graph {
   cost(area, taken) {
     const { clientWidth: width, clientHeight: height } = this.place;
     let cost = taken.reduce((sum, other) => sum + 20 * overlap(area, other), 0);
+    cost += this.dots.reduce((sum, other) => sum + 2000 * overlap(area, other), 0);
     if (area[0] < 0 || area[2] > width || area[1] < 0 || area[3] > height) cost += 1e6;
     for (const [a, b] of this.pairs) cost += 40 * crossed(area, this.spots.get(a), this.spots.get(b));
     return cost;
@@ -242,6 +255,8 @@ function around(x, y, radius, half) {
     [x, y + down], [x, y - down], [x + out, y], [x - out, y],
     [x + 0.7 * out, y + 0.75 * down], [x - 0.7 * out, y + 0.75 * down],
     [x + 0.7 * out, y - 0.75 * down], [x - 0.7 * out, y - 0.75 * down],
+    [x, y + 2 * down], [x, y - 2 * down], [x + out, y + 2 * down], [x - out, y + 2 * down],
+    [x + out, y - 2 * down], [x - out, y - 2 * down],
   ];
 }
 

@@ -3,7 +3,7 @@
 import { Chart } from "./charts.js";
 import { Graph } from "./graph.js";
 import { Table, showAlerts } from "./table.js";
-import { bytes, clock, count, error, figure, mark, rate, say } from "./words.js";
+import { ROUNDING, apart as agreement, bytes, clock, count, error, mark, rate, say } from "./words.js";
 
 const MOST_LOOKS = 600;
 const place = (id) => document.getElementById(id);
@@ -66,7 +66,7 @@ function showTiles(view) {
   say(place("tile-rate"), rate(sums.samples_per_s));
   say(place("tile-error-name"), kind === "mistakes" ? "median mistakes" : "median square error");
   say(place("tile-error"), error(sums.error, kind));
-  say(place("tile-disagreement"), figure(sums.disagreement));
+  say(place("tile-disagreement"), agreement(sums.disagreement));
   say(place("tile-bytes"), bytes(sums.bytes_per_s));
   say(place("curves-sub"), kind === "mistakes"
     ? "recent share of mistakes against samples learned"
@@ -77,7 +77,8 @@ function remember(view) {
   for (const node of view.nodes) {
     const looks = past.get(node.name);
     if (!looks || looks.at(-1)?.[0] >= view.at) continue;
-    looks.push([view.at, node.state === "up" ? node.disagreement : null]);
+    const told = node.state === "up" && node.disagreement >= ROUNDING; // what agrees is no line
+    looks.push([view.at, told ? node.disagreement : null]);
     if (looks.length > MOST_LOOKS) looks.shift();
   }
   apart.show(past, "mse");

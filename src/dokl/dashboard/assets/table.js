@@ -1,6 +1,6 @@
 // The same data as a table, for screen readers and phones, and what goes wrong, in words.
 
-import { age, bytes, count, element, error, figure, mark, rate, say } from "./words.js";
+import { age, apart, bytes, count, element, error, mark, rate, say } from "./words.js";
 
 const MOST_NAMES = 6;
 const MOST_ALERTS = 12;
@@ -8,7 +8,7 @@ const COLUMNS = [
   ["samples", (node) => count(node.samples)],
   ["samples/s", (node) => rate(node.samples_per_s)],
   ["error", (node) => error(node.error, node.kind)],
-  ["disagreement", (node) => figure(node.disagreement)],
+  ["disagreement", (node) => apart(node.disagreement)],
   ["oldest message", (node) => age(node.oldest_message_s)],
   ["bytes/s", (node) => bytes(node.bytes_per_s)],
   ["links up", (node) => (node.state === "up" ? `${node.neighbours_up} of ${node.neighbours}` : "–")],
@@ -23,13 +23,14 @@ export class Table {
 
   describe(names) {
     this.rows = new Map(names.map((name) => [name, this.row(name)]));
+    this.shown = null;
     this.body.replaceChildren(...this.rows.values());
   }
 
   row(name) {
     const made = element("tr", { role: "row", "data-name": name });
     const button = element("button", { type: "button", class: "name", "aria-pressed": "false" }, name);
-    button.addEventListener("click", () => this.choose(name));
+    made.addEventListener("click", () => this.choose(name)); // the button's clicks arrive here, too
     const first = element("td", { role: "cell" });
     first.append(button);
     const state = element("td", { role: "cell", class: "state-cell" });
@@ -45,10 +46,21 @@ export class Table {
       const row = this.rows.get(node.name);
       if (!row) continue;
       mark(row, "data-state", node.state);
-      say(row.querySelector(".state"), node.state);
+      say(row.querySelector(".state"), node.ended && node.state === "up" ? "source ended" : node.state);
+      mark(row, "data-ended", String(node.ended));
       COLUMNS.forEach(([, words], i) => say(row.cells[i + 2], words(node)));
-      say(row.cells[COLUMNS.length + 2], saying(node).join("; "));
+      say(row.cells[COLUMNS.length + 2], node.says.join("; "));
     }
+    this.order(nodes);
+  }
+
+  // Nodes that are down first; rows are moved only when that changes, so that nothing flickers.
+  order(nodes) {
+    const down = nodes.filter((node) => node.state === "down");
+    const wanted = [...down, ...nodes.filter((node) => node.state !== "down")].map((node) => node.name);
+    if (wanted.join(" ") === this.shown) return;
+    this.shown = wanted.join(" ");
+    this.body.append(...wanted.map((name) => this.rows.get(name)).filter(Boolean));
   }
 
   pick(name) {
@@ -59,28 +71,8 @@ export class Table {
   }
 }
 
-function saying(node) {
-  const why = node.why ? [node.why] : [];
-  return [...why, ...node.problems, ...node.assumptions];
-}
-
-// Equal texts of several nodes are one line.
-export function alerts(view) {
-  const groups = new Map();
-  const add = (kind, text, name) => {
-    const key = JSON.stringify([kind, text]);
-    if (!groups.has(key)) groups.set(key, { kind, text, names: [] });
-    groups.get(key).names.push(name);
-  };
-  for (const node of view.nodes) if (node.state === "down") add("down", node.why ?? "", node.name);
-  for (const remark of view.remarks) add("remark", remark, view.network);
-  for (const node of view.nodes) for (const text of node.problems) add("problem", text, node.name);
-  for (const node of view.nodes) for (const text of node.assumptions) add("assumption", text, node.name);
-  return [...groups.values()];
-}
-
 export function showAlerts(list, view) {
-  const found = alerts(view);
+  const found = view.troubles;
   const text = JSON.stringify(found);
   if (list.dataset.shown === text) return;
   list.dataset.shown = text;
@@ -92,11 +84,14 @@ export function showAlerts(list, view) {
   list.replaceChildren(...lines);
 }
 
-function line({ kind, text, names }) {
+// What is down says so in its own words; what a node says of itself follows its name.
+function line({ kind, text, who }) {
   const made = element("li", { "data-kind": kind });
-  const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : "";
-  made.append(element("span", { class: "who" }, names.slice(0, MOST_NAMES).join(", ") + more));
-  const verb = { down: names.length > 1 ? " are down: " : " is down: ", assumption: ", assumption of the theory: " };
-  made.append(element("span", { class: "kind" }, verb[kind] ?? ": "), text);
+  if (kind === "problem" || kind === "assumption") {
+    const more = who.length > MOST_NAMES ? ` and ${who.length - MOST_NAMES} more` : "";
+    made.append(element("span", { class: "who" }, who.slice(0, MOST_NAMES).join(", ") + more));
+    made.append(element("span", { class: "kind" }, ": "));
+  }
+  made.append(text);
   return made;
 }

@@ -2,6 +2,7 @@
 // Text from agents only ever becomes textContent: no markup is made of it.
 
 export const NONE = "–";
+export const ROUNDING = 1e-12; // as dokl.dashboard.words has it
 const SVG = "http://www.w3.org/2000/svg";
 
 export function element(tag, attributes = {}, text = null) {
@@ -62,6 +63,11 @@ export function figure(value) {
   if (value >= 1e-3 && value < 1e5) return String(Math.round(value));
   const [digits, power] = value.toExponential(1).split("e");
   return `${digits}e${power.replace("+", "")}`;
+}
+
+// A disagreement; what is below the rounding of float32 vectors is none.
+export function apart(value) {
+  return value !== null && value < ROUNDING ? "agrees" : figure(value);
 }
 
 // Without trailing zeros, for the marks of an axis.
