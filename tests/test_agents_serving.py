@@ -136,7 +136,9 @@ def test_an_answer_that_nobody_reads_does_not_stay(agent):
 def test_there_are_only_so_many_connections(agent):
     with ExitStack() as stack:
         server = stack.enter_context(
-            Server(http_app.app(agent), ("127.0.0.1", 0), HttpBounds(connections=2))
+            Server(
+                http_app.app(agent), ("127.0.0.1", 0), HttpBounds(connections=2, grace_seconds=60)
+            )
         )
         kept = [stack.enter_context(connected(server)) for _ in range(2)]
         wait_until(lambda: len(server._server.server_state.connections) == 2)

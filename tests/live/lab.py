@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +132,12 @@ class Lab:
 
     # -- processes ---------------------------------------------------------------------------
     def start(self, *names: str, options: Sequence[str] = (), env: dict[str, str] | None = None,
-              wait: bool = True) -> None:  # fmt: skip
-        """Start agents, all without names, and wait until they answer."""
+              wait: bool = True, files: int | None = None) -> None:  # fmt: skip
+        """Start agents, all without names, and wait until they answer.
+
+        files: how many each may have open.
+        """
+        bound = files and partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files))
         for name in names or self.network.names:
             command = [sys.executable, "-m", "dokl", "agent", str(self.path), "--name", name]
             with self.log(name).open("ab") as log:
@@ -142,6 +148,7 @@ class Lab:
                     stderr=log,
                     env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **(env or {})},
                     start_new_session=True,
+                    preexec_fn=bound or None,
                 )
         if wait:
             for name in names or self.network.names:

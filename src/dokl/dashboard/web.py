@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dokl.agents.description import is_loopback
-from dokl.agents.http.serving import listening
+from dokl.agents.doors import listening
 from dokl.dashboard.collect import Collector
 from dokl.dashboard.feed import MOST_PAGES, Feed
 from dokl.errors import BadInput, MissingExtra
@@ -181,7 +181,7 @@ def _loopback_name(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; BadInput says why there is none."""
     try:
-        return listening(host, port)
+        return listening(host, port, "HTTP")
     except BadInput as error:
         raise BadInput(f"{error} (--port 0 takes any free port)") from None
 

@@ -54,12 +54,15 @@ class Authority:
             raise BadFile(f"{folder / 'ca.key'}: this key does not belong to ca.pem beside it")
         return made
 
-    def issue(self, name: str, hosts: list[str], days: int = NODE_DAYS) -> dict[str, bytes]:
-        """Certificate and a new key of a node, as {"pem": ..., "key": ...}."""
+    def issue(
+        self, name: str, hosts: list[str], days: int = NODE_DAYS, until: datetime | None = None
+    ) -> dict[str, bytes]:
+        """Certificate and a new key of a node, as {"pem": ..., "key": ...}, not beyond `until`."""
         x509, _, _ = _tools()
         ends = self.certificate.not_valid_after_utc
         if ends <= datetime.now(UTC):
             raise BadInput(f"the authority's certificate ran out on {ends:%Y-%m-%d}")
+        ends = ends if until is None else min(ends, until)
         key = _new_key()
         both = x509.oid.ExtendedKeyUsageOID
         uses = x509.ExtendedKeyUsage([both.SERVER_AUTH, both.CLIENT_AUTH])

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,7 +68,7 @@ def serve(agent: Agent, address: str, bounds: HttpBounds | None = None) -> Serve
     """
     bounds = bounds or HttpBounds()
     if is_loopback(address):
-        return Server(app(agent, bounds=bounds), host_port(address), bounds)
+        return Server(app(agent, bounds=bounds), host_port(address), bounds, note=_noting(agent))
     network, name = agent.network, agent.name
     token = network.token(name) if network.secure else None
     if token is None:
@@ -77,7 +78,12 @@ def serve(agent: Agent, address: str, bounds: HttpBounds | None = None) -> Serve
         )
     _, certificate, key = network.certificate_files(name)
     there = app(agent, token=token, bounds=bounds)
-    return Server(there, host_port(address), bounds, (certificate, key))
+    return Server(there, host_port(address), bounds, (certificate, key), _noting(agent))
+
+
+def _noting(agent: Agent) -> Callable[..., None]:
+    """Log lines about floods, one a second of each kind."""
+    return partial(agent.log, often=True)
 
 
 class Endpoints:

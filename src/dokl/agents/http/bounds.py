@@ -17,15 +17,22 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 @dataclass(frozen=True)
 class HttpBounds:
-    """requests: parsed or waiting for the journal at a time. connections: open at a time.
+    """requests: parsed or waiting for the journal at a time. connections: open at a time, fewer
+    where the system allows the process few files; half of them for one address elsewhere, and
+    `kept` for this machine alone. When all are taken, the one that has done the least makes room,
+    of these the oldest, if it is older than grace_seconds.
     bodies: how many bodies of the greatest size may be held in memory, all requests together.
-    read_seconds: for a body to arrive. wait_seconds: for the journal. idle_seconds: for the next
-    request on a connection, and for a slow reader of an answer.
+    head_seconds: for the handshake, and then for the head of the first request. read_seconds: for
+    a body to arrive. wait_seconds: for the journal. idle_seconds: for the next request on a
+    connection, and for a slow reader of an answer.
     """
 
     requests: int = 64
     connections: int = 256
+    kept: int = 32
+    grace_seconds: float = 0.0
     bodies: int = 4
+    head_seconds: float = 5.0
     read_seconds: float = 20.0
     wait_seconds: float = 30.0
     idle_seconds: float = 60.0

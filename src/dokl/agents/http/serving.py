@@ -1,7 +1,8 @@
 """A web server around an application: uvicorn, asked for little and held to bounds.
 
-uvicorn by itself lets connections stand open for ever that send half a request, or never read
-their answer; once a second they are looked through here.
+Connections are accepted by a `Door`, so that they count before their handshake and make room for
+each other. uvicorn by itself lets connections stand open for ever that send half a request, or
+never read their answer; once a second they are looked through here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from dokl.agents.doors import Door, Place, Places, Rank, listening, places_for
+from dokl.agents.doors.accepting import Note
 from dokl.agents.http.bounds import HttpBounds
 from dokl.errors import BadInput, MissingExtra
 
@@ -31,7 +34,7 @@ class Server:
     """Listens from the moment it is made; `start` serves in a thread, `run` in this one.
 
     certificate: files of a certificate and its key; with them it speaks https. address: host and
-    port, the real one where 0 was asked for.
+    port, the real one where 0 was asked for. note: is told of floods, an event and its fields.
     """
 
     def __init__(
@@ -40,12 +43,13 @@ class Server:
         address: tuple[str, int],
         bounds: HttpBounds | None = None,
         certificate: tuple[Path, Path] | None = None,
+        note: Note | None = None,
     ) -> None:
         bounds = bounds or HttpBounds()
         self._certificate = certificate
         self._config = uvicorn.Config(
             application,
-            http=_protocol(bounds.connections),
+            http=_Connection,
             timeout_keep_alive=max(1, round(bounds.idle_seconds)),
             ssl_certfile=certificate and certificate[0],
             ssl_keyfile=certificate and str(certificate[1]),
@@ -55,8 +59,8 @@ class Server:
             self._config.load()
         except OSError as error:  # SSLError is one, too
             raise BadInput(f"{certificate}: no certificate with its key ({error})") from None
-        self._server = _Watched(self._config, bounds.idle_seconds)
-        self._socket = listening(*address)
+        self._server = _Watched(self._config, bounds, note)
+        self._socket = listening(*address, "HTTP")
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self._thread: threading.Thread | None = None
 
@@ -114,46 +118,41 @@ _PLAIN: dict[str, Any] = {
 }
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; BadInput says why there is none.
+class _Connection(H11Protocol):
+    """uvicorn's, which tells how far it is, and when it is over."""
 
-    asyncio sends small answers at once (TCP_NODELAY) only where the socket says that it is of TCP;
-    those of `socket.create_server` do not, and each answer waits 40 ms.
-    """
-    made: socket.socket | None = None
-    try:
-        flags = socket.AI_PASSIVE
-        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)[0]
-        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(place)
-        made.listen(128)
-    except OSError as error:
-        if made is not None:
-            made.close()
-        why = error.strerror or error
-        raise BadInput(f"cannot listen for HTTP at {host} port {port}: {why}") from None
-    return made
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.over = asyncio.Event()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed, by whichever side."""
+        super().connection_lost(exc)
+        self.over.set()
 
-def _protocol(most: int) -> type[H11Protocol]:
-    """uvicorn's, with a greatest number of connections; one too many is closed at once."""
-
-    class Bounded(H11Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > most:
-                transport.abort()
-
-    return Bounded
+    def rank(self) -> Rank:
+        """What it does; the cycle is that of the newest request whose head has arrived."""
+        cycle: Any = self.cycle
+        if cycle is None:
+            return Rank.SILENT
+        if cycle.response_complete:
+            return Rank.IDLE
+        slow = cycle.more_body or self.flow.write_paused
+        return Rank.SLOW if slow else Rank.SERVED
 
 
 class _Watched(uvicorn.Server):
     """Leaves signals to others, wakes once a second, and closes connections that are stuck."""
 
-    def __init__(self, config: uvicorn.Config, idle_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: HttpBounds, note: Note | None) -> None:
         super().__init__(config)
-        self._idle = idle_seconds
+        self._idle = bounds.idle_seconds
+        self._head = min(bounds.head_seconds, self._idle)
+        most = places_for(bounds.connections, 0.5)
+        each = max(1, most // 2)  # for an address elsewhere
+        self._places = Places(most, each, min(bounds.kept, most // 4), bounds.grace_seconds)
+        self._note = note
+        self._door: asyncio.Task[None] | None = None
         self._stuck: dict[Any, tuple[Any, float]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
@@ -170,10 +169,40 @@ class _Watched(uvicorn.Server):
         """Signals are the business of the process."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept by a door, and not by asyncio."""
+        await super().startup(sockets=[])
+        for listener in sockets or []:
+            door = Door(listener, self._places, self._connected, self._note)
+            self._door = asyncio.create_task(door.run())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the door; who is being answered is waited for, others end with the loop."""
+        for listener in sockets or []:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        await super().shutdown(sockets=[])
+
+    async def _connected(self, connection: socket.socket, place: Place) -> None:
+        """One connection, from its handshake to its end."""
+        made = _Connection(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        place.rank = made.rank
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: made, connection, ssl=self.config.ssl,
+                ssl_handshake_timeout=self._head if self.config.ssl else None,
+            )  # fmt: skip
+            await made.over.wait()
+        finally:
+            if made.transport is not None:
+                made.transport.abort()
+
     async def main_loop(self) -> None:
         """Tick until asked to leave."""
         self._loop = asyncio.get_running_loop()
-        pause = min(TICK, self._idle / 2)
+        pause = min(TICK, self._head / 2)
         while not await self.on_tick(0):
             self._look_through(self._loop.time())
             with suppress(TimeoutError):
@@ -190,7 +219,7 @@ class _Watched(uvicorn.Server):
                 continue
             known, since = before.get(connection, (cycle, now))
             since = since if known is cycle else now
-            if now - since > self._idle:
+            if now - since > (self._head if cycle is None else self._idle):
                 connection.transport.abort()
             else:
                 self._stuck[connection] = (cycle, since)

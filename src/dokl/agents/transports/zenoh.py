@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 from dokl.agents.description import Network
+from dokl.agents.doors.accepting import Note
 from dokl.agents.transports.boxes import ReceiveBox, SendBox
 from dokl.agents.transports.zenoh_session import Version, ZenohSession, zenoh_module
 from dokl.agents.transports.zenoh_settings import check
@@ -28,7 +29,8 @@ class ZenohTransport:
 
     wake is called from other threads whenever there is something that should not wait for the
     next look: who came or went, an answer, and with lossless every message. It must not block.
-    max_bytes: larger messages are refused; by default, what this network's theta can need.
+    max_bytes: larger messages are refused; by default, what this network's theta can need. note:
+    is told of strangers and floods at the address, an event and its fields.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class ZenohTransport:
         wake: Callable[[], None] = lambda: None,
         *,
         max_bytes: int | None = None,
+        note: Note | None = None,
     ) -> None:
         network.node(name)
         self.name = name
-        self._network, self._lossless = network, lossless
+        self._network, self._lossless, self._note = network, lossless, note
         self._max_bytes = max_bytes or 4 * network.m * network.model.D + _HEADER
         self._inbox = ReceiveBox(lossless, self._max_bytes, wake)
         self._outbox = SendBox(lossless)
@@ -101,8 +104,9 @@ class ZenohTransport:
 
     def _connect(self) -> None:
         self._wire = ZenohSession(
-            self._network, self.name, self._inbox, self._answer, self._lossless, self._max_bytes
-        )
+            self._network, self.name, self._inbox, self._answer, self._lossless, self._max_bytes,
+            self._note,
+        )  # fmt: skip
         self._outbox.hold(False)
 
     def _disconnect(self) -> None:

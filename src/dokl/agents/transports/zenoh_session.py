@@ -18,8 +18,10 @@ from functools import partial
 from typing import Any
 
 from dokl.agents.description import Network
+from dokl.agents.doors.accepting import Note
 from dokl.agents.transports import KINDS
 from dokl.agents.transports.boxes import ReceiveBox
+from dokl.agents.transports.guard import Guard
 from dokl.agents.transports.zenoh_settings import check, configuration, key, pull_key
 from dokl.errors import BadInput, MissingExtra
 
@@ -47,12 +49,18 @@ class ZenohSession:
 
     def __init__(
         self, network: Network, name: str, inbox: ReceiveBox, answer: Answer, lossless: bool,
-        max_bytes: int,
+        max_bytes: int, note: Note | None = None,
     ) -> None:  # fmt: skip
         self._zenoh = zenoh_module()
         self._network, self._name, self._inbox = network, name, inbox
         self._live = True
-        self._session = self._opened(max_bytes)
+        check(network, name, max_bytes)
+        self._guard = Guard(network, name, note)
+        try:
+            self._session = self._opened(max_bytes)
+        except BaseException:
+            self._guard.close()
+            raise
         self._rings: list[tuple[str, str, Any]] = []
         self._declared: list[Any] = []
         self._edges: dict[str, Edge] = {}
@@ -65,21 +73,21 @@ class ZenohSession:
                 self._edges[peer] = self._edge(peer, answer)
             token = self._session.liveliness().declare_token(key(network, "alive", name))
             self._declared.append(token)
+            self._guard.open()
         except BaseException:
             self.close()
             raise
 
     def _opened(self, max_bytes: int) -> Any:
-        check(self._network, self._name, max_bytes)
         config = self._zenoh.Config()
-        for path, value in configuration(self._network, self._name, max_bytes).items():
+        settings = configuration(self._network, self._name, max_bytes, self._guard)
+        for path, value in settings.items():
             config.insert_json5(path, json.dumps(value))
         try:
             return self._zenoh.open(config)
         except self._zenoh.ZError as error:
-            at = self._network.node(self._name).binds
-            why = _said(str(error), at)
-            raise BadInput(f"node {self._name!r} cannot open links at {at}: {why}") from None
+            why = re.sub(r" at /\S+\.rs:\d+\.?", "", str(error))
+            raise BadInput(f"node {self._name!r} cannot open links: {why}") from None
 
     # -- what is declared ---------------------------------------------------------------------
     def _publisher(self, kind: str, lossless: bool) -> Any:
@@ -142,6 +150,10 @@ class ZenohSession:
         if peer in self._edges:
             self._edges[peer].ask(known)
 
+    def twice(self) -> frozenset[str]:
+        """Neighbours under whose name more than one is connected."""
+        return self._guard.twice()
+
     def poll(self) -> None:
         """Move what the rings hold into the inbox."""
         for peer, kind, ring in self._rings:
@@ -155,6 +167,7 @@ class ZenohSession:
     def close(self) -> None:
         """Close, within bounded time: a stuck link must not keep a program from ending."""
         self._live = False
+        self._guard.close()
         for edge in self._edges.values():
             edge.close()
         closer = threading.Thread(target=self._close_session, name="zenoh-close", daemon=True)
@@ -277,10 +290,3 @@ class Edge:
                 self._get(wanted, self._done)
             if query is not None:
                 self._reply(query)
-
-
-def _said(text: str, at: str) -> str:
-    """What Zenoh says, in words for people where it is something usual."""
-    if "in use" in text:
-        return f"another program listens at {at}. End it, or give this node another address"
-    return re.sub(r" at /\S+\.rs:\d+\.?", "", text)

@@ -8,15 +8,18 @@ could speak in another's name.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable
 from typing import Any
 
 from dokl.agents.certificates import load_certificate, load_key
 from dokl.agents.description import Network, host_port, is_loopback
 from dokl.agents.transports import KINDS
+from dokl.agents.transports.guard import HERE, Guard
 from dokl.errors import BadFile, BadInput
 
 LEASE_MS = 2000  # a neighbour that hangs is noticed after this time
+ACCEPT_MS = 4000  # for whoever connects to say who it is
 # Of a large message the end can wait in TLS's own buffer until something else is written to the
 # link, which the next keep-alive does at the latest: so there are many of them, every 100 ms.
 _KEEP_ALIVES = 20  # in the time of a lease
@@ -38,14 +41,20 @@ def pull_key(network: Network, name: str, asker: str) -> str:
 
 
 # -- the configuration -------------------------------------------------------------------------
-def configuration(network: Network, name: str, max_bytes: int) -> dict[str, Any]:
-    """{key: value} of a node's Zenoh session; max_bytes: the largest message that is taken."""
+def configuration(
+    network: Network, name: str, max_bytes: int, guard: Guard | None = None
+) -> dict[str, Any]:
+    """{key: value} of a node's Zenoh session; max_bytes: the largest message that is taken.
+
+    guard: what listens at the node's address; Zenoh itself listens behind it.
+    """
     protocol = "tls" if network.secure else "tcp"
     dials = network.dials(name)
+    listens = network.node(name).binds if guard is None else f"{HERE}:{guard.inner}"
     _check_addresses(network, name, dials.values())
     found: dict[str, Any] = {
         "mode": "peer",
-        "listen/endpoints": [_endpoint(protocol, network.node(name).binds)],
+        "listen/endpoints": [_endpoint(protocol, listens)],
         "listen/exit_on_failure": True,
         "connect/endpoints": [_endpoint(protocol, address) for address in dials.values()],
         "connect/timeout_ms": -1,  # 0 would mean: try once
@@ -57,6 +66,7 @@ def configuration(network: Network, name: str, max_bytes: int) -> dict[str, Any]
         },
         "scouting/multicast/enabled": False,
         "scouting/gossip/enabled": False,
+        "transport/unicast/accept_timeout": ACCEPT_MS,
         "transport/link/protocols": [protocol],
         "transport/link/tx/lease": LEASE_MS,
         "transport/link/tx/keep_alive": _KEEP_ALIVES if network.secure else 4,
@@ -64,16 +74,19 @@ def configuration(network: Network, name: str, max_bytes: int) -> dict[str, Any]
         "transport/shared_memory/enabled": False,
     }
     if network.secure:
-        found["transport/link/tls"] = certificates(network, name)
+        found["transport/link/tls"] = certificates(network, name, guard)
         found["access_control"] = access_table(network, name)
     return found
 
 
-def certificates(network: Network, name: str) -> dict[str, Any]:
-    """Both sides of a link show a certificate of the network's authority."""
+def certificates(network: Network, name: str, guard: Guard | None = None) -> dict[str, Any]:
+    """Both sides of a link show a certificate of the network's authority; a guard's word counts."""
     ca, certificate, private = (str(path) for path in network.certificate_files(name))
+    believed = {"root_ca_certificate": ca}
+    if guard is not None:
+        believed = {"root_ca_certificate_base64": b64encode(guard.authorities).decode()}
     return {
-        "root_ca_certificate": ca,
+        **believed,
         "enable_mtls": True,
         "verify_name_on_connect": True,
         "close_link_on_expiration": True,

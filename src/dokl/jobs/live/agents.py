@@ -135,6 +135,7 @@ def _made(network: Network, settings: Settings, log: TextIO | None) -> Agent:
         settings.name,
         lossless=network.exchange.mode == "lockstep",
         wake=lambda: agents[0].wake() if agents else None,
+        note=lambda event, **about: agents[0].log(event, often=True, **about) if agents else None,
     )
     try:
         warm = _warm(network, settings, store)
