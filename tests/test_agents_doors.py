@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from dokl.agents.doors import Door, Places, Rank, listening, places_for
+from dokl.agents.doors import Door, DoorPlaces, Rank, listening, places_for
 from dokl.errors import BadInput
 
 NEAR, FAR, OTHER = "127.0.0.1", "192.0.2.1", "192.0.2.2"
@@ -25,7 +25,7 @@ def fill(places, host, n, start=0.0, rank=Rank.SILENT):
 
 
 def test_an_address_elsewhere_pushes_out_itself():
-    places = Places(most=10, each=5)
+    places = DoorPlaces(most=10, each=5)
     others = fill(places, OTHER, 3)
     dropped = fill(places, FAR, 20, start=10.0)
     assert dropped == [(FAR, i) for i in range(15)]
@@ -34,7 +34,7 @@ def test_an_address_elsewhere_pushes_out_itself():
 
 
 def test_of_a_full_house_the_crowd_makes_room():
-    places = Places(most=10, each=8)
+    places = DoorPlaces(most=10, each=8)
     crowd = fill(places, FAR, 8)
     fill(places, OTHER, 2, start=10.0)
     assert places.enter("192.0.2.3", 20.0) is not None
@@ -42,7 +42,7 @@ def test_of_a_full_house_the_crowd_makes_room():
 
 
 def test_places_are_kept_for_this_machine():
-    places = Places(most=10, each=10, kept=3)
+    places = DoorPlaces(most=10, each=10, kept=3)
     dropped = fill(places, FAR, 20, rank=Rank.SERVED)
     assert (len(places), places.refused) == (7, 13)
     assert [places.enter(NEAR, 50.0) is not None for _ in range(4)] == [True] * 3 + [True]
@@ -51,7 +51,7 @@ def test_places_are_kept_for_this_machine():
 
 
 def test_who_is_served_stays_and_who_said_nothing_goes_first():
-    places = Places(most=3, each=3)
+    places = DoorPlaces(most=3, each=3)
     served = fill(places, FAR, 1, rank=Rank.SERVED)
     idle = fill(places, FAR, 1, start=1.0, rank=Rank.IDLE)
     silent = fill(places, FAR, 1, start=2.0)
@@ -64,7 +64,7 @@ def test_who_is_served_stays_and_who_said_nothing_goes_first():
 
 
 def test_leaving_makes_room():
-    places = Places(most=1, each=1)
+    places = DoorPlaces(most=1, each=1)
     first = places.enter(FAR, 0.0)
     first.rank = lambda: Rank.SERVED
     assert places.enter(FAR, 1.0) is None
@@ -100,7 +100,7 @@ def test_without_descriptors_whoever_waits_is_sent_away_and_the_next_is_served()
 
     async def scene():
         listener = listening(NEAR, 0, "tests")
-        places = Places(4, 4)
+        places = DoorPlaces(4, 4)
         door = asyncio.create_task(
             Door(listener, places, serve, lambda event, **_: lines.append(event)).run()
         )

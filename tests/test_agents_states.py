@@ -88,6 +88,7 @@ def test_all_that_the_tables_allow_happens(taken, learner, other):
     start_without_anybody(learner)
     jump_while_some_are_absent(learner)
     jump_after_a_change_of_order(learner)
+    disbelieve_a_neighbour(learner, other)
     listed = {(state, event) for table in TABLES for state, row in table.items() for event in row}
     assert {f"{s} {e.name}" for s, e in listed} - {f"{s} {e.name}" for s, e in taken} == set()
 
@@ -143,6 +144,26 @@ def start_without_anybody(learner):
     node.message("n01", theta_message(learner, 1.0), 1.0)
     node.tick(2.0)
     assert node.facts()["combines"] == 1
+
+
+def disbelieve_a_neighbour(learner, other):
+    """Nothing that it sends is in order, or two speak in its name; and what may come then."""
+
+    def refused():
+        node = Protocol(learner, "n00", ["n01"], PUSH, 1)
+        for at in (0.0, 1.0, 2.5):
+            node.too_large("n01", at)
+        return node
+
+    node = refused()
+    node.message("n01", theta_message(learner, 1.0, hello=True), 3.0)
+    assert not node.facts()["problems"]
+    refused().message("n01", theta_message(other, 1.0), 3.0)
+    node = refused()
+    node.seen_twice(["n01"], 3.0)
+    assert "two agents" in node.facts()["problems"][0]
+    node.seen_twice([], 4.0)
+    assert not node.facts()["problems"]
 
 
 def far_ahead(learner, *policies):

@@ -18,6 +18,8 @@ from dokl.agents.protocol import messages
 from dokl.agents.protocol.messages import THETA, Message
 from dokl.agents.transports.zenoh_settings import configuration, key
 
+STARTED = time.time_ns()
+
 
 @contextmanager
 def session(network, name, access=False):
@@ -37,7 +39,7 @@ def say(opened, where, data):
     opened.put(where, data, congestion_control=zenoh.CongestionControl.BLOCK)
 
 
-def message(lab, theta, step, incarnation=2**61):
+def message(lab, theta, step, incarnation=STARTED):
     """A theta that follows all the rules."""
     learner = lab.network.learner()
     about = (THETA, learner.fingerprint, learner.m, learner.D, 1, incarnation, step)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from dokl.agents.clock import Clock
 
 TOLD = 600.0  # seconds in which a problem that passed is still told
@@ -39,3 +41,27 @@ class Problems(dict[str, str]):
         for kind in [kind for kind, until in self._until.items() if now > until]:
             del self._until[kind]
             self.pop(kind, None)
+
+
+class Disputes:
+    """Logs what begins and what is over, of texts that are told as long as they hold.
+
+    >>> disputes = Disputes(lambda event, text: print(event, text))
+    >>> for texts in (["two speak as 'b'"], ["two speak as 'b'"], []):
+    ...     disputes.see(texts)
+    problem two speak as 'b'
+    over two speak as 'b'
+    """
+
+    def __init__(self, log: Callable[..., None]) -> None:
+        self._log = log
+        self._told: frozenset[str] = frozenset()
+
+    def see(self, texts: Iterable[str]) -> None:
+        """Those of now."""
+        now = frozenset(texts)
+        for text in sorted(now - self._told):
+            self._log("problem", text=text)
+        for text in sorted(self._told - now):
+            self._log("over", text=text)
+        self._told = now

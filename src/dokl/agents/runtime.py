@@ -27,7 +27,7 @@ from dokl.agents.group import Group
 from dokl.agents.inbox import Inbox
 from dokl.agents.inputs import Arrival, Inputs
 from dokl.agents.logs import Log
-from dokl.agents.problems import Problems
+from dokl.agents.problems import Disputes, Problems
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import (
     Ask,
@@ -49,6 +49,7 @@ GROUP = 4000  # rows that share one transaction, at most
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
 EXPIRY = 60.0  # seconds between two looks for inputs that have waited too long
+AHEAD = 86_400.0  # seconds by which a neighbour's clock may be ahead of ours when it starts
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -75,7 +76,7 @@ class Agent:
         self.curve, self.counts = LossCurve(), Counter[str]()
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
-        self.problems = Problems(self.clock)
+        self.problems, self._disputes = Problems(self.clock), Disputes(self.log)
         self.when_reloaded: Callable[[], None] = lambda: None
         self.certificate_expires = expiry(network, name)
         self._began, self._rate = self.clock.now(), 1000.0
@@ -83,6 +84,7 @@ class Agent:
         self.protocol = self._restored(warm)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
         self._inbox = Inbox(transport, self.log)
+        self._too_large = Counter[str]()  # of each neighbour, as far as the protocol knows
         self._queue, self._queued = deque[Job](), 0
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
@@ -284,6 +286,7 @@ class Agent:
             self.problems.pop("store", None)
             self._adopted = self.protocol.state
             self._inbox.clear()
+            self._disputes.see(self.protocol.disputes())
             self._happened(group, now)
 
     def _happened(self, group: Group, now: float) -> None:
@@ -299,11 +302,18 @@ class Agent:
         effects: list[Effect] = []
         if self._inbox.fetch():
             self._lively_until = now + LIVELY
+        begun = max(self.clock.wall(), self.store.incarnation / 1e9 + self.uptime)
+        self.protocol.latest = int((begun + AHEAD) * 1e9)
+        self.protocol.seen_twice(self.transport.twice(), now)
         for peer, up in self._inbox.events:
             change = self.protocol.peer_up if up else self.protocol.peer_lost
             effects += self._guarded(partial(change, peer, now))
         for peer, _, data in self._inbox.messages:
             effects += self._guarded(partial(self.protocol.message, peer, data, now))
+        for peer, times in self.transport.refused.copy().items():
+            if times > self._too_large[peer]:
+                self._too_large[peer] = times
+                self.protocol.too_large(peer, now)
         return effects
 
     def _guarded(self, event: Callable[[], list[Effect]]) -> list[Effect]:

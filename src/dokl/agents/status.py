@@ -61,7 +61,7 @@ def of(agent: Agent) -> dict[str, Any]:
         "source": None if agent.source is None else dict(agent.source),
         "certificate_expires": agent.certificate_expires,
         "assumptions": list(facts["assumptions"]),
-        "problems": _problems(agent),
+        "problems": _problems(agent, facts),
         "clock_jumps": agent.counts["clock jumps"],
     }
 
@@ -74,13 +74,14 @@ def _refused(agent: Agent, facts: dict[str, Any]) -> dict[str, int]:
     return {reason: found[reason] for reason in (*REASONS, *(found.keys() - set(REASONS)))}
 
 
-def _problems(agent: Agent) -> list[str]:
+def _problems(agent: Agent, facts: dict[str, Any]) -> list[str]:
     found = list(agent.problems.values())
     ends = agent.certificate_expires
     days = None if ends is None else (ends - agent.clock.wall()) / 86400
     if days is not None and days < SOON:
         when = f"runs out in {days:.1f} days" if days > 0 else f"ran out {-days:.1f} days ago"
         found.append(f"the certificate {when}: dokl network renew {agent.network.path}")
+    found += facts["problems"]
     return found + [text for text in (_far_off(agent), agent.transport.problem) if text]
 
 
@@ -123,6 +124,8 @@ def _neighbour(agent: Agent, peer: str, known: dict[str, Any], now: float) -> di
         "bytes_in": agent.transport.bytes_in.get(peer, 0),
         "bytes_out": agent.transport.bytes_out.get(peer, 0),
         "weight": known["weight"],
+        "not_used": known["why"] or None,
+        "refuses_us": known["told"] or None,
         "distance": None if distance2 is None else float(np.sqrt(distance2)),
         "step": known["step"],
         "learned": known["learned"],

@@ -5,6 +5,6 @@ back for the rest of the process; so a flood fills places and nothing else.
 """
 
 from dokl.agents.doors.accepting import Door, listening, places_for
-from dokl.agents.doors.places import Place, Places, Rank
+from dokl.agents.doors.places import DoorPlaces, Place, Rank
 
-__all__ = ["Door", "Place", "Places", "Rank", "listening", "places_for"]
+__all__ = ["Door", "Place", "DoorPlaces", "Rank", "listening", "places_for"]

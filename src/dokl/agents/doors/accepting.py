@@ -14,7 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from dokl.agents.doors.places import LOCAL, Place, Places
+from dokl.agents.doors.places import LOCAL, DoorPlaces, Place
 from dokl.errors import BadInput
 
 RESERVE = 64  # descriptors that no connection gets: journal, logs, certificates, Zenoh's own
@@ -67,7 +67,7 @@ class Door:
     """
 
     def __init__(
-        self, listener: socket.socket, places: Places, serve: Serve, note: Note | None = None
+        self, listener: socket.socket, places: DoorPlaces, serve: Serve, note: Note | None = None
     ) -> None:
         self._listener, self.places, self._serve = listener, places, serve
         self._note: Note = note or (lambda event, **fields: None)

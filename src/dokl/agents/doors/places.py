@@ -36,13 +36,13 @@ class Place:
     drop: Callable[[], None] = lambda: None
 
 
-class Places:
+class DoorPlaces:
     """`most` in all, `each` for an address, of which `kept` are for this machine alone.
 
     grace: seconds in which nobody is dropped; 0, since the oldest goes first, and whoever speaks
     at once has spoken before its turn comes.
 
-    >>> places = Places(most=2, each=2, kept=0, grace=1.0)
+    >>> places = DoorPlaces(most=2, each=2, kept=0, grace=1.0)
     >>> first, second = places.enter("192.0.2.1", 0.0), places.enter("192.0.2.1", 0.1)
     >>> places.enter("192.0.2.7", 0.5) is None
     True

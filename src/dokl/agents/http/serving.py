@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from dokl.agents.doors import Door, Place, Places, Rank, listening, places_for
+from dokl.agents.doors import Door, DoorPlaces, Place, Rank, listening, places_for
 from dokl.agents.doors.accepting import Note
 from dokl.agents.http.bounds import HttpBounds
 from dokl.errors import BadInput, MissingExtra
@@ -150,7 +150,7 @@ class _Watched(uvicorn.Server):
         self._head = min(bounds.head_seconds, self._idle)
         most = places_for(bounds.connections, 0.5)
         each = max(1, most // 2)  # for an address elsewhere
-        self._places = Places(most, each, min(bounds.kept, most // 4), bounds.grace_seconds)
+        self._places = DoorPlaces(most, each, min(bounds.kept, most // 4), bounds.grace_seconds)
         self._note = note
         self._door: asyncio.Task[None] | None = None
         self._stuck: dict[Any, tuple[Any, float]] = {}

@@ -172,6 +172,8 @@ class Gossip:
         return effects
 
     def _combine(self) -> list[Effect]:
+        for peer in self.node.peers.values():
+            peer.fresh = peer.fresh if peer.believed else None
         peers = [peer for peer in self.node.peers.values() if peer.usable]
         parts = [(peer, peer.fresh) for peer in peers if peer.fresh is not None]
         effects = self.node.combine(parts)
@@ -213,8 +215,9 @@ class Gossip:
         node = self.node
         if self.deadline is None:
             self.deadline = now + node.exchange.join_seconds
-        usable = [peer for peer in node.peers.values() if peer.usable and peer.count > 0]
-        told = all((peer.up and peer.heard) or peer.barred for peer in node.peers.values())
+        there = [peer for peer in node.peers.values() if peer.usable and peer.believed]
+        usable = [peer for peer in there if peer.count > 0]
+        told = all((p.up and p.heard) or not p.believed for p in node.peers.values())
         complete = told and all(peer.fresh is not None for peer in usable)
         if now < self.deadline and not complete:
             return []

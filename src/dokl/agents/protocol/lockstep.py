@@ -130,14 +130,14 @@ class Lockstep:
         """The neighbours without whom this round does not go on."""
         peers = list(self.node.peers.values())
         gathering = self.phase in _GATHERING
-        absent = [p for p in peers if gathering and not (p.up or p.given_up or p.barred)]
+        absent = [p for p in peers if gathering and not (p.up or p.given_up) and p.believed]
         if absent or not (self._adapted or self.node.exchange.order == "cta"):
             return absent
         return [peer for peer in peers if self._waits_for(peer)]
 
     def _waits_for(self, peer: Neighbour) -> bool:
         n = self.node.step
-        if not peer.usable or peer.given_up or n in peer.rounds:
+        if not (peer.usable and peer.believed) or peer.given_up or n in peer.rounds:
             return False
         newest = max(peer.rounds, default=-1)
         over = peer.finished and max(peer.said[1], newest) < n
@@ -151,7 +151,7 @@ class Lockstep:
 
     def _combine(self) -> list[Effect]:
         node, self.phase = self.node, after(self.phase, Event.MIXED)
-        peers = [p for p in node.peers.values() if not p.barred and node.step in p.rounds]
+        peers = [p for p in node.peers.values() if p.believed and node.step in p.rounds]
         return node.combine([(peer, peer.rounds[node.step]) for peer in peers])
 
     def _adapt(self, now: float) -> list[Effect]:
@@ -198,7 +198,8 @@ class Lockstep:
     def _jump(self, now: float) -> list[Effect]:
         """To the round of the neighbours, where they are too far ahead to be caught up with."""
         node = self.node
-        newest = [(p, max(p.rounds)) for p in node.peers.values() if p.usable and p.rounds]
+        usable = [p for p in node.peers.values() if p.usable and p.believed]
+        newest = [(p, max(p.rounds)) for p in usable if p.rounds]
         ahead = [n for p, n in newest if n >= node.step + 2 and not p.finished]
         if not ahead or not self._something_to_do():
             return []

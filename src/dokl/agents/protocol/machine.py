@@ -12,17 +12,17 @@ with l's messages. The weight of a neighbour that is down, silent or refused ret
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dokl.agents.protocol import messages
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
 from dokl.agents.protocol.lockstep import Lockstep
-from dokl.agents.protocol.messages import HELLO, Message, Refused
+from dokl.agents.protocol.messages import HELLO, TWICE, Message, Refused
 from dokl.agents.protocol.neighbours import Neighbour
-from dokl.agents.protocol.node import LiveNode
-from dokl.agents.protocol.states import Event, Life, Supply, after
+from dokl.agents.protocol.node import SOON, LiveNode
+from dokl.agents.protocol.states import Event, Life, Supply, Trust, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
 from dokl.learner import Learner
@@ -53,6 +53,7 @@ class Protocol:
         if exchange.mode == "lockstep":
             self._node.step = learned
         self._way: Gossip | Lockstep = _way(self._node)
+        self.latest: int | None = None  # the largest incarnation that is believed; None: any
 
     @property
     def state(self) -> State:
@@ -117,15 +118,35 @@ class Protocol:
             message = messages.unpack(data, fingerprint=fingerprint, m=m, D=D)
         except Refused as error:
             if error.reason in ("fingerprint", "shape"):
-                known.bar(error.text)
+                before = known.trust
+                known.bar(error.reason, error.text)
+                if known.trust is not before:
+                    node.announce(SOON)
             return node.refuse(peer, error.reason, f"neighbour {peer!r}: {error.text}")
+        if self.latest is not None and message.incarnation > self.latest:
+            hours = (message.incarnation - self.latest) / 3.6e12
+            text = f"neighbour {peer!r} says that it started {hours:.3g} hours later than can be"
+            return node.refuse(peer, "ahead", f"{text}: a wrong clock, or a thief of its key")
         return self._understood(known, message, now)
+
+    def too_large(self, peer: str, now: float) -> None:
+        """The transport threw a message away for its size: one more that could not be used."""
+        node = self._at(now)
+        if peer in node.peers:
+            node.spurn(peer, "size", "its messages are larger than any of this network")
+
+    def seen_twice(self, peers: Collection[str], now: float) -> None:
+        """Under whose names the transport sees two."""
+        node = self._at(now)
+        for name, peer in node.peers.items():
+            if peer.twice != (name in peers):
+                peer.sees_two(name in peers)
+                node.announce(SOON)
 
     def _understood(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         node = self._node
         if message.kind == HELLO:
-            peer.trust = after(peer.trust, Event.HELLO)
-            peer.hears(message)
+            node.hears(peer, message, now)
             return self._way.hello(peer, message, now)
         if peer.barred:
             return node.refuse(peer.name, "fingerprint", f"not used since its hello: {peer.unlike}")
@@ -133,7 +154,7 @@ class Protocol:
         if node.learner.wild(node.state, message.theta):
             text = f"neighbour {peer.name!r}: predictions a million times our largest target"
             return node.refuse(peer.name, "large", text)
-        peer.hears(message)
+        node.hears(peer, message, now)
         return self._way.theta(peer, message, now)
 
     def tick(self, now: float) -> list[Effect]:
@@ -148,7 +169,7 @@ class Protocol:
         if peer not in node.peers:
             return []
         known = node.peers[peer]
-        known.contact = after(known.contact, Event.PEER_UP)
+        known.contact, known.told = after(known.contact, Event.PEER_UP), ""
         return [] if node.exchange.mode == "off" else self._way.peer_up(known, now)
 
     def peer_lost(self, peer: str, now: float) -> list[Effect]:
@@ -170,6 +191,7 @@ class Protocol:
         """When `tick` is wanted at the latest; None: not before something else happens."""
         off = self._node.exchange.mode == "off"
         times = [self._way.next_due(), None if off else self._node.hello_due()]
+        times += [] if off else [peer.rivals_end() for peer in self._node.peers.values()]
         return min((time for time in times if time is not None), default=None)
 
     def change(self, neighbours: Sequence[str], exchange: ExchangePolicy | None = None) -> None:
@@ -216,7 +238,12 @@ class Protocol:
             "diverged": node.diverged,
             "queued": node.queue.rows,
             "assumptions": self._assumptions(),
+            "problems": self.disputes(),
         }
+
+    def disputes(self) -> list[str]:
+        """Who is not believed, here or there, until somebody does something about it."""
+        return [text for peer in self._node.peers.values() for text in _disputes(peer)]
 
     def _assumptions(self) -> list[str]:
         """Which assumptions of the theory do not hold now, and why."""
@@ -238,13 +265,29 @@ def _way(node: LiveNode) -> Gossip | Lockstep:
 
 
 def _takes_part(peer: Neighbour) -> bool:
-    return peer.usable and not peer.given_up
+    return peer.usable and peer.believed and not peer.given_up
+
+
+def _disputes(peer: Neighbour) -> list[str]:
+    """What lasts until somebody does something about it, at this end of a link or at the other."""
+    found, name = [], repr(peer.name)
+    if peer.trust is Trust.CONTESTED:
+        found.append(f"two agents speak as {name}, and neither is used: end one of them")
+    elif peer.trust is not Trust.ALIKE:
+        found.append(f"what {name} sends is refused ({peer.reason}): {peer.unlike}")
+    if peer.told == TWICE:
+        found.append(f"{name} hears two agents under this node's name: end one of them")
+    elif peer.told:
+        found.append(f"{name} refuses what this node sends ({peer.told}): its log says more")
+    return found
 
 
 def _doubts(node: LiveNode, peer: Neighbour) -> list[str]:
     share = f"its weight {node.weight(peer):.3g} is back at self"
-    if peer.barred:
+    if peer.barred or (peer.up and peer.trust is not Trust.ALIKE):
         return [f"neighbour {peer.name!r} is refused: {share}"]
+    if peer.up and peer.told:
+        return [f"neighbour {peer.name!r} refuses this node: {share}"]
     if not peer.up:
         return [f"neighbour {peer.name!r} is down: {share}, the graph is not the described one"]
     if peer.given_up:

@@ -1,5 +1,9 @@
 """What travels between nodes: a header of 64 bytes, little-endian, then the bytes of theta.
 
+A hello may end with refusals, 17 bytes each: whose messages its sender does not use (8 bytes of the
+SHA-256 of the name), of which incarnation (u64, 0 where it is not known), and why (u8, the place in
+`SAID`). So a node whose messages are refused for good hears of it.
+
 ========= ======= ==================================================================
 offset    type    meaning
 ========= ======= ==================================================================
@@ -32,6 +36,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -54,8 +59,12 @@ _NUMBERS: dict[int, Any] = {1: np.dtype("<f4"), 2: np.dtype("<f2")}
 # Why a message may not be used: what is wrong with its bytes, then what the protocol finds.
 REASONS = (
     "size", "magic", "version", "kind", "fingerprint", "shape", "finite", "numbers",
-    "stale", "duplicate", "large", "stranger", "off",
+    "stale", "duplicate", "large", "stranger", "off", "ahead",
 )  # fmt: skip
+TWICE = "twice"  # two agents speak under the name
+SAID = (*REASONS, TWICE)  # what a hello can say of a neighbour; only ever added to
+REFUSAL = struct.Struct("<8sQB")
+MOST_REFUSALS = 32
 
 
 class Refused(Exception):
@@ -67,8 +76,22 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
+class ToldRefusal:
+    """What a hello says of a neighbour of its sender: whose messages it does not use, and why."""
+
+    whom: bytes
+    incarnation: int
+    reason: str
+
+
+def mark_of(name: str) -> bytes:
+    """A node in a refusal."""
+    return sha256(name.encode()).digest()[:8]
+
+
+@dataclass(frozen=True)
 class Message:
-    """One message; theta: (m, D) float32, None in a hello."""
+    """One message; theta: (m, D) float32, None in a hello, which may have refusals."""
 
     kind: int
     fingerprint: str
@@ -83,6 +106,7 @@ class Message:
     finished: bool = False
     theta: Array | None = None
     waiting: bool = False
+    refusals: tuple[ToldRefusal, ...] = ()
 
     @property
     def version(self) -> tuple[int, int]:
@@ -105,7 +129,10 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
         message.incarnation, message.step, message.count, message.learned, message.wall,
     )  # fmt: skip
     if message.theta is None:
-        return head
+        told = message.refusals[:MOST_REFUSALS]
+        return head + b"".join(
+            REFUSAL.pack(each.whom, each.incarnation, SAID.index(each.reason)) for each in told
+        )
     theta = message.theta
     if dtype == "float16":
         theta = np.clip(theta, -LARGEST16, LARGEST16)
@@ -128,7 +155,7 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int) -> Message:
         raise Refused("fingerprint", _strangers(fingerprint, print_.hex()))
     if (theirs_m, theirs_D) != (m, D):
         raise Refused("shape", f"theta of shape {(theirs_m, theirs_D)}, ours has {(m, D)}")
-    size = HEADER.size + (m * D * _NUMBERS[code].itemsize if code else 0)
+    size = HEADER.size + (m * D * _NUMBERS[code].itemsize if code else _tail(data))
     if len(data) != size:
         raise Refused("size", f"{len(data)} bytes instead of {size}")
     if max(counters) >= LARGEST_COUNT or not math.isfinite(wall) or flags & ~(FINISHED | WAITING):
@@ -138,8 +165,20 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int) -> Message:
     incarnation, step, count, learned = counters
     return Message(
         kind, fingerprint, m, D, degree, incarnation, step, count, learned, wall, finished, theta,
-        waiting,
+        waiting, () if code else _refusals(data),
     )  # fmt: skip
+
+
+def _tail(data: bytes) -> int:
+    """How long the refusals of a hello may be, at most as long as they are."""
+    times = (len(data) - HEADER.size) // REFUSAL.size
+    return min(times, MOST_REFUSALS) * REFUSAL.size
+
+
+def _refusals(data: bytes) -> tuple[ToldRefusal, ...]:
+    """Those of a hello; what a later version may say is left out."""
+    found = REFUSAL.iter_unpack(data[HEADER.size :])
+    return tuple(ToldRefusal(whom, of, SAID[why]) for whom, of, why in found if why < len(SAID))
 
 
 def _theta(data: bytes, dtype: Any, m: int, D: int) -> Array:

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dokl.agents.protocol.messages import Message
+from dokl.agents.protocol.messages import TWICE, Message, ToldRefusal, mark_of
 from dokl.agents.protocol.states import Contact, Event, Interest, Patience, Trust, after
 from dokl.arrays import Array
 
 NOTHING = (-1, -1)
+OFTEN, LASTING = 3, 2.0  # messages, and seconds between the first and the last: not by chance
+LAPSE = 10.0  # seconds after which an incarnation that fell silent makes room for an older one
 _THERE, _AWAY = (Contact.UP, Contact.BACK), (Contact.LOST, Contact.BACK)
+_ON_ITS_WAY = ("duplicate", "stale", "off", "stranger")  # reasons that say nothing of its sender
+_OF_VECTORS = ("large", "finite")  # reasons that a hello says nothing against
 
 
 @dataclass
@@ -20,7 +24,12 @@ class Neighbour:
 
     known: (incarnation, step) of its newest theta here. said: the same of its newest message,
     hellos included. fresh: a theta that was not combined with yet. rounds: in lockstep, its thetas
-    by round. unlike: why its thetas are not used, while it is barred.
+    by round. unlike: why its thetas are not used, and reason: the word for that, while it is not
+    believed. unused: how many of its messages were refused in a row, the first at unused_since.
+
+    rival: an older incarnation that speaks although a newer one was heard, so often, between two
+    times, last at its own clock. heard_at: when the newest one spoke. twice: whether the transport
+    sees two. told: what it says of this node's own messages ("": nothing).
     """
 
     name: str
@@ -36,6 +45,17 @@ class Neighbour:
     wall: float = float("-inf")
     finished: bool = False
     unlike: str = ""
+    reason: str = ""
+    unused: int = 0
+    unused_since: float = 0.0
+    rival: int = 0
+    rival_times: int = 0
+    rival_since: float = 0.0
+    rival_at: float = float("-inf")
+    rival_wall: float = float("-inf")
+    heard_at: float = float("-inf")
+    twice: bool = False
+    told: str = ""
     fresh: Array | None = None
     rounds: Mapping[int, Array] = field(default_factory=dict)
     clipped: bool = False
@@ -81,8 +101,15 @@ class Neighbour:
 
     @property
     def usable(self) -> bool:
-        """Whether it takes part in combining now."""
+        """Whether there is any sense in exchanging with it now."""
         return self.up and not self.barred
+
+    @property
+    def believed(self) -> bool:
+        """Whether its vectors may be combined with: nothing speaks against it, or against us at
+        its side, so that both ends of a link take their weight back together.
+        """
+        return self.trust is Trust.ALIKE and not self.told
 
     @property
     def has(self) -> tuple[int, int]:
@@ -91,22 +118,101 @@ class Neighbour:
         """
         return (0, 0) if self.lost else (max(0, self.known[0]), max(0, self.known[1]))
 
-    def hears(self, message: Message) -> None:
-        """What every message tells, hello or theta; an overtaken one tells nothing."""
+    def hears(self, message: Message, now: float) -> bool:
+        """What every message tells, hello or theta; an overtaken one tells nothing (False)."""
         if message.incarnation == self.known[0]:
             self.contact = after(self.contact, Event.SAME_PROCESS)
         same = message.incarnation == self.said[0]
         if same and (message.wall < self.wall or message.step < self.said[1]):
-            return
-        if not same and not (message.incarnation > self.said[0] or self.lost):
-            return
-        self.said, self.wall = message.version, message.wall
+            return False
+        older = not same and not (message.incarnation > self.said[0] or self.lost)
+        if older and not self._succeeds(message, now):
+            return False
+        self.said, self.wall, self.heard_at = message.version, message.wall, now
         self.degree, self.count = message.degree, message.count
         self.learned, self.finished = message.learned, message.finished
+        return True
 
-    def bar(self, why: str) -> None:
+    # -- whether it is believed ----------------------------------------------------------------
+    def bar(self, reason: str, why: str) -> None:
         """It is of another kind: what it sent is not used, nor what it sends from now on."""
-        self.trust, self.unlike, self.fresh = after(self.trust, Event.UNLIKE), why, None
+        self.trust, self.fresh = after(self.trust, Event.UNLIKE), None
+        self.reason, self.unlike = reason, why
+
+    def spurned(self, reason: str, why: str, now: float) -> None:
+        """A message of it was refused; if that lasts, it takes no part until one is in order."""
+        if reason in _ON_ITS_WAY:
+            return
+        self.unused_since = self.unused_since if self.unused else now
+        self.unused += 1
+        lasting = self.unused >= OFTEN and now - self.unused_since >= LASTING
+        if lasting and self.trust is Trust.ALIKE:
+            self.trust, self.fresh = after(self.trust, Event.UNUSED), None
+            self.reason, self.unlike = reason, why
+
+    def welcome(self, hello: bool) -> None:
+        """A message of it is in order; a hello alone says nothing of vectors that were refused."""
+        if hello and self.reason in _OF_VECTORS:
+            return
+        self.unused = 0
+        if self.trust is Trust.REFUSED:
+            self.trust, self.reason = after(self.trust, Event.USED), ""
+
+    def _succeeds(self, message: Message, now: float) -> bool:
+        """A message of an older incarnation than the newest that was heard. Once or twice it was
+        on its way. If it goes on, two agents have one name, unless the newer has fallen silent:
+        then it was the wrong one, or is gone, and the older is heard again.
+        """
+        if message.incarnation != self.rival:
+            self.rival, self.rival_times = message.incarnation, 0
+            self.rival_since, self.rival_wall = now, float("-inf")
+        if message.wall > self.rival_wall:
+            self.rival_wall, self.rival_at = message.wall, now
+            self.rival_times += 1
+        if self.rival_times < OFTEN or now - self.rival_since < LASTING:
+            return False
+        if now - self.heard_at >= LAPSE:
+            self.known = NOTHING
+            self._settle()
+            return True
+        self._contest()
+        return False
+
+    def _contest(self) -> None:
+        if self.trust in (Trust.ALIKE, Trust.REFUSED):
+            self.trust, self.fresh = after(self.trust, Event.RIVALS), None
+            self.reason, self.unlike = TWICE, "two agents speak under its name"
+
+    def _settle(self) -> None:
+        self.rival, self.rival_times, self.rival_at = 0, 0, float("-inf")
+        if self.trust is Trust.CONTESTED and not self.twice:
+            self.trust, self.reason = after(self.trust, Event.NO_RIVALS), ""
+
+    def sees_two(self, twice: bool) -> None:
+        """The transport sees two under its name, or one again."""
+        self.twice = twice
+        if twice:
+            self._contest()
+        elif not self.rival:
+            self._settle()
+
+    def rivals_end(self) -> float | None:
+        """When an older incarnation will have been silent for long enough."""
+        return self.rival_at + LAPSE if self.rival else None
+
+    def tick(self, now: float) -> None:
+        """Forget a rival that has fallen silent."""
+        ends = self.rivals_end()
+        if ends is not None and now >= ends:
+            self._settle()
+
+    def refusals(self) -> list[ToldRefusal]:
+        """What a hello of ours says of it."""
+        if self.trust is Trust.ALIKE:
+            return []
+        mark, newest = mark_of(self.name), max(0, self.said[0])
+        both = {newest, self.rival} if self.reason == TWICE else {newest}
+        return [ToldRefusal(mark, each, self.reason) for each in sorted(both)]
 
     def stale(self, message: Message) -> str | None:
         """Why a theta is not news: "duplicate" or "stale"; None if it is.
@@ -124,6 +230,7 @@ class Neighbour:
     def accepts(self, message: Message, now: float) -> None:
         """Take note of a theta that is news."""
         self.known, self.contact = message.version, after(self.contact, Event.THETA)
+        self.welcome(hello=False)
         self.received += 1
         self.last_received = now
 
@@ -133,12 +240,15 @@ class Neighbour:
 
     def facts(self, weight: float) -> dict[str, Any]:
         """For `/status`; the weight is the one it has while it takes part."""
-        keys = "up", "last_received", "received", "repeated", "distance2", "learned", "count"
+        keys = (
+            "up", "last_received", "received", "repeated", "distance2", "learned", "count", "told",
+        )  # fmt: skip
         return {
             **{key: getattr(self, key) for key in keys},
             "refused": sum(self.refused.values()),
             "reasons": dict(self.refused),
             "weight": weight,
+            "why": "" if self.trust is Trust.ALIKE else self.reason,
             "step": max(self.said[1], self.known[1], 0),
             "finished": self.finished,
         }

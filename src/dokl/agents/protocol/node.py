@@ -17,7 +17,7 @@ from dokl.agents.protocol.effects import (
     Save,
     SendHello,
 )
-from dokl.agents.protocol.messages import HELLO, THETA, Message
+from dokl.agents.protocol.messages import HELLO, THETA, TWICE, Message, mark_of
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.states import Event, Life, Supply, after
 from dokl.arrays import Array
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Seconds after which a hello is repeated, in case the first was lost; then there is silence.
 REPEATS = (0.5, 1.0, 2.0)
 PAUSE = 2.0  # seconds between hellos that nobody asked for
+SOON = 0.2  # seconds after the last hello, when a neighbour is to hear that it is not believed
+DISPUTE = 5.0  # seconds between hellos while somebody is not believed, here or there
 MOST_GONE = 1024  # rows learned that a queue may still hold, besides those of one batch
 
 
@@ -117,7 +119,29 @@ class LiveNode:
         self.refused = {**self.refused, reason: self.refused.get(reason, 0) + 1}
         if name in self.peers:
             self.peers[name].counts(reason)
+            self.spurn(name, reason, text)
         return [Refuse(name, reason, text)]
+
+    def spurn(self, name: str, reason: str, text: str) -> None:
+        """A neighbour sent something that is not used; if that lasts, it is told so."""
+        peer = self.peers[name]
+        before = peer.trust
+        peer.spurned(reason, text, 0.0 if self.now is None else self.now)
+        if peer.trust is not before:
+            self.announce(SOON)
+
+    def hears(self, peer: Neighbour, message: Message, now: float) -> None:
+        """What a message says of its sender, and of us."""
+        before = peer.trust, peer.told
+        if message.kind == HELLO:
+            peer.trust = after(peer.trust, Event.HELLO)
+        if peer.hears(message, now) and message.kind == HELLO:
+            peer.welcome(hello=True)
+            ours = [each for each in message.refusals if each.whom == mark_of(self.name)]
+            mine = [each.reason for each in ours if each.incarnation in (0, self.incarnation)]
+            peer.told = TWICE if any(e.reason == TWICE for e in ours) else "".join(mine[:1])
+        if (peer.trust, peer.told) != before:
+            self.announce(SOON)
 
     # -- theta -------------------------------------------------------------------------------
     def learn(self, X: Array, Y: Array) -> list[Effect]:
@@ -175,7 +199,9 @@ class LiveNode:
         # Of an earlier round, repeated, it would say that this was the last.
         finished = self.says_finished and step == self.step
         numbers = count, self.learned, now, finished
-        return messages.pack(Message(*about, *numbers, theta, waiting), self.exchange.dtype)
+        told = [] if theta is not None else [r for p in self.peers.values() for r in p.refusals()]
+        made = Message(*about, *numbers, theta, waiting, tuple(told))
+        return messages.pack(made, self.exchange.dtype)
 
     def too_large(self, theta: Array) -> list[Effect]:
         """Say once when float16 cannot hold what is sent."""
@@ -207,12 +233,19 @@ class LiveNode:
 
     def hello_due(self) -> float | None:
         """When the next hello goes out, if any."""
-        if not self._hellos or not any(peer.up for peer in self.peers.values()):
-            return None
-        return self._greeted + self._hellos[0]
+        there = [peer for peer in self.peers.values() if peer.up]
+        if self._hellos and there:
+            return self._greeted + self._hellos[0]
+        disputed = any(not peer.believed for peer in there)
+        return max(self._greeted, 0.0) + DISPUTE if disputed else None
 
     def tick(self, now: float) -> list[Effect]:
-        """Repeat hellos that are due."""
+        """Repeat hellos that are due, and see who is believed again."""
+        for peer in self.peers.values():
+            before = peer.trust
+            peer.tick(now)
+            if peer.trust is not before:
+                self.announce(SOON)
         due = self.hello_due()
         if due is None or now < due:
             return []

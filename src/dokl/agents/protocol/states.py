@@ -44,6 +44,10 @@ class Event(_Named):
     THETA = "a theta that is news"
     HELLO = "a hello with our fingerprint and shape"
     UNLIKE = "a message with another fingerprint or shape"
+    UNUSED = "for seconds, whatever it sent was refused"
+    USED = "something it sent is in order again"
+    RIVALS = "two agents go on speaking under its name"
+    NO_RIVALS = "one of them has fallen silent"
     ROUND = "the vector of a round that was not here yet"
     SILENCE = "the neighbour was waited for, and `patience_seconds` are over"
     NEWS = "its hello tells of a theta that is not here"
@@ -93,6 +97,8 @@ class Trust(_Named):
 
     ALIKE = "nothing speaks against it"
     BARRED = "its vectors are of another kind"
+    REFUSED = "nothing that it sends can be used: another layout, a vector that cannot be"
+    CONTESTED = "two agents speak under its name, and which is right cannot be told: none is used"
 
 
 class Patience(_Named):
@@ -190,8 +196,24 @@ CONTACT: Table[Contact] = {
 }
 
 TRUST: Table[Trust] = {
-    Trust.ALIKE: {Event.HELLO: Trust.ALIKE, Event.UNLIKE: Trust.BARRED},
+    Trust.ALIKE: {
+        Event.HELLO: Trust.ALIKE,
+        Event.UNLIKE: Trust.BARRED,
+        Event.UNUSED: Trust.REFUSED,
+        Event.RIVALS: Trust.CONTESTED,
+    },
     Trust.BARRED: {Event.HELLO: Trust.ALIKE, Event.UNLIKE: Trust.BARRED},
+    Trust.REFUSED: {
+        Event.HELLO: Trust.REFUSED,  # it says nothing of its vectors
+        Event.UNLIKE: Trust.BARRED,
+        Event.USED: Trust.ALIKE,
+        Event.RIVALS: Trust.CONTESTED,
+    },
+    Trust.CONTESTED: {
+        Event.HELLO: Trust.CONTESTED,
+        Event.UNLIKE: Trust.BARRED,
+        Event.NO_RIVALS: Trust.ALIKE,
+    },
 }
 
 PATIENCE: Table[Patience] = {

@@ -49,6 +49,9 @@ class Transport(Protocol):
     def events(self) -> list[tuple[str, bool]]:
         """(peer, up) since the last call, in order."""
 
+    def twice(self) -> frozenset[str]:
+        """Neighbours under whose name two have been connected for some time."""
+
     def reopen(self, network: Network) -> None:
         """Take a changed description: other neighbours, addresses or certificates."""
 

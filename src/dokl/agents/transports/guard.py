@@ -21,7 +21,7 @@ import socket
 import ssl
 import tempfile
 import threading
-from collections import Counter
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,22 +29,23 @@ from typing import Any
 
 from dokl.agents.certificates import Authority
 from dokl.agents.description import Network, host_port
-from dokl.agents.doors import Door, Place, Places, Rank, listening, places_for
+from dokl.agents.doors import Door, DoorPlaces, Place, Rank, listening, places_for
 from dokl.agents.doors.accepting import Note
 from dokl.errors import BadInput
 
 HANDSHAKE = 4.0  # seconds for a handshake, then for Zenoh behind the guard
 MOST_HALF_OPEN = 128
 PER_NAME = 4  # connections under one name: a new one may come before an old one is known to be dead
+TWICE_SECONDS = 5.0  # a connection that is dead ends after Zenoh's lease, which is less
 HERE = "127.0.0.1"
 _DESCRIPTORS = 3  # of a connection: outside, inside, and Zenoh's end of that
 _BUFFER = 32_768  # of each socket, and a quarter of it in between: a queue here is stale vectors
 
 
-class Guard:
+class LinkGuard:
     """Before the links of node `name`; `open` before use, `close` after.
 
-    inner: the port on loopback where Zenoh listens. twice: names under which two are connected now.
+    inner: the port on loopback where Zenoh listens.
     """
 
     def __init__(self, network: Network, name: str, note: Note | None = None) -> None:
@@ -55,7 +56,7 @@ class Guard:
         self._outside = _server_context(network, name) if network.secure else None
         self._listener = self._bound()
         self.inner = _free_port()
-        self._named: Counter[str] = Counter()
+        self._named: dict[str, tuple[float, ...]] = {}  # since when each connection is open
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._work: asyncio.Task[None] | None = None
@@ -67,8 +68,10 @@ class Guard:
         return self._voucher.believed
 
     def twice(self) -> frozenset[str]:
-        """Names under which more than one is connected now."""
-        return frozenset(name for name, times in self._named.copy().items() if times > 1)
+        """Names under which two have been connected for longer than a dead link lasts."""
+        limit = time.monotonic() - TWICE_SECONDS
+        second = {name: sorted(since)[1:2] for name, since in self._named.copy().items()}
+        return frozenset(name for name, since in second.items() if since and since[0] < limit)
 
     def _bound(self) -> socket.socket:
         at = self._network.node(self._name).binds
@@ -105,7 +108,7 @@ class Guard:
             lambda _, about: self._note("link failed", reason=str(about.get("message")))
         )
         most = places_for(MOST_HALF_OPEN + PER_NAME * len(self._neighbours), 0.3, _DESCRIPTORS)
-        places = Places(most, max(1, most // 2), most // 4)
+        places = DoorPlaces(most, max(1, most // 2), most // 4)
         ready.set()
         with suppress(asyncio.CancelledError):
             await Door(self._listener, places, self._serve, self._note).run()
@@ -119,7 +122,8 @@ class Guard:
             if name is None:
                 return
             place.rank = lambda: Rank.SERVED
-            self._named[name] += 1
+            since = time.monotonic()
+            self._named[name] = (*self._named.get(name, ()), since)
             try:
                 async with asyncio.timeout(HANDSHAKE):
                     inner = await self._behind(name, outer)
@@ -129,7 +133,7 @@ class Guard:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
             finally:
-                self._named[name] -= 1
+                self._named[name] = tuple(t for t in self._named[name] if t is not since)
         except ssl.SSLError as error:
             why = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
             self._note("link refused", reason=why, address=place.address)
@@ -154,8 +158,8 @@ class Guard:
             text = f"{name!r} is no neighbour of this node"
             self._note("link refused", reason=text, address=outer.address)
             return None
-        if self._named[name] >= PER_NAME:
-            text = f"{self._named[name]} connections of {name!r} are open already"
+        if len(self._named.get(name, ())) >= PER_NAME:
+            text = f"{PER_NAME} connections of {name!r} are open already"
             self._note("link refused", reason=text, address=outer.address)
             return None
         return name

@@ -230,6 +230,10 @@ class MemoryTransport:
         self.hub.deliver()
         return self.inbox.taken()
 
+    def twice(self) -> frozenset[str]:
+        """Nobody: a hub has one for each name."""
+        return frozenset()
+
     def events(self) -> list[tuple[str, bool]]:
         """(peer, up) since the last call."""
         return self.inbox.events()

@@ -187,6 +187,11 @@ class ZenohTransport:
             wire.poll()
         return self._inbox.taken()
 
+    def twice(self) -> frozenset[str]:
+        """Neighbours under whose name two have been connected for some time."""
+        wire = self._wire
+        return frozenset() if wire is None else wire.twice()
+
     def events(self) -> list[tuple[str, bool]]:
         """(peer, up) since the last call."""
         return self._inbox.events()

@@ -21,7 +21,7 @@ from dokl.agents.description import Network
 from dokl.agents.doors.accepting import Note
 from dokl.agents.transports import KINDS
 from dokl.agents.transports.boxes import ReceiveBox
-from dokl.agents.transports.guard import Guard
+from dokl.agents.transports.guard import LinkGuard
 from dokl.agents.transports.zenoh_settings import check, configuration, key, pull_key
 from dokl.errors import BadInput, MissingExtra
 
@@ -55,7 +55,7 @@ class ZenohSession:
         self._network, self._name, self._inbox = network, name, inbox
         self._live = True
         check(network, name, max_bytes)
-        self._guard = Guard(network, name, note)
+        self._guard = LinkGuard(network, name, note)
         try:
             self._session = self._opened(max_bytes)
         except BaseException:

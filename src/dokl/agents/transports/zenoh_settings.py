@@ -15,7 +15,7 @@ from typing import Any
 from dokl.agents.certificates import load_certificate, load_key
 from dokl.agents.description import Network, host_port, is_loopback
 from dokl.agents.transports import KINDS
-from dokl.agents.transports.guard import HERE, Guard
+from dokl.agents.transports.guard import HERE, LinkGuard
 from dokl.errors import BadFile, BadInput
 
 LEASE_MS = 2000  # a neighbour that hangs is noticed after this time
@@ -42,7 +42,7 @@ def pull_key(network: Network, name: str, asker: str) -> str:
 
 # -- the configuration -------------------------------------------------------------------------
 def configuration(
-    network: Network, name: str, max_bytes: int, guard: Guard | None = None
+    network: Network, name: str, max_bytes: int, guard: LinkGuard | None = None
 ) -> dict[str, Any]:
     """{key: value} of a node's Zenoh session; max_bytes: the largest message that is taken.
 
@@ -79,7 +79,7 @@ def configuration(
     return found
 
 
-def certificates(network: Network, name: str, guard: Guard | None = None) -> dict[str, Any]:
+def certificates(network: Network, name: str, guard: LinkGuard | None = None) -> dict[str, Any]:
     """Both sides of a link show a certificate of the network's authority; a guard's word counts."""
     ca, certificate, private = (str(path) for path in network.certificate_files(name))
     believed = {"root_ca_certificate": ca}
