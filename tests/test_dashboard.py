@@ -126,7 +126,8 @@ def test_a_killed_agent_is_down_and_comes_back(lab, collector):
     down = {(link.a, link.b) for link in view.links if link.state == "down"}
     assert down == {("a", "b"), ("b", "c")}
     assert by_name(view)["a"].assumptions == (
-        "neighbour 'b' is down: its weight 0.25 is back at self, the graph is not the described one",
+        "neighbour 'b' is down: its weight 0.25 is back at self, the graph is not the "
+        "described one",
     )
     lab.revive("b")
     back = by_name(collector.poll())["b"]

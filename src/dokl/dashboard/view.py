@@ -37,7 +37,7 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Trouble:
-    """One thing that is wrong, told once: kind (down, link, remark, problem, assumption), and words.
+    """One thing that is wrong, told once, in words; kind: down, link, remark, problem, assumption.
 
     who: the nodes that it is about.
     """

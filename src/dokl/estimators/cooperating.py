@@ -80,9 +80,9 @@ class Cooperating(Estimator):
             return super()._rules(reset)
         return {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
 
-    def _start(self, X: Any, m: int) -> None:
+    def _start(self, X: Any, Y: Array) -> None:
         if not self._cooperates:
-            super()._start(X, m)
+            super()._start(X, Y)
             return
         self._first, self._seed, self.dtype_ = None, seed_of(self.random_state), np.float64
         K, weights = self._network(self._seed)
@@ -92,12 +92,12 @@ class Cooperating(Estimator):
         classes = len(self.classes_) if self._classifying else 0
         self.engine_ = "numba"
         self.network_ = pilots.CooperatingNetwork(
-            self.exchange_, K, m, most, self._seed, classes, BOUND
+            self.exchange_, K, Y.shape[1], most, self._seed, classes, BOUND
         )
 
     def _start_small(self, X: Any, Y: Array) -> None:
         if self._cooperates:
-            self._start(X, Y.shape[1])
+            self._start(X, Y)
         else:
             super()._start_small(X, Y)
 

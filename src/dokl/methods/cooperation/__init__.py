@@ -23,7 +23,7 @@ from dokl import intervals
 from dokl.arrays import Array, Block
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
-from dokl.exchange.exchange import MEAN
+from dokl.exchange.rules import MEAN
 from dokl.methods.cooperation import members as parts
 from dokl.methods.cooperation import node
 from dokl.methods.cooperation.members import MEMBERS, Member
