@@ -1,8 +1,8 @@
 """Predicted against simulated learning curves, and the step limit against ensembles.
 
 `python -m benchmarks.theory_check [--quick] [--only curves|limits|squares] [--example 1]`, by
-hand, some ten minutes on two idle cores. Theory and simulation share feature map, graph and targets; only
-inputs and noise are random.
+hand, some ten minutes on two idle cores. Theory and simulation share feature map, graph and
+targets; only inputs and noise are random.
 """
 
 from __future__ import annotations
