@@ -15,7 +15,7 @@ from dokl.bench.own import chosen, compare_on
 from dokl.bench.own_table import OwnTable, read
 from dokl.bench.tasks import Rows
 from dokl.cli import commands
-from dokl.errors import BadInput, UnknownName
+from dokl.errors import BadInput, UnknownName, install_line
 from dokl.jobs.files.sources import Source
 from dokl.jobs.files.start import Training
 
@@ -176,7 +176,7 @@ def test_a_missing_library_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     there, missing = chosen(["lightgbm", "ridge"])
     assert [e.name for e in there] == ["ridge"]
-    assert missing == {"LightGBM": "not installed: pip install 'dokl[bench]'"}
+    assert missing == {"LightGBM": f"not installed: {install_line('bench')}"}
     with pytest.raises(UnknownName, match="did you mean 'forest'"):
         chosen(["forrest"])
 

@@ -46,6 +46,7 @@ _HOME = {
     "NetworkClassifier": "estimators",
     "RandomFeatures": "estimators",
     "TableModel": "models",
+    "fit_table": "jobs.files.fit",
     "save": "models",
     "load": "models",
 }

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 __all__ = [
     "BadFile",
@@ -80,7 +81,15 @@ class MissingExtra(DoklError, ImportError):
     """An optional dependency is absent; the message is the line that installs it."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an optional package: pip install 'dokl[{extra}]'")
+        super().__init__(f"{feature} needs an optional package: {install_line(extra)}")
+
+
+def install_line(extra: str) -> str:
+    """What installs an extra: from the checkout that this is, if it is one, or from an index."""
+    root = Path(__file__).parents[2]
+    here = (root / "pyproject.toml").is_file() and (root / "src" / "dokl").is_dir()
+    checkout = f"pip install -e '{root}[{extra}]', or of a release: " if here else ""
+    return f"{checkout}pip install 'dokl[{extra}]'"
 
 
 def listed(values: Iterable[object], most: int = 12) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.bench.tasks import CLASSES, Task
+from dokl.errors import install_line
 
 D = 500  # features of dokl and of scikit-learn's RBFSampler
 ALPHA = 1e-4  # L2 strength in classification: the default of dokl and of scikit-learn
@@ -63,7 +64,7 @@ class Peer:
 
 
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
-NOT_INSTALLED = "not installed: pip install 'dokl[bench]'"
+NOT_INSTALLED = f"not installed: {install_line('bench')}"
 
 
 def is_installed(package: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -140,6 +141,17 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         ax.set_xlabel("relevance")
         return ax
 
+    def _repr_html_inner(self) -> str:
+        """Scikit-learn's diagram, and below it the experts, once there are any."""
+        return str(super()._repr_html_inner()) + experts_html(self)
+
+    def _repr_mimebundle_(self, **how: Any) -> dict[str, Any]:
+        """The same for notebooks."""
+        found: dict[str, Any] = super()._repr_mimebundle_(**how)
+        if "text/html" in found:
+            found["text/html"] += experts_html(self)
+        return found
+
     # -- adding and taking away --------------------------------------------------------------
     def freeze(self) -> Any:
         """Learn no more scales: map and scalings stay as they are, and this model itself."""
@@ -172,6 +184,25 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         from dokl.estimators.saving import save  # which knows all the estimators, this one too
 
         return save(self, path)
+
+
+def experts_html(estimator: Any) -> str:
+    """The experts as a table of HTML, those that count; nothing before anything was learned."""
+    if not hasattr(estimator, "bank_"):
+        return ""
+    rows = estimator.experts_
+    heavy = [row for row in rows if row["weight"] >= 0.005]
+    cells = "".join(
+        f"<tr><td style='text-align:left'>{html.escape(row['expert'])}</td>"
+        f"<td>{100 * row['weight']:.0f} %</td><td>{row['error']:.3g}</td></tr>"
+        for row in heavy
+    )
+    more = f"<p>and {len(rows) - len(heavy)} more</p>" if len(rows) > len(heavy) else ""
+    head = (
+        "<tr><th style='text-align:left'>expert</th><th>weight</th><th>error / variance</th></tr>"
+    )
+    title = f"{estimator.bank_.seen:,} rows learned; {html.escape(estimator.remembers_)}"
+    return f"<div><p>{title}</p><table>{head}{cells}</table>{more}</div>"
 
 
 def check_memory(kinds: Any, most: int) -> None:

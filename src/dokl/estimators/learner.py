@@ -83,6 +83,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _meet(self, y: Array) -> None:
         """Learn from the first y what y can be: its classes, say."""
 
+    def _meet_nodes(self, nodes: Any) -> None:
+        """Learn the names of nodes, where there are any."""
+
     def _targets(self, y: Array) -> Array:
         """What the outputs are to be: (n, m)."""
         raise NotImplementedError
@@ -155,6 +158,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             X, y = self._checked(X, y, reset=True)
             n, X, y, weight, kept = self._present(X, y, sample_weight, first=True)
             self._meet(y)
+            self._meet_nodes(nodes)
             Y = self._targets(y)
             self._start(X, Y)
             self._learn_all(X, Y, weight, _only(self._node_numbers(nodes, n), kept))
@@ -171,6 +175,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 self._meet_again(classes, fresh)
             Y = self._targets(y)
             if fresh:
+                self._meet_nodes(nodes)
                 self._start_small(X, Y)
             self._ready()
             owner = self._owners(X.shape[0], _only(self._node_numbers(nodes, n), kept))

@@ -30,7 +30,12 @@ class _Network(Cooperating):
         graph = self.graph
         if isinstance(graph, str):
             # The random topologies are drawn from the same seed as the features.
-            graph = graphs.build(graph, self.n_nodes, seed=seed)
+            names = getattr(self, "_named", None)
+            graph = graphs.build(graph, self.n_nodes if names is None else len(names), seed=seed)
+            if names is not None:
+                import networkx as nx
+
+                graph = nx.relabel_nodes(graph, dict(enumerate(names)))
         if hasattr(graph, "nodes"):
             names, weights = list(graph.nodes), _weights(graph, self.rule)
         else:
@@ -39,6 +44,24 @@ class _Network(Cooperating):
         self.nodes_ = np.fromiter(names, object, len(names))
         self._number = {name: k for k, name in enumerate(names)}
         return len(names), weights
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, nodes: Any = None) -> float:
+        """R^2, or the share of right labels, of the mean vector, or of `nodes`."""
+        from sklearn.metrics import accuracy_score, r2_score
+
+        predicted = self.predict(X, nodes=nodes)
+        right = accuracy_score if getattr(self, "_classifying", False) else r2_score
+        return float(right(y, predicted, sample_weight=sample_weight))
+
+    def _meet_nodes(self, nodes: Any) -> None:
+        """Names that rows give the nodes of a topology, which has none of its own."""
+        self._named = None
+        given = isinstance(nodes, str) or not hasattr(nodes, "__len__")
+        if nodes is None or given or not isinstance(self.graph, str):
+            return
+        names = nodes.tolist() if hasattr(nodes, "tolist") else list(nodes)
+        if names and all(isinstance(name, str) for name in names):
+            self._named = sorted(set(names))
 
     def _exchange(self, weights: Any) -> Exchange:
         cooperates = self._cooperates
@@ -125,7 +148,8 @@ class NetworkRegressor(_Network, Regression):
     graph : name of a topology ("random", "ring", "grid", "star", "complete", "small_world",
         "geometric", "exponential"), a networkx graph, or a doubly stochastic matrix (K, K).
         Random ones are drawn from random_state.
-    n_nodes : number of nodes when graph is a name.
+    n_nodes : number of nodes when graph is a name, unless the first rows come with texts as
+        `nodes`: then these are the nodes, in alphabetical order.
     rule : weights of a graph: "metropolis", "laplacian", "uniform", or "alone" (no exchange).
     learner : "cooperation", "gradient", or "auto": the first, unless a parameter of the second is
         set, inputs are sparse, or there are more than 300.

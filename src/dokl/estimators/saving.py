@@ -119,9 +119,27 @@ def load_with_extra(path: files.PathLike, objects: Objects = None) -> tuple[Any,
 def _check_savable(estimator: Any) -> None:
     if ESTIMATORS.get(type(estimator).__name__) is not type(estimator):
         known = ", ".join(ESTIMATORS)
-        raise BadInput(f"a {type(estimator).__name__} cannot be saved here, only {known}")
+        raise BadInput(
+            f"a {type(estimator).__name__} cannot be saved here, only {known}{_of_steps(estimator)}"
+        )
     if not any(hasattr(estimator, name) for name in ("feature_map_", "bank_", "folded_")):
         raise BadInput(f"a {type(estimator).__name__} that has learned nothing cannot be saved")
+
+
+def _of_steps(pipeline: Any) -> str:
+    """What to do with a pipeline, whose other steps are somebody else's code."""
+    steps = getattr(pipeline, "steps", None)
+    if not isinstance(steps, list) or not steps:
+        return ""
+    name, last = steps[-1]
+    mine = ESTIMATORS.get(type(last).__name__) is type(last)
+    own = (
+        f". Its last step can, without the others: dokl.save(model[{name!r}], path)" if mine else ""
+    )
+    return (
+        f"{own}. A model that takes raw rows, with the preprocessing inside, is "
+        "dokl.fit_table(rows, target=...), or what dokl train writes: these are saved whole"
+    )
 
 
 def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:

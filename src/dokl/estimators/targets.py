@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
@@ -68,14 +67,38 @@ class Regression(RegressorMixin, Estimator):  # type: ignore[misc]
         return tags
 
 
-def _has_probabilities(self: Any) -> bool:
+class AvailableOrTold:
+    """A method that is there where `check(self)` raises nothing; else its error says why not.
+
+    Scikit-learn's `available_if` does the same, and keeps the reason to itself.
+    """
+
+    def __init__(self, method: Callable[..., Any], check: Callable[[Any], Any]) -> None:
+        self.method, self.check = method, check
+        self.__doc__ = method.__doc__
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self.method
+        self.check(instance)
+        return self.method.__get__(instance, owner)
+
+
+def _check_probabilities(self: Any) -> None:
     loss = self.loss if isinstance(self.loss, str) else self.loss.name
     if loss != "logistic":
-        raise AttributeError(f"predict_proba needs loss='logistic'; this model has {loss!r}")
-    return True
+        name = type(self).__name__
+        raise AttributeError(
+            f"this {name} has no predict_proba: its loss is {loss!r}. {name}(loss='logistic') has "
+            "it (dokl train --loss logistic), and so have AutoClassifier and, of scores, "
+            "decision_function"
+        )
 
 
-if_logistic: Callable[[Method], Method] = available_if(_has_probabilities)
+def if_logistic(method: Method) -> Method:
+    """A method that only a model with the logistic loss has."""
+    made: Any = AvailableOrTold(method, _check_probabilities)
+    return made  # type: ignore[no-any-return]
 
 
 class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]

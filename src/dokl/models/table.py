@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.estimators import folded
+from dokl.estimators.targets import AvailableOrTold
 from dokl.features import agreed_fingerprint
 from dokl.files import PathLike
 from dokl.models.columns import chunk_for, inputs_for, nodes_for, targets_for
@@ -26,7 +26,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 def _where_there_is(name: str) -> Callable[[Method], Method]:
     """A method that is there where the estimator has it."""
-    decorate: Callable[[Method], Method] = available_if(lambda self: getattr(self.estimator, name))
+
+    def decorate(method: Method) -> Method:
+        made: Any = AvailableOrTold(method, lambda self: getattr(self.estimator, name))
+        return made  # type: ignore[no-any-return]
+
     return decorate
 
 
@@ -148,13 +152,18 @@ class TableModel:
         """Probabilities (n, classes), with the logistic loss only."""
         return answers(self, chunk_for(self, rows), "predict_proba", nodes=nodes)[0]
 
-    def score(self, rows: Any, y: Any = None) -> float:
-        """R^2, or the share of right labels; without y, the rows have the target's column."""
+    def score(self, rows: Any, y: Any = None, nodes: Any = None) -> float:
+        """R^2, or the share of right labels; without y, the rows have the target's column.
+
+        nodes: of a network, whose vector predicts: a name, or one for each row; else the mean.
+        """
         from sklearn.metrics import accuracy_score, r2_score
 
         chunk = chunk_for(self, rows, target=y is None)
         y, keep = targets_for(self, chunk, y)
-        (predicted,) = answers(self, chunk, "predict", keep=keep)
+        if hasattr(nodes, "__len__") and not isinstance(nodes, str) and len(nodes) == chunk.n:
+            nodes = [name for name, kept in zip(nodes, keep, strict=True) if kept]
+        (predicted,) = answers(self, chunk, "predict", keep=keep, nodes=nodes)
         return float((accuracy_score if self.classifying else r2_score)(y, predicted))
 
     def inputs(self, rows: Any) -> Any:
@@ -204,6 +213,18 @@ class TableModel:
         small = copy.deepcopy(replace(self, estimator=None))
         small.estimator = folded(self.estimator)
         return small
+
+    # -- to look at --------------------------------------------------------------------------
+    def plot(self) -> Any:
+        """A Matplotlib figure of what was learned: relevance of inputs, and the experts."""
+        from dokl.models.pictures import figure_of
+
+        return figure_of(self)
+
+    def _repr_html_(self) -> str:
+        from dokl.models.pictures import page_of
+
+        return page_of(self)
 
     # -- files -------------------------------------------------------------------------------
     def save(self, path: PathLike) -> Path:

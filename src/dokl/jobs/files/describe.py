@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dokl.models import TableModel
+from dokl.models.pictures import names_of
 
 
 def settings(model: TableModel) -> dict[str, Any]:
@@ -88,16 +89,8 @@ def relevance(model: TableModel) -> dict[str, float]:
     """The share of each input in what experts make of them, the largest first; else nothing."""
     if not hasattr(model.estimator, "relevance_"):
         return {}
-    shares = zip(_inputs(model), model.estimator.relevance_.tolist(), strict=True)
+    shares = zip(names_of(model), model.estimator.relevance_.tolist(), strict=True)
     return dict(sorted(shares, key=lambda share: -share[1]))
-
-
-def _inputs(model: TableModel) -> list[str]:
-    """The names of the inputs, x1, x2... where they have none."""
-    if model.preprocessor is not None:
-        return list(model.preprocessor.names_out)
-    d = int(model.estimator.n_features_in_)
-    return [str(name) for name in model.columns or (f"x{i + 1}" for i in range(d))]
 
 
 def _names(model: TableModel) -> dict[str, Any]:

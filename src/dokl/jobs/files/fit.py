@@ -1,0 +1,69 @@
+"""`fit_table`: what `dokl train` does with a file, for rows that are in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dokl.jobs.files.sources import Source
+from dokl.jobs.files.start import Training, known_classes, start
+from dokl.jobs.files.tables import usable
+from dokl.models import TableModel
+from dokl.models.learning import learn
+from dokl.models.rows import by_name, holds_numbers
+from dokl.readers import Options
+from dokl.readers.table import Columns
+
+
+def fit_table(
+    rows: Any,
+    target: str,
+    *,
+    task: str = "auto",
+    learner: str | None = None,
+    drop: Any = (),
+    standardise: str | None = None,
+    **parameters: Any,
+) -> TableModel:
+    """A `TableModel` that has learned these rows, once and in their order: raw rows in.
+
+    rows: a data frame, a dict of columns or a list of dicts, with the target among the columns;
+    texts, gaps, dates and decimal commas are taken as `dokl train` takes them. task: "regression"
+    or "classification"; learner: "auto", "squares" or "gradient". parameters: of the estimator.
+
+    >>> import dokl
+    >>> rows = {"place": ["roof", "yard"] * 60, "day": ["2024-01-01", "2024-01-02"] * 60}
+    >>> model = dokl.fit_table(rows | {"y": [3.5, 1.0] * 60}, "y", random_state=0)
+    >>> model.predict([{"place": "roof", "day": "2024-01-01"}]).round(1).tolist()
+    [3.5]
+    """
+    table = {name: _cells(cells) for name, cells in by_name(rows).items()}
+    columns = Columns("these rows", tuple(table), Options(drop=drop), unit="row")
+    chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
+    training = Training(
+        target, task, standardise=standardise, learner=learner, parameters=parameters
+    )
+    model = start(training, chunk)
+    y, keep, nodes = usable(model, chunk, Source("these rows"), "these rows", False)
+    classes = known_classes(training, y) if model.classifying else None
+    learn(model, chunk, y, keep, nodes, classes)
+    return model
+
+
+def _cells(cells: Any) -> Any:
+    """Numbers as float64; anything else as a list of cells, times as ISO 8601."""
+    if holds_numbers(cells):
+        return np.asarray(cells, np.float64)
+    if getattr(getattr(cells, "dtype", None), "kind", "") == "M":
+        zoned = getattr(cells.dtype, "tz", None) is not None
+        moments = np.asarray(cells.dt.tz_localize(None) if zoned else cells, "datetime64[us]")
+        return [None if np.isnat(each) else str(each) for each in moments]
+    gone = np.asarray(cells.isna()) if hasattr(cells, "isna") else np.zeros(len(cells), bool)
+    values = np.asarray(cells, object) if hasattr(cells, "__array__") else cells
+    return [None if lost else _plain(cell) for cell, lost in zip(values, gone, strict=True)]
+
+
+def _plain(cell: Any) -> Any:
+    cell = cell.item() if isinstance(cell, np.generic) else cell
+    return cell.isoformat() if hasattr(cell, "isoformat") else cell
