@@ -114,7 +114,7 @@ def test_only_the_owner_can_read_keys_and_tokens(tmp_path):
     assert mode(network.folder) == 0o700
     for path in network.folder.iterdir():
         assert mode(path) == (0o644 if path.suffix == ".pem" else 0o600), path
-    assert len(list(network.folder.iterdir())) == 2 + 3 * 3
+    assert len(list(network.folder.iterdir())) == 2 + 3 * 4
 
 
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path, monkeypatch):

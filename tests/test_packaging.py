@@ -83,7 +83,7 @@ def test_metadata(wheel):
     for extra in ("plot", "parquet", "docs", "dev"):
         assert extra in PROJECT["optional-dependencies"]
     entry = wheel.read(f"{info}/entry_points.txt").decode()
-    assert "dokl = dokl.cli:main" in entry
+    assert "dokl = dokl.__main__:main" in entry
 
 
 def test_core_needs_no_extra(wheel):

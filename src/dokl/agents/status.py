@@ -75,12 +75,14 @@ def _refused(agent: Agent, facts: dict[str, Any]) -> dict[str, int]:
 
 
 def _problems(agent: Agent, facts: dict[str, Any]) -> list[str]:
-    found = list(agent.problems.values())
+    # Where things lie is nobody's business who may only ask; the log has it.
+    found = [text.replace(f"{agent.network.path.parent}/", "") for text in agent.problems.values()]
+    found = [text.replace(f"{agent.store.path.parent}/", "") for text in found]
     ends = agent.certificate_expires
     days = None if ends is None else (ends - agent.clock.wall()) / 86400
     if days is not None and days < SOON:
         when = f"runs out in {days:.1f} days" if days > 0 else f"ran out {-days:.1f} days ago"
-        found.append(f"the certificate {when}: dokl network renew {agent.network.path}")
+        found.append(f"the certificate {when}: dokl network renew {agent.network.path.name}")
     found += facts["problems"]
     return found + [text for text in (_far_off(agent), agent.transport.problem) if text]
 

@@ -147,16 +147,30 @@ def revoke(path: Path, name: str, as_json: bool, quiet: bool) -> None:
 )
 @Description
 @click.option("--name", "names", multiple=True, metavar="NODE", help="This node only.")
+@click.option("--authority", is_flag=False, flag_value="dates", metavar="[dates|key|last]",
+              type=click.Choice(["dates", "key", "last"]),
+              help="The authority's certificate: same key (dates), or a new one.")  # fmt: skip
 @Days
 @output_switches
-def renew(path: Path, names: tuple[str, ...], days: int, as_json: bool, quiet: bool) -> None:
+def renew(
+    path: Path, names: tuple[str, ...], authority: str | None, days: int, as_json: bool, quiet: bool
+) -> None:
     """Make new keys and certificates, by the same authority, for the addresses in the file.
 
-    The authority itself lasts ten years and is not renewed here: a new one is a new network
-    (dokl network new --overwrite), whose nodes must all restart. Tokens stay as they are.
+    Tokens stay as they are. --authority renews ca.pem for ten years: with the same key (dates), so
+    that every certificate stays good, or with a new one, in three steps between which all nodes get
+    the new files and reload: --authority key (both are believed), renew (all nodes), --authority
+    last (the old one is not).
     """
     from dokl.jobs.live import networks as live
 
+    if authority is not None:
+        if names:
+            raise click.UsageError("--authority is for the whole network: no --name")
+        made = live.renew_authority(path, authority)
+        done = "ca.pem is renewed; every node, and whoever calls its HTTP face, needs it"
+        _told(path, done, made.names, as_json, quiet)
+        return
     _, reload = live.renew(path, names, days)
     _told(path, f"renewed for {days} days: {', '.join(reload)}", reload, as_json, quiet)
 

@@ -27,7 +27,7 @@ N does without: columns x1 ... xN as they are, and the target y.
 \b
 Security: by default neighbours show certificates, made by an authority of this
 network's own. They lie in the folder FILE.certs, readable by you only: each
-node's machine gets ca.pem and the node's .pem, .key and .token; ca.key stays
+node's machine gets ca.pem and the node's .pem, .key and tokens; ca.key stays
 with you. --insecure-loopback does without, on one machine, for play.
 \b
 Addresses: without --base-port free ports of this machine are picked. On several

@@ -99,7 +99,8 @@ class Face:
         return body
 
     def _headers(self) -> dict[str, str]:
-        token = None if self._local else self.network.token(self.name)
+        known, name = self.network, self.name
+        token = None if self._local else known.token(name, reading=True) or known.token(name)
         accept = {"Accept": "application/json"}
         return accept | ({"Authorization": f"Bearer {token}"} if token else {})
 
@@ -156,5 +157,5 @@ def why(error: Exception, timeout: float) -> str:
 
 def _refusal(status: int) -> str:
     if status == 401:
-        return "it wants the token in NAME.token beside the certificates (401)"
+        return "it wants the token in NAME.read.token beside the certificates (401)"
     return f"its /status answers {status}"

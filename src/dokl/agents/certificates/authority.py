@@ -1,8 +1,9 @@
 """The network's own certificate authority: who may join, in files that only their owner can read.
 
-One folder holds `ca.pem` and `ca.key`, and `NAME.pem`, `NAME.key` and `NAME.token` of every node.
-A node needs `ca.pem` and its own three files; `ca.key` stays with whoever runs the network. The
-common name of a certificate is the node's name: access control goes by it.
+One folder holds `ca.pem` and `ca.key`, and of every node `NAME.pem`, `NAME.key`, `NAME.token` (who
+has it may send samples) and `NAME.read.token` (who has it may only ask). A node needs `ca.pem` and
+its own four files; `ca.key` stays with whoever runs the network. The common name of a certificate
+is the node's name: access control goes by it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 CA_DAYS, NODE_DAYS = 3650, 365
 # Clocks of nodes differ: a certificate that is valid from now on is refused by a slow one.
 SKEW = timedelta(hours=1)
-PARTS = ("pem", "key", "token")
+TOKENS = ("token", "read.token")  # one to write and read with, one that only reads
+PARTS = ("pem", "key", *TOKENS)
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,11 @@ class Authority:
     @classmethod
     def new(cls, network_name: str, days: int = CA_DAYS) -> Authority:
         """A fresh one, good for this network only."""
+        return cls._signing_itself(_name(f"dokl {network_name}"), _new_key(), days)
+
+    @classmethod
+    def _signing_itself(cls, name: Any, key: Any, days: int) -> Authority:
         x509, _, _ = _tools()
-        key = _new_key()
-        name = _name(f"dokl {network_name}")
         usage = _usage(key_cert_sign=True, crl_sign=True)
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         builder = _builder(name, name, key, key, days).add_extension(constraints, critical=True)
@@ -53,6 +57,10 @@ class Authority:
         if made.certificate.public_key() != made.key.public_key():
             raise BadFile(f"{folder / 'ca.key'}: this key does not belong to ca.pem beside it")
         return made
+
+    def renewed(self, days: int = CA_DAYS) -> Authority:
+        """The same authority with new dates: what it has issued stays good, by either of them."""
+        return self._signing_itself(self.certificate.subject, self.key, days)
 
     def issue(
         self, name: str, hosts: list[str], days: int = NODE_DAYS, until: datetime | None = None
@@ -94,7 +102,7 @@ def hosts(network: Network, name: str) -> list[str]:
 def node_files(network: Network, name: str, authority: Authority, days: int) -> dict[str, bytes]:
     """All that is new for a node: {file name: content}."""
     made = authority.issue(name, hosts(network, name), days)
-    made["token"] = secrets.token_urlsafe(32).encode() + b"\n"
+    made |= {part: secrets.token_urlsafe(32).encode() + b"\n" for part in TOKENS}
     return {f"{name}.{part}": made[part] for part in PARTS}
 
 
@@ -103,6 +111,13 @@ def load_certificate(path: Path) -> Any:
     """A certificate from a PEM file; BadFile where that cannot be."""
     x509, _, _ = _tools()
     return _loaded(path, "certificate", x509.load_pem_x509_certificate)
+
+
+def load_authorities(path: Path) -> list[Any]:
+    """All certificates of a `ca.pem`, newest first: several while an authority is replaced."""
+    x509, _, _ = _tools()
+    found: list[Any] = _loaded(path, "certificate", x509.load_pem_x509_certificates)
+    return found
 
 
 def load_key(path: Path) -> Any:

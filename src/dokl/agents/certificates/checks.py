@@ -8,7 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dokl.agents.certificates.authority import hosts, load_certificate, load_key
+from dokl.agents.certificates.authority import (
+    TOKENS,
+    hosts,
+    load_authorities,
+    load_certificate,
+    load_key,
+)
 from dokl.agents.description.sections import is_loopback
 from dokl.errors import BadFile
 
@@ -20,16 +26,17 @@ def certificate_problems(network: Network, names: tuple[str, ...]) -> list[str]:
     """Of the authority and of these nodes. ca.key may be elsewhere, and had better be."""
     path = network.folder / "ca.pem"
     try:
-        authority = load_certificate(path)
+        authorities = load_authorities(path)
     except BadFile as error:
         return [f"{error}: dokl network new makes certificates"]
-    found = [*_dates(path, authority), *_too_open(network.folder / "ca.key")]
+    mends = f": dokl network renew {network.path} --authority, where ca.key is"
+    found = [*_dates(path, authorities[0], mends), *_too_open(network.folder / "ca.key")]
     for name in names:
-        found += [*_of_node(network, name, authority), *_of_face(network, name)]
+        found += [*_of_node(network, name, authorities), *_of_face(network, name)]
     return found
 
 
-def _of_node(network: Network, name: str, authority: Any) -> Iterator[str]:
+def _of_node(network: Network, name: str, authorities: list[Any]) -> Iterator[str]:
     _, at, key_at = network.certificate_files(name)
     try:
         certificate, key = load_certificate(at), load_key(key_at)
@@ -37,7 +44,7 @@ def _of_node(network: Network, name: str, authority: Any) -> Iterator[str]:
         yield f"{error}: {_renew(network, name)}, or copy it from there"
         return
     yield from _too_open(key_at)
-    if not _issued_by(certificate, authority):
+    if not any(issued_by(certificate, authority) for authority in authorities):
         yield f"{at}: it was not made by the authority of this network, ca.pem"
         return
     if key.public_key() != certificate.public_key():
@@ -59,7 +66,8 @@ def _renew(network: Network, name: str) -> str:
     return f"dokl network renew {network.path} --name {name}, where ca.key is"
 
 
-def _issued_by(certificate: Any, authority: Any) -> bool:
+def issued_by(certificate: Any, authority: Any) -> bool:
+    """Whether an authority's key has signed it."""
     from cryptography.exceptions import InvalidSignature
 
     try:
@@ -94,7 +102,8 @@ def _dates(path: Path, certificate: Any, advice: str = "") -> Iterator[str]:
 def _of_face(network: Network, name: str) -> Iterator[str]:
     """A face that can be reached from elsewhere needs a token."""
     path, face = network.folder / f"{name}.token", network.nodes[name].http
-    yield from _too_open(path)
+    for part in TOKENS:
+        yield from _too_open(network.folder / f"{name}.{part}")
     if face is not None and not is_loopback(face) and not path.is_file():
         yield (
             f"{path}: missing, and the HTTP face {face} of {name} is open to others: copy it from "

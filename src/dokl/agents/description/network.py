@@ -210,14 +210,18 @@ class Network:
         """Paths of the authority's certificate, of a node's, and of its key."""
         return tuple(self.folder / part for part in ("ca.pem", f"{name}.pem", f"{name}.key"))  # type: ignore[return-value]
 
-    def token(self, name: str) -> str | None:
-        """What a node's HTTP face wants to hear from afar; None where there is no such file."""
+    def token(self, name: str, reading: bool = False) -> str | None:
+        """What a node's HTTP face wants to hear from afar; None where there is no such file.
+
+        reading: the one that is good for questions only.
+        """
+        path = self.folder / f"{name}.{'read.token' if reading else 'token'}"
         try:
-            return (self.folder / f"{name}.token").read_text(encoding="ascii").strip() or None
+            return path.read_text(encoding="ascii").strip() or None
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{self.folder / name}.token cannot be read ({error})") from None
+            raise BadInput(f"{path} cannot be read ({error})") from None
 
 
 _SUMS = ("shift", "count", "total", "square")

@@ -55,9 +55,18 @@ T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def app(agent: Agent, *, token: str | None = None, bounds: HttpBounds | None = None) -> Starlette:
-    """The application; with a token it wants that, without one it expects to be on loopback."""
-    return Endpoints(agent, token, bounds or HttpBounds()).app
+def app(
+    agent: Agent,
+    *,
+    token: str | None = None,
+    reading: str | None = None,
+    bounds: HttpBounds | None = None,
+) -> Starlette:
+    """The application; with a token it wants that, without one it expects to be on loopback.
+
+    reading: a second token, which is good for everything but samples.
+    """
+    return Endpoints(agent, token, bounds or HttpBounds(), reading).app
 
 
 def serve(agent: Agent, address: str, bounds: HttpBounds | None = None) -> Server:
@@ -77,7 +86,7 @@ def serve(agent: Agent, address: str, bounds: HttpBounds | None = None) -> Serve
             f"({name}.token beside the certificates); or give it a loopback address"
         )
     _, certificate, key = network.certificate_files(name)
-    there = app(agent, token=token, bounds=bounds)
+    there = app(agent, token=token, reading=network.token(name, reading=True), bounds=bounds)
     return Server(there, host_port(address), bounds, (certificate, key), _noting(agent))
 
 
@@ -89,15 +98,18 @@ def _noting(agent: Agent) -> Callable[..., None]:
 class Endpoints:
     """What the endpoints share: the agent, who may ask, and how much is under way."""
 
-    def __init__(self, agent: Agent, token: str | None, bounds: HttpBounds) -> None:
+    def __init__(
+        self, agent: Agent, token: str | None, bounds: HttpBounds, reading: str | None = None
+    ) -> None:
         self.agent, self.bounds, self.room = agent, bounds, Room(bounds)
         self.answers: Counter[int] = Counter()
         self._token = None if token is None else f"Bearer {token}".encode()
+        self._reading = None if reading is None else f"Bearer {reading}".encode()
         self._large = asyncio.Semaphore(1)
         self.app = Starlette(
             routes=[
-                Route("/samples", self._endpoint(self.samples), methods=["POST"]),
-                Route("/waiting", self._endpoint(self.purge), methods=["DELETE"]),
+                Route("/samples", self._endpoint(self.samples, writes=True), methods=["POST"]),
+                Route("/waiting", self._endpoint(self.purge, writes=True), methods=["DELETE"]),
                 Route("/predict", self._endpoint(self.predict), methods=["POST"]),
                 Route("/status", self._endpoint(self.status)),
                 Route("/metrics", self._endpoint(self.metrics)),
@@ -172,12 +184,12 @@ class Endpoints:
         return as_json({"ok": True})
 
     # -- around them -------------------------------------------------------------------------
-    def _endpoint(self, answer: Endpoint) -> Endpoint:
+    def _endpoint(self, answer: Endpoint, writes: bool = False) -> Endpoint:
         """Check who asks, and make an answer of whatever goes wrong."""
 
         async def endpoint(request: Request) -> Response:
             try:
-                self._admit(request)
+                self._admit(request, writes)
                 response = await answer(request)
             except Refusal as refused:
                 response = _refused(refused)
@@ -191,7 +203,7 @@ class Endpoints:
 
         return endpoint
 
-    def _admit(self, request: Request) -> None:
+    def _admit(self, request: Request, writes: bool) -> None:
         headers = request.headers
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
@@ -201,7 +213,11 @@ class Endpoints:
                 raise Refusal(403, f"host {host[:100]!r} is not this machine: use 127.0.0.1")
             return
         given = headers.get("authorization", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(given, self._token):
+        reads = self._reading is not None and hmac.compare_digest(given, self._reading)
+        if reads and writes:
+            text = "this token only reads: samples want the node's other one (NAME.token)"
+            raise Refusal(403, text)
+        if not reads and not hmac.compare_digest(given, self._token):
             wrong = "this is not the node's token" if given else "a token is wanted"
             text = f"{wrong}: send the header 'Authorization: Bearer TOKEN' (NAME.token)"
             raise Refusal(401, text, headers={"www-authenticate": "Bearer"})
@@ -300,7 +316,7 @@ def _is_local(host: str) -> bool:
 # -- what goes wrong ---------------------------------------------------------------------------
 def _refusal(error: DoklError) -> Refusal:
     """The status for an error raised on purpose."""
-    text = str(error)
+    text = _without_folders(str(error))
     if isinstance(error, BadInput | Diverged):
         return Refusal(400 if _unreadable(error) else 422, text)
     if isinstance(error, KeyReused):
@@ -312,6 +328,14 @@ def _refusal(error: DoklError) -> Refusal:
     if isinstance(error, StoreFailed | Stopping):
         return Refusal(503, text, LATER)
     return Refusal(500, text)
+
+
+def _without_folders(text: str) -> str:
+    """A message that begins with a path, with the name of the file alone: where things lie on the
+    agent's machine is not for those who send to it.
+    """
+    path, colon, rest = text.partition(": ")
+    return path.rpartition("/")[2] + colon + rest if colon and " " not in path else text
 
 
 def _unreadable(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from dokl.agents.store.examine import check_mark, examine
 from dokl.agents.store.failures import StoreFailed, telling
+from dokl.agents.store.folder import open_own
 from dokl.agents.store.marks import Mark, StoredMark
 from dokl.agents.store.schema import prepare
 from dokl.errors import BadFile, UnknownName
@@ -41,7 +42,7 @@ def lock_store(path: Path) -> IO[str]:
     """
     place = path.with_name(path.name + ".lock")
     try:
-        number = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        number = open_own(place, os.O_RDWR)
     except OSError as error:
         raise BadFile(f"{place}: the store cannot be locked ({error.strerror})") from None
     file = open(number, "r+", encoding="ascii", errors="replace")  # noqa: SIM115 (it is handed on)
@@ -129,7 +130,7 @@ def open_read_only(path: Path) -> sqlite3.Connection:
 def _touch(path: Path) -> None:
     """Make the file, for its owner's eyes only; SQLite gives -wal and -shm the same rights."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(open_own(path, os.O_RDWR))
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # that the name lasts; SQLite does so for the WAL

@@ -73,7 +73,7 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
     with ExitStack() as stack:
         listens = _obey(settings.description, done, stack)
         network = _checked(settings)
-        log = stack.enter_context(_log_file(settings.log)) if settings.log else None
+        log = stack.enter_context(log_file(settings.log)) if settings.log else None
         agent = _made(network, settings, log)
         stack.callback(agent.stop)
         agent.start()
@@ -115,15 +115,15 @@ def _made(network: Network, settings: Settings, log: TextIO | None) -> Agent:
     from dokl.agents.clock import Clock
     from dokl.agents.logs import Log
     from dokl.agents.store import Store
+    from dokl.agents.store.folder import private_folder
 
     try:
         from dokl.agents.transports.zenoh import ZenohTransport
     except ImportError:
         raise MissingExtra("a live network", "live") from None
     clock = Clock()
-    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = Store.open(
-        settings.folder / f"{settings.name}.db",
+        private_folder(settings.folder) / f"{settings.name}.db",
         identity(network, settings.name),
         network.durability.mode,
         network.limits,
@@ -202,7 +202,10 @@ def _obey(description: Path, done: threading.Event, stack: ExitStack) -> Callabl
     handlers: dict[int, Callable[..., Any]] = {end: lambda *_: done.set() for end in ENDS}
     handlers[signal.SIGHUP] = reload
     for number, handler in handlers.items():
-        stack.callback(signal.signal, number, signal.signal(number, handler))
+        before = signal.signal(number, handler)
+        stack.callback(signal.signal, number, before)
+        if getattr(before, "came", False):  # held since the process began
+            early.append(True)
     return listens
 
 
@@ -212,9 +215,10 @@ def _watch(parent: int, done: threading.Event) -> None:
     done.set()
 
 
-def _log_file(path: Path) -> TextIO:
+def log_file(path: Path) -> TextIO:
+    """A file for log lines, at its end; not by way of a symbolic link."""
     try:
-        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         return os.fdopen(number, "a", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{path}: log lines cannot be written there ({error.strerror})") from None

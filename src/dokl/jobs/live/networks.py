@@ -14,7 +14,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dokl.agents.certificates import NODE_DAYS, PARTS, Authority, expires, node_files
+from dokl.agents.certificates import (
+    CA_DAYS,
+    NODE_DAYS,
+    PARTS,
+    TOKENS,
+    Authority,
+    expires,
+    load_authorities,
+    load_certificate,
+    node_files,
+)
+from dokl.agents.certificates.authority import pem
+from dokl.agents.certificates.checks import issued_by
 from dokl.agents.certificates.files import replace_files
 from dokl.agents.description import Network, Node, check_name, is_loopback, parse, problems, read
 from dokl.agents.description.inspection import layout_problems, nonsense
@@ -169,6 +181,43 @@ def renew(
     return network, chosen
 
 
+def renew_authority(path: Path, way: str = "dates", days: int = CA_DAYS) -> Network:
+    """A new certificate of the authority.
+
+    way: "dates" for the same key, so that all it has issued stays good; "key" for a new one, which
+    stands in ca.pem before those that are still believed; "last" to believe the newest alone.
+    """
+    network = read(path)
+    if not network.secure:
+        raise BadInput(f"{path}: security is 'insecure-loopback', there are no certificates")
+    authority = Authority.load(network.folder)
+    believed = load_authorities(network.folder / "ca.pem")
+    if way == "last":
+        _check_issued(network, authority)
+        content: dict[str, bytes | None] = {"ca.pem": authority.files()["ca.pem"]}
+    elif way == "key":
+        made = Authority.new(network.about.name, days)
+        content = dict(made.files())
+        content["ca.pem"] = b"".join([made.files()["ca.pem"], *map(pem, believed)])
+    else:
+        made = authority.renewed(days)
+        content = {"ca.pem": b"".join([made.files()["ca.pem"], *map(pem, believed[1:])])}
+    with replace_files(network.folder, content):
+        pass
+    return network
+
+
+def _check_issued(network: Network, authority: Authority) -> None:
+    """Refuse to drop an authority whose certificates are still in use."""
+    for name in network.names:
+        certificate = load_certificate(network.certificate_files(name)[1])
+        if not issued_by(certificate, authority.certificate):
+            raise BadInput(
+                f"{name}.pem is of the earlier authority: dokl network renew {network.path} first, "
+                "and let every node have its new files"
+            )
+
+
 def _made(
     network: Network, names: Iterable[str], days: int, keep_tokens: bool = False
 ) -> dict[str, bytes | None]:
@@ -179,8 +228,9 @@ def _made(
     content: dict[str, bytes | None] = {}
     for name in names:
         content |= node_files(network, name, authority, days)
-        if keep_tokens and (network.folder / f"{name}.token").exists():
-            del content[f"{name}.token"]
+        for part in TOKENS if keep_tokens else ():
+            if (network.folder / f"{name}.{part}").exists():
+                del content[f"{name}.{part}"]
     return content
 
 

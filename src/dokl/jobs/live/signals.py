@@ -10,14 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from dokl.agents.description import read
+from dokl.agents.store.folder import check_folder
 from dokl.errors import BadInput
 from dokl.jobs.live.agents import state_folder
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def running_pid(store: Path) -> int | None:
     """The process that has a store open, None if none has."""
     place = store.with_name(store.name + ".lock")
-    with suppress(FileNotFoundError, ValueError), place.open(encoding="ascii") as lock:
+    with suppress(OSError, ValueError), open(os.open(place, _READ), encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -34,6 +37,8 @@ def reload(description: Path, names: Sequence[str], folder: Path | None) -> dict
     for name in names:
         network.node(name)
     folder = folder or state_folder(description)
+    if folder.exists():  # whoever can write there could name any process of ours
+        check_folder(folder, folder.lstat())
     found = {name: running_pid(folder / f"{name}.db") for name in names or network.names}
     if names:
         absent = [name for name, pid in found.items() if pid is None]

@@ -19,8 +19,9 @@ from dokl.agents.description import Network, is_loopback
 from dokl.agents.logs import Log
 from dokl.agents.sources import name_of
 from dokl.agents.store import read_offset
+from dokl.agents.store.folder import private_folder
 from dokl.errors import BadInput, DoklError
-from dokl.jobs.live.agents import ENDS, Settings, run_agent
+from dokl.jobs.live.agents import ENDS, Settings, log_file, run_agent
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".jsonl", ".ndjson")
 GRACE = 15.0  # seconds between asking an agent to end and ending it
@@ -66,7 +67,7 @@ class Crew:
     def start(self) -> None:
         """Start all of them."""
         for settings in self.every.values():
-            settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(settings.folder)
             process = self._context.Process(
                 target=_be, args=(settings, self._reader, self._writer), name=settings.name
             )
@@ -159,7 +160,7 @@ def _be(settings: Settings, reader: int, writer: int) -> None:
     except DoklError as error:
         os.write(2, f"dokl: {settings.name}: {error}\n".encode())
         if settings.log is not None:
-            with settings.log.open("a", encoding="utf-8") as log:
+            with log_file(settings.log) as log:
                 Log(settings.name, Clock(), log)("failed", reason=str(error))
         os._exit(1)
 
