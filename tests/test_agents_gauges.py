@@ -1,9 +1,14 @@
 """An agent's status as Prometheus reads it."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dokl.agents.http import gauges
+from dokl.agents.process import Latency, process_facts
 
 NEIGHBOUR = {
     "up": True, "age_s": 0.25, "received": 40, "refused": 3, "bytes_in": 5000, "bytes_out": 6000,
@@ -113,3 +118,48 @@ def test_what_is_not_known_is_left_out():
 def test_an_empty_status_is_no_error():
     values, _ = read({})
     assert set(values) == {"dokl_up", "dokl_assumptions", "dokl_problems"}
+
+
+DASHBOARD = Path(__file__).parents[1] / "examples" / "deploy" / "grafana-dashboard.json"
+
+
+def full():
+    """Everything that an agent can tell."""
+    took = Latency()
+    took.add(0.004)
+    more = {
+        "process": process_facts(), "waiting_expired": 1,
+        "out_of_range": {"rule": "refuse", "columns": {"wind": 2}},
+        "journal": {**STATUS["journal"], "lost_rows": 3},
+    }  # fmt: skip
+    return gauges.text({**STATUS, **more}, {200: 1}, {"/samples": took}).decode()
+
+
+def test_how_long_requests_took_and_what_the_process_takes():
+    values = {}
+    for family in text_string_to_metric_families(full()):
+        for sample in family.samples:
+            values[sample.name, *sorted(sample.labels.values())] = sample.value
+    assert values["dokl_http_seconds_bucket", "/samples", "0.0025"] == 0
+    assert values["dokl_http_seconds_bucket", "/samples", "0.005"] == 1
+    assert values["dokl_http_seconds_bucket", "+Inf", "/samples"] == 1
+    assert values["dokl_http_seconds_count", "/samples"] == 1
+    assert values["process_resident_memory_bytes",] > 1e6
+    assert values["process_cpu_seconds_total",] > 0
+    assert 0 < values["process_open_fds",] <= values["process_max_fds",]
+    assert values["dokl_out_of_range_total", "wind"] == 2
+    assert (values["dokl_waiting_expired_total",], values["dokl_journal_lost_rows_total",]) == (
+        1,
+        3,
+    )
+
+
+def test_the_dashboard_for_grafana_asks_for_what_there_is():
+    found = json.loads(DASHBOARD.read_text())
+    told = set(re.findall(r"^(\w+)[ {]", full(), re.M))
+    asked = set()
+    for panel in found["panels"]:
+        for target in panel["targets"]:
+            asked |= set(re.findall(r"\b(?:dokl|process)_\w+", target["expr"]))
+    assert len(found["panels"]) == len({panel["id"] for panel in found["panels"]}) > 12
+    assert asked <= told

@@ -91,6 +91,17 @@ def test_a_single_row_and_labels_that_come_later(agent):
     assert agent.arrivals[1].waiting[0][0] == agent.arrivals[2].labels[0][0] == "7"
 
 
+def test_refused_logins_are_in_the_log(agent):
+    made = http_app.app(agent, token="secret")
+    assert ask(made, "GET", "/status", headers={"authorization": "Bearer wrong"}).status_code == 401
+    ((event, fields),) = [each for each in agent.lines if each[0] == "login refused"]
+    assert event == "login refused"
+    assert (fields["path"], fields["code"], fields["often"]) == ("/status", 401, True)
+    assert fields["reason"] == "127.0.0.1"
+    assert "wrong" not in str(fields)
+    assert "secret" not in str(fields)
+
+
 def test_inputs_that_wait_can_be_purged(agent):
     app = http_app.app(agent)
     assert ask(app, "DELETE", "/waiting").json() == {"purged": 3}

@@ -107,7 +107,7 @@ def test_a_sample_settles_scaling_and_sigma(tmp_path, sample):
     X = network.preprocessor().transform(columns)
     assert np.allclose(X[:, :2].mean(axis=0), 0)
     assert np.allclose(X[:, :2].std(axis=0), 1)
-    assert network.model.sigma == width("scale", X)  # as `dokl train`
+    assert network.model.sigma == float(f"{width('scale', X):.3g}")  # as `dokl train`, rounded
     low, high = inputs.target_range
     assert low < rows["y"].min() - 9 * np.ptp(rows["y"]) < rows["y"].max() < high
     for (low, high), name in zip(inputs.ranges, inputs.numeric, strict=True):
@@ -117,7 +117,27 @@ def test_a_sample_settles_scaling_and_sigma(tmp_path, sample):
     dokl("network", "new", tmp_path / "median.toml", "--components", 20,
          "--sample", sample, "--nodes", 3,
          "--sigma", "median", "--target", "y", "--drop", "id", "--drop", "label")  # fmt: skip
-    assert read(tmp_path / "median.toml").model.sigma == median_distance(X)
+    assert read(tmp_path / "median.toml").model.sigma == float(f"{median_distance(X):.3g}")
+
+
+def test_a_quiet_check_gives_the_verdict_and_no_table(lab):
+    quiet = dokl("network", "check", lab, "--quiet")
+    assert (quiet.stdout, quiet.stderr) == ("", f"{lab}: fine\n")
+
+
+def test_faces_of_real_hosts_have_ports_to_remember(tmp_path):
+    dokl("network", "new", tmp_path / "lab.toml", "--graph", "complete", "--inputs", 2, "--D", 20,
+         "--node", "hill=10.0.0.1:7447", "--node", "park=10.0.0.2:7447")  # fmt: skip
+    network = read(tmp_path / "lab.toml")
+    assert [node.http for node in network.nodes.values()] == ["127.0.0.1:8081", "127.0.0.1:8082"]
+
+
+def test_sigma_is_written_as_a_person_would(tmp_path, sample):
+    dokl("network", "new", tmp_path / "lab.toml", "--nodes", 2, "--graph", "complete", "--D", 20,
+         "--sample", sample, "--target", "y", "--drop", "id", "--drop", "label")  # fmt: skip
+    (line,) = (each for each in (tmp_path / "lab.toml").read_text().splitlines()
+               if each.startswith("sigma"))  # fmt: skip
+    assert re.match(r"sigma = \d\.\d{1,2} ", line), line
 
 
 def test_without_a_sample_numbers_are_believed_up_to_a_thousand(tmp_path):

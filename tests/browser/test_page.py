@@ -112,8 +112,8 @@ def test_names_stay_whole_and_labels_cover_no_node(open_page, lab, width):
 
 
 COVERED = """() => {
-  const boxes = (which) =>
-    [...document.querySelectorAll(which)].map((it) => it.getBoundingClientRect());
+  const found = (which) => [...document.querySelectorAll(which)];
+  const boxes = (which) => found(which).map((it) => it.getBoundingClientRect());
   const dots = boxes("#graph .dot");
   return boxes("#graph .label").filter((a) => dots.some((b) =>
     Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 &&

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dokl import __version__
+from dokl.agents.process import process_facts
 from dokl.agents.protocol.messages import REASONS
 from dokl.exchange.rules import sum_of_squares
 
@@ -57,6 +58,7 @@ def of(agent: Agent) -> dict[str, Any]:
         "unknown_labels": agent.counts["unknown"],
         "out_of_range": {"rule": agent.inputs.outside.rule, "columns": agent.inputs.outside.counts},
         "journal": _journal(agent),
+        "process": process_facts(),
         "durability": agent.network.durability.mode,
         "source": None if agent.source is None else dict(agent.source),
         "certificate_expires": agent.certificate_expires,

@@ -48,8 +48,9 @@ def check(path: Path, name: str | None, as_json: bool, quiet: bool) -> None:
     if as_json:
         echo_json(found)
     elif not found["problems"]:
-        show_network(found)
-        remark(f"{path}: fine{_soon(found)}", quiet)
+        if not quiet:
+            show_network(found)
+        click.echo(f"{path}: fine{_soon(found)}", err=True)  # quiet hides the table, not this
     for problem in [] if as_json else found["problems"]:
         click.echo(f"{path}: {problem}", err=True)
     click.get_current_context().exit(1 if found["problems"] else 0)

@@ -37,9 +37,9 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Trouble:
-    """One thing that is wrong, told once, in words; kind: down, link, remark, problem, assumption.
+    """One thing that is wrong, told once, in words.
 
-    who: the nodes that it is about.
+    kind: down, link, remark, problem or assumption. who: the nodes that it is about.
     """
 
     kind: str

@@ -13,6 +13,7 @@ import asyncio
 import hmac
 import ipaddress
 import math
+import time
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,7 @@ from dokl.agents.http import gauges, openapi
 from dokl.agents.http.bounds import HttpBounds, Refusal, Room
 from dokl.agents.http.responses import FURTHER, as_csv, as_json, predictions
 from dokl.agents.http.serving import Server
+from dokl.agents.process import Latency
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
 
@@ -103,6 +105,7 @@ class Endpoints:
     ) -> None:
         self.agent, self.bounds, self.room = agent, bounds, Room(bounds)
         self.answers: Counter[int] = Counter()
+        self.latencies = {"/samples": Latency(), "/predict": Latency()}
         self._token = None if token is None else f"Bearer {token}".encode()
         self._reading = None if reading is None else f"Bearer {reading}".encode()
         self._large = asyncio.Semaphore(1)
@@ -172,7 +175,7 @@ class Endpoints:
         """The same for Prometheus."""
         with self.room.turn():
             status = await asyncio.to_thread(self.agent.status)
-            text = gauges.text(status, self.answers)
+            text = gauges.text(status, self.answers, self.latencies)
         return Response(text, headers={"content-type": gauges.CONTENT_TYPE})
 
     async def description(self, request: Request) -> Response:
@@ -188,6 +191,7 @@ class Endpoints:
         """Check who asks, and make an answer of whatever goes wrong."""
 
         async def endpoint(request: Request) -> Response:
+            began = time.monotonic()
             try:
                 self._admit(request, writes)
                 response = await answer(request)
@@ -199,9 +203,19 @@ class Endpoints:
                 self._log(error)
                 response = _refused(Refusal(500, "internal error"))
             self.answers[response.status_code] += 1
+            self._note(request, response.status_code, began)
             return response
 
         return endpoint
+
+    def _note(self, request: Request, code: int, began: float) -> None:
+        """How long it took; and who was not let in, for the log."""
+        path = request.url.path
+        if code in (401, 403):
+            who = request.client.host if request.client else "somebody"
+            self.agent.log("login refused", often=True, reason=who, path=path[:100], code=code)
+        elif path in ("/samples", "/predict"):
+            self.latencies[path].since(began)
 
     def _admit(self, request: Request, writes: bool) -> None:
         headers = request.headers

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from dokl.agents.process import Latency
 from dokl.errors import MissingExtra
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
     from prometheus_client.registry import Collector
 except ImportError:
     raise MissingExtra("a live network", "live") from None
@@ -54,6 +60,10 @@ PLAIN = {
     "dokl_source_rows_total": ("source.rows", "Rows read from the agent's own source."),
     "dokl_bad_lines_total": ("source.bad_lines", "Lines of the own source that were skipped."),
     "dokl_source_finished": ("source.finished", "1 when the own source is at its end."),
+    "process_cpu_seconds_total": ("process.cpu_s", "Processor time used, in seconds."),
+    "process_resident_memory_bytes": ("process.memory_bytes", "Memory in use."),
+    "process_open_fds": ("process.open_files", "Open files and connections."),
+    "process_max_fds": ("process.open_files_limit", "How many may be open."),
     "dokl_clock_jumps_total": ("clock_jumps", "Times that wall time jumped."),
 }
 
@@ -71,18 +81,30 @@ NEIGHBOUR = {
 }
 
 
-def text(status: Mapping[str, Any], answers: Mapping[int, int] | None = None) -> bytes:
-    """Prometheus text of `Agent.status()`; answers: how many the HTTP face gave, by code."""
+def text(
+    status: Mapping[str, Any],
+    answers: Mapping[int, int] | None = None,
+    latencies: Mapping[str, Latency] | None = None,
+) -> bytes:
+    """Prometheus text of `Agent.status()`; answers: how many the HTTP face gave, by code.
+
+    latencies: how long it took for them, by path.
+    """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(status, answers or {}))
+    registry.register(_Collector(status, answers or {}, latencies or {}))
     return generate_latest(registry)
 
 
 class _Collector(Collector):
     """One status, looked at once."""
 
-    def __init__(self, status: Mapping[str, Any], answers: Mapping[int, int]) -> None:
-        self._status, self._answers = status, answers
+    def __init__(
+        self,
+        status: Mapping[str, Any],
+        answers: Mapping[int, int],
+        latencies: Mapping[str, Latency],
+    ) -> None:
+        self._status, self._answers, self._latencies = status, answers, latencies
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known beforehand."""
@@ -96,6 +118,17 @@ class _Collector(Collector):
         yield from self._neighbours()
         yield from self._counted()
         yield from self._states()
+        yield from self._took()
+
+    def _took(self) -> Iterator[Metric]:
+        if not self._latencies:
+            return
+        words = "Seconds from a request to its answer, which for samples is after the journal."
+        family = HistogramMetricFamily("dokl_http_seconds", words, labels=["path"])
+        for path, each in self._latencies.items():
+            buckets = [*each.counts.items(), ("+Inf", each.n)]
+            family.add_metric([path], buckets, each.total)
+        yield family
 
     def _about(self) -> Metric:
         about = {"version": "dokl", "network": "network", "name": "name"}

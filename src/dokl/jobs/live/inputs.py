@@ -172,7 +172,8 @@ def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, X: Array) -> Mo
 
 def _width(sigma: Any, X: Array) -> float:
     if sigma in ("auto", *SIGMAS):
-        return width("scale" if sigma == "auto" else sigma, X)
+        found = width("scale" if sigma == "auto" else sigma, X)
+        return float(f"{found:.3g}")  # as a person would write it: it is in every copy of lab.toml
     try:
         return width(float(sigma), X)
     except ValueError:

@@ -15,6 +15,7 @@ from dokl.jobs.simulated.topology import is_file_of_edges, topology
 # Below those that the system gives to whoever connects somewhere, so they are still free later.
 PORTS = range(12_000, 32_000)
 FIRST_PORT = 7447
+FIRST_FACE = 8081
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -40,9 +41,15 @@ def placed(wish: Places) -> tuple[dict[str, Node], tuple[tuple[str, str], ...]]:
     if strange:
         raise BadInput(f"node {strange[0]!r} is not in the graph, whose nodes are {listed(names)}")
     addresses = _addresses(wish, names)
-    faces = _ports(wish.http_host, wish.http_base_port, set(addresses.values()))
+    faces = _ports(wish.http_host, _first_face(wish, addresses), set(addresses.values()))
     http = {name: next(faces) for name in names}
     return {name: Node(addresses[name], None, http[name]) for name in names}, links
+
+
+def _first_face(wish: Places, addresses: Mapping[str, str]) -> int | None:
+    """On real hosts ports that people can remember; what is free here says nothing of them."""
+    here = all(is_loopback(address) for address in addresses.values())
+    return FIRST_FACE if wish.http_base_port is None and not here else wish.http_base_port
 
 
 def _graph(wish: Places) -> tuple[list[str], tuple[tuple[str, str], ...]]:
