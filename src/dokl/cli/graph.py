@@ -80,6 +80,8 @@ def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
     def number(value: Any) -> str:
         return "unknown" if value is None else f"{value:.4g}"
 
+    liars = found["liars"]
+    stood = f"{liars['least']} to {liars['most']}" if liars["most"] > liars["least"] else ""
     never = found["lambda_2"] is not None and found["steps_to_tenth"] is None
     rows = [
         ["nodes", f"{found['K']:,}"],
@@ -92,6 +94,7 @@ def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
             "never: it falls apart" if never else number(found["steps_to_tenth"]),
         ],
         ["doubly stochastic", "yes" if found["doubly_stochastic"] else "no: a biased average"],
+        ["lying neighbours that a node can stand", stood or str(liars["least"])],
     ]
     if found["diameter"] is not None:
         rows.insert(3, ["diameter", str(found["diameter"])])

@@ -79,6 +79,9 @@ def facts(graph: Any, rule: str) -> dict[str, Any]:
     found["steps_to_tenth"] = _steps_to_tenth(found["lambda_2"])
     sums = np.asarray(A.sum(axis=0)).ravel()
     found["doubly_stochastic"] = bool(np.abs(sums - 1).max() < 1e-9)
+    stood = graphs.liars_stood(A)
+    found["liars"] = {"least": int(stood.min()), "most": int(stood.max())}
+    found["liars"]["none"] = int((stood == 0).sum())
     return found
 
 

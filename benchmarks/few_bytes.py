@@ -1,0 +1,179 @@
+"""Error against bytes, every rule of sending: `python -m benchmarks.few_bytes [--plot FILE]`.
+
+Sixteen nodes in a random graph. Examples 1 and 2 of the paper by gradient steps: mean square error
+in dB over the last tenth. kin40k by least squares, own matrices and vectors that travel: error over
+variance in the last fifth. Sums of rows, by least squares, are the last line of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.streams.data import load
+from dokl import (
+    Exchange,
+    Features,
+    Gaussian,
+    GraphRecipe,
+    Problem,
+    Sending,
+    gradient,
+    losses,
+    report,
+    run,
+    schedules,
+    squares,
+)
+from dokl.graphs import one_peer
+from dokl.metrics import decibels
+from dokl.streams import Example1, Example2, Shards
+
+K = 16
+F32, GRAPH = Sending("float32"), GraphRecipe("random", K)
+
+
+def exchanges() -> dict[str, dict[str, Exchange]]:
+    """Families of rules, each from much to little."""
+
+    def rules(*all_of_them: tuple[str, Sending]) -> dict[str, Exchange]:
+        return {name: Exchange(GRAPH, sending=sending) for name, sending in all_of_them}
+
+    def bits(b: int, **more: Any) -> Sending:
+        return Sending("float32", bits=b, **more)
+
+    turns = {f"{e}": Exchange(one_peer(K, e), every=e, sending=F32) for e in (1, 4, 16)}
+    peers = replace(turns["1"], sending=bits(2))
+    quiet = replace(turns["1"], sending=bits(2, least=0.1))
+    return {
+        "float64, 32, 16": rules(
+            ("64", Sending("float64")), ("32", F32), ("16", Sending("float16"))
+        ),
+        "bits": rules(*((f"{b}", bits(b)) for b in (8, 4, 2, 1))),
+        "parts": rules(*((f"{p}", replace(F32, parts=p)) for p in (2, 4, 16, 64))),
+        "quiet": rules(*((f"{x:g}", replace(F32, least=x)) for x in (0.01, 0.03, 0.1, 0.3))),
+        "every": {f"{e}": Exchange(GRAPH, every=e, sending=F32) for e in (4, 16, 64)},
+        "one peer, every": turns,
+        "2 bits and": {
+            "quiet .1": Exchange(GRAPH, sending=bits(2, least=0.1)),
+            "4 parts": Exchange(GRAPH, sending=bits(2, parts=4)),
+            "one peer": peers,
+            "one peer, quiet .1": quiet,
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A task: what learns by vectors, what by sums, the stream, and how errors are read."""
+
+    title: str
+    vectors: Problem
+    sums: Problem
+    stream: Any
+    share: float
+    in_dB: bool
+
+    def error(self, trace: Any) -> float:
+        """The error that is drawn."""
+        tail = float(np.mean(trace.tail("mse", self.share)))
+        return float(decibels(tail)) if self.in_dB else tail
+
+
+def panels(quick: bool) -> list[Panel]:
+    """Examples 1 and 2, and kin40k with a target of unit variance."""
+    n, some = (300, 3000) if quick else (2000, 12_000)
+    found = []
+    for example, d, D, mu in ((Example1(K=K, n=n), 5, 300, 1.0), (Example2(K=K, n=n), 5, 300, 1.0)):
+        features = Features(Gaussian(5.0), d, D)
+        vectors = Problem(features, gradient(losses.squared(), schedules.constant(mu)))
+        sums = Problem(Features(Gaussian(5.0), d, 100), squares(0.01, share="sums"))
+        name = f"Example {len(found) + 1}, gradient"
+        found.append(Panel(name, vectors, sums, example, 0.1, True))
+    X, y = load("kin40k")
+    y, features = (y - y.mean()) / y.std(), Features(Gaussian(2.0), X.shape[1], 200, "orthogonal")
+    both = (Problem(features, squares(0.01, share=share)) for share in ("theta", "sums"))
+    return [
+        *found,
+        Panel("kin40k, least squares", *both, Shards(X[:some], y[:some], K), 0.2, False),
+    ]
+
+
+def measured(panel: Panel) -> Iterator[tuple[str, str, float, float]]:
+    """(family, rule, bytes that a node sent, error)."""
+    settings: dict[str, Any] = {"seed": 1, "show_progress": False, "record": ("mse", "bytes")}
+    for family, several in exchanges().items():
+        for name, exchange in several.items():
+            trace = run(panel.vectors, exchange, panel.stream, **settings)
+            yield family, name, float(trace["bytes"][-1]) / K, panel.error(trace)
+    for every in (10, 50, 250):
+        exchange = Exchange(GRAPH, every=every, sending=F32)
+        trace = run(panel.sums, exchange, panel.stream, **settings)
+        yield "sums, every", f"{every}", float(trace["bytes"][-1]) / K, panel.error(trace)
+    alone = run(panel.vectors, Exchange(), panel.stream, **settings)
+    yield "alone", "", 0.0, panel.error(alone)
+
+
+def draw(axes: Any, panel: Panel, points: list[tuple[str, str, float, float]]) -> None:
+    """One panel: families in colours, each a line from much to little."""
+    style = {
+        "float64, 32, 16": ("#222222", "s"), "bits": ("#1f5fa8", "o"), "parts": ("#3f8f5b", "^"),
+        "quiet": ("#d1662a", "v"), "every": ("#8a4fa3", "D"), "one peer, every": ("#7a7a7a", "P"),
+        "2 bits and": ("#46a3d9", "*"), "sums, every": ("#b3202a", "X"),
+    }  # fmt: skip
+    for family, (colour, marker) in style.items():
+        own = [point for point in points if point[0] == family]
+        axes.plot(
+            [x for _, _, x, _ in own], [e for *_, e in own], color=colour, marker=marker,
+            lw=0 if family == "2 bits and" else 1.2, ms=8 if marker == "*" else 5.5, label=family,
+        )  # fmt: skip
+        for _, name, x, error in own:
+            axes.annotate(
+                name, (x, error), xytext=(4, 4), textcoords="offset points", fontsize=6.5,
+                color=colour,
+            )  # fmt: skip
+    alone = next(error for family, *_, error in points if family == "alone")
+    axes.axhline(alone, color="#999999", ls=":", lw=1)
+    axes.annotate("alone", (0.01, alone), xycoords=("axes fraction", "data"), fontsize=7,
+                  xytext=(0, 3), textcoords="offset points", color="#777777")  # fmt: skip
+    axes.set_xscale("log")
+    if not panel.in_dB:
+        axes.set_yscale("log")
+    axes.set_xlabel("bytes that a node sent in all")
+    axes.set_ylabel("mean square error (dB)" if panel.in_dB else "error / variance")
+    axes.set_title(panel.title, fontsize=10)
+    axes.grid(alpha=0.25, lw=0.6)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.few_bytes", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rows")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it: PNG, SVG or PDF")
+    args = parser.parse_args()
+    found = []
+    for panel in panels(args.quick):
+        print(f"== {panel.title} ==\n{'rule':28}{'kB a node':>12}{'error':>10}", flush=True)
+        points = []
+        for point in measured(panel):
+            points.append(point)
+            family, name, sent, error = point
+            print(f"{family + ' ' + name:28}{sent / 1000:12.1f}{error:10.3f}", flush=True)
+        found.append((panel, points))
+    if args.plot:
+        plt = report.pyplot()
+        figure, axes = plt.subplots(1, 3, figsize=(15, 5), layout="constrained")
+        for each, (panel, points) in zip(axes, found, strict=True):
+            draw(each, panel, points)
+        axes[0].legend(frameon=False, fontsize=8)
+        report.save_picture(figure, args.plot)
+
+
+if __name__ == "__main__":
+    main()
