@@ -13,10 +13,13 @@ from dokl.arrays import Block
 from dokl.diffusion import init
 from dokl.engines import blas, reference
 from dokl.errors import BadInput
+from dokl.exchange.attacks import ATTACKS
 from dokl.graphs import weights
+from dokl.methods import from_spec
 from dokl.methods.squares import checks, memory_of, origins, shared, sums
 from dokl.methods.squares.checks import Layout, RowLimits, Trial
 from dokl.methods.squares.origins import Entry
+from dokl.streams import Stream
 
 d, D, K = 3, 12, 5
 FEATURES = Features(Gaussian(2.0), d, D, "paired").draw(0)
@@ -277,3 +280,37 @@ def test_what_cannot_be_simulated_is_refused():
     trace = run(wide, Exchange(RING, every=2), Example2(K=K, n=20), record=("mse", "bytes"))
     assert np.diff(trace["bytes"])[::2].min() > 0
     assert trace["bytes"][-1] > 0
+
+
+def same_function(n=100):
+    """Five nodes that see the same function, in more directions than a node alone has rows for."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n * K, d))
+    Y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(n * K, 1))
+    return Stream(X.reshape(n, K, d), Y.reshape(n, K, 1))
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS))
+def test_whatever_a_liar_says_honest_nodes_are_hardly_worse_than_without_it(name):
+    def tail(method, exchange):
+        problem = Problem(Features(Gaussian(1.0), d, 60, "paired"), method)
+        trace = run(problem, exchange, same_function(), record=("node_mse",), seed=0)
+        return trace.curves["node_mse"][0, -50:].mean(axis=0)  # NaN for liars
+
+    wary = squares(0.05, share="origins", wary=True)
+    lied = Exchange(RING, every=5, attack=ATTACKS[name](), liars=(2,))
+    honest = np.arange(K) != 2
+    alone, found = tail(squares(0.05), Exchange()), tail(wary, lied)
+    peace = tail(wary, Exchange(RING, every=5))
+    assert found[honest].mean() < 1.2 * peace[honest].mean()  # a fifth of the rows is missing
+    assert (found[honest] < 1.1 * alone[honest]).all()
+
+
+def test_who_lies_among_averaged_copies_is_refused_and_wary_needs_origins():
+    lied = Exchange(RING, attack=ATTACKS["sign_flip"](), liars=(2,))
+    with pytest.raises(BadInput, match="nobody can tell a lie"):
+        init(Problem(FEATURES, squares(share="sums")), lied, K)
+    with pytest.raises(BadInput, match="wary needs share='origins'"):
+        squares(wary=True)
+    wary = squares(share="origins", wary=True)
+    assert from_spec(wary.spec()) == wary

@@ -80,13 +80,14 @@ def exchanged(
     turn, told = state.clock // exchange.every, state.told.copy()
     seat, size = turn % exchange.seats, payload.shape[1]
     own = slice(seat * size, (seat + 1) * size)  # what the neighbours in this graph were told
-    turn, before = turn // exchange.seats, told[:, own]
+    sending, turn, known = exchange.sending, turn // exchange.seats, told[:, own]
     if method.conserved:
         links = A, exchange.flows[which]
-        mixed, told[:, own], sent = conserve_once(exchange.sending, *links, turn, payload, before)
+        mixed, told[:, own], sent = conserve_once(sending, *links, turn, payload, known)
     else:
-        rules = exchange.sending, exchange.mixing
-        mixed, told[:, own], sent = exchange_once(*rules, A, turn, payload, before, exchange.lies)
+        mixed, told[:, own], sent = exchange_once(
+            sending, exchange.mixing, A, turn, payload, known, exchange.lies
+        )
     return replace(state.having(told=told), sent=state.sent + sent), mixed.astype(payload.dtype)
 
 

@@ -32,7 +32,7 @@ class Fresh(NamedTuple):
     yy: Any
 
 
-class Learned(NamedTuple):
+class SolvedSums(NamedTuple):
     """theta: (N, m, D), P: (N, D, D), num: (N, m), den: (N,), and left: (N, S), what is left of the
     sums until the next exchange.
     """
@@ -114,7 +114,7 @@ def _forgotten(D: int, m: int, rho: Any, gone: Any, sums: Any, theta: Any, P: An
 
 def learned(
     settings: BlockNumbers, m: int, D: int, sums: Array, times: Array, since: Array, own: Any
-) -> Learned:
+) -> SolvedSums:
     """What N learners know of sums (N, S), times as much; since: rows of the network since they
     last forgot; own: (N, S) rows of theirs that they have not told, or None.
     """
@@ -127,18 +127,18 @@ def learned(
         left = jnp.where((settings.lam < 1.0)[:, None], kept.at[:, 0].set(left[:, 0]), left)
     if own is not None:
         theta, P, num, den, sound = _solved(D, m, rho, whole + own)
-    found = Learned(theta, P, num, den, left)
+    found = SolvedSums(theta, P, num, den, left)
     for k in np.flatnonzero(~np.asarray(sound)).tolist():
         found = _mended(found, k, np.asarray(whole[k] + (0.0 if own is None else own[k])), rho)
     return found
 
 
-def _mended(found: Learned, k: int, sums: Array, rho: Any) -> Learned:
+def _mended(found: SolvedSums, k: int, sums: Array, rho: Any) -> SolvedSums:
     """Learner k as `shared` has it, with a ridge that hides what is off; it forgets nothing now."""
     m, D = found.theta.shape[1:]
     memory = shared.learned(shared.unpacked(sums, D, m), float(rho[k]))
     P = np.tril(memory.P) + np.tril(memory.P, -1).T
-    return Learned(
+    return SolvedSums(
         found.theta.at[k].set(memory.theta),
         found.P.at[k].set(P),
         found.num.at[k].set(memory.num),

@@ -38,7 +38,7 @@ SHARES = ("theta", "sums", "origins")
 class Squares:
     """Least squares with ridge rho, a memory of so many rows (infinite: all), and a bound on
     innovations, in standard deviations. share: what nodes send; fewest: own rows that a message
-    of sums must add, or none.
+    of sums must add, or none; wary: whether origins are left out whose rows hurt.
     """
 
     ridge: float = 0.01
@@ -46,6 +46,7 @@ class Squares:
     bound: float = 6.0
     share: str = "theta"
     fewest: int = 1
+    wary: bool = False
     name = "squares"
 
     def __post_init__(self) -> None:
@@ -65,6 +66,8 @@ class Squares:
             raise BadInput(f"fewest must be a number of rows, at least 1, got {self.fewest!r}")
         if self.fewest > 1 and self.share == "theta":
             raise BadInput("fewest counts the rows in a message of sums: it needs share='sums'")
+        if self.wary and self.share != "origins":
+            raise BadInput("only sums per origin can be left out: wary needs share='origins'")
 
     @property
     def conserved(self) -> bool:
@@ -100,7 +103,7 @@ class Squares:
 
     def _sharing(self, D: int, m: int, exchange: Exchange) -> dict[str, Slot]:
         if self.merges:
-            return dict(accounts.slots(self.numbers, D, m, exchange))
+            return dict(accounts.slots(self.numbers, self.wary, D, m, exchange))
         if self.conserved:
             return dict(sharing.slots(self.numbers, self.fewest, D, m, exchange))
         return {}
@@ -161,7 +164,7 @@ class Squares:
         memory = None if self.memory == math.inf else self.memory
         bound = None if self.bound == math.inf else self.bound
         spec = {"name": self.name, "ridge": self.ridge, "memory": memory, "bound": bound}
-        travels = {"share": self.share, "fewest": self.fewest}
+        travels = {"share": self.share, "fewest": self.fewest, "wary": self.wary}
         return spec if self.share == "theta" else spec | travels
 
 
@@ -171,6 +174,7 @@ def squares(
     bound: float = 6.0,
     share: str = "theta",
     fewest: int = 1,
+    wary: bool = False,
 ) -> Squares:
     """Exact least squares on the features.
 
@@ -183,17 +187,18 @@ def squares(
     With "origins" everybody keeps everybody's sums apart, so that they can be checked, left out and
     taken back, and learns nothing twice however messages are lost or repeated.
     fewest: a message adds so many of a node's own rows, or none, since few rows could be read off.
+    wary: with "origins", leave those out of the total whose rows make one's own predicted worse.
 
     >>> squares(memory=1000).numbers.lam
     0.999
     """
-    return Squares(float(ridge), float(memory), float(bound), share, fewest)
+    return Squares(float(ridge), float(memory), float(bound), share, fewest, wary)
 
 
 def of_spec(spec: Mapping[str, Any]) -> Squares:
     """The method that `spec` described."""
     memory, bound = (math.inf if spec[k] is None else spec[k] for k in ("memory", "bound"))
-    more = {name: spec[name] for name in ("share", "fewest") if name in spec}
+    more = {name: spec[name] for name in ("share", "fewest", "wary") if name in spec}
     return squares(spec["ridge"], memory, bound, **more)
 
 

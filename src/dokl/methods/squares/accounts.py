@@ -6,6 +6,8 @@ entries   (K, S) the newest that it has heard of every origin, itself included; 
 total     (S,) the network's rows as of the last exchange, and
 kept      (S,) what is left of them, where memory is finite: of the total that is never discounted,
           what came since the last exchange is added to what has been forgotten
+gain      (K,) what leaving each origin out would have gained on the node's own rows, and
+square    (K,) the squares of it, where nodes are wary
 """
 
 from __future__ import annotations
@@ -17,31 +19,35 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
+from dokl.exchange.attacks import Seen
 from dokl.exchange.rules import MEAN
 from dokl.methods.squares import checks, origins, shared
+from dokl.methods.squares.checks import Trial
 from dokl.methods.squares.memory import Numbers
+from dokl.methods.squares.origins import Entry
 from dokl.methods.squares.shared import ROWS
 from dokl.methods.squares.sharing import empty, put
 from dokl.state import Slot, Slots, State
 
 
-def slots(numbers: Numbers, D: int, m: int, exchange: Exchange) -> Slots:
+def slots(numbers: Numbers, wary: bool, D: int, m: int, exchange: Exchange) -> Slots:
     """The arrays of one node, none where it works alone."""
     if not exchange.graphs:
         return {}
     K, S, kind = exchange.graphs[0].shape[0], shared.size(D, m), np.float64
     origins.check_size(K * K, D, m)  # of all nodes, in one process
     sending = exchange.sending
-    if exchange.mixing != MEAN or sending.least or sending.parts > 1:
+    if exchange.mixing != MEAN or sending.least or sending.parts > 1 or sending.bits:
         raise BadInput(
             "sums per origin are not mixed and go out whole, whenever they are new: leave mixing=, "
-            "least= and parts= as they are"
+            "least=, parts= and bits= as they are"
         )
     if sending.dtype == "float16":
         raise BadInput("sums of many rows do not fit into float16: send float32 or float64")
     found = {"sums": Slot((S,), kind), "entries": Slot((K, S), kind)}
-    more = {"total": Slot((S,), kind), "kept": Slot((S,), kind)}
-    return found if numbers.lam == 1.0 else found | more
+    if numbers.lam < 1.0:
+        found |= {"total": Slot((S,), kind), "kept": Slot((S,), kind)}
+    return found | {"gain": Slot((K,), kind), "square": Slot((K,), kind)} if wary else found
 
 
 def merged(
@@ -53,18 +59,16 @@ def merged(
     lacks, as versions tell that go out beforehand.
     """
     K, m, D = state.theta.shape
-    entries, sent = _published(fewest, features, exchange, state), 0
-    heard = entries.copy()
-    for k in range(K):
-        for other in A.indices[A.indptr[k] : A.indptr[k + 1]]:
-            lacking = entries[other, :, ROWS] > entries[k, :, ROWS]
-            better = entries[other, :, ROWS] > heard[k, :, ROWS]
-            heard[k, better] = entries[other, better]
-            sent += int(lacking.sum())
-    nodes = empty(state) | {"entries": heard}
+    trials = _judged(numbers, state) if "gain" in state else {}
+    entries = _published(fewest, features, exchange, state)
+    heard, sent = _heard(entries, A)
+    nodes = empty(state) | {"entries": heard} | trials
     nodes |= {name: state.nodes[name].copy() for name in ("total", "kept") if name in state}
     for k in range(K):
-        others = heard[k].sum(axis=0) - heard[k, k] + state.sums[k]
+        used = np.arange(K) != k
+        if trials:
+            used &= ~_hurting(trials["gain"][k], trials["square"][k])
+        others = heard[k, used].sum(axis=0) + state.sums[k]
         if "kept" in state:
             others = _forgotten(numbers, nodes, k, others, (D, m))
         put(nodes, k, shared.learned(shared.unpacked(others, D, m), numbers.rho))
@@ -72,17 +76,74 @@ def merged(
     return state.having(**nodes), sent * size
 
 
+def _heard(entries: Array, A: Any) -> tuple[Array, int]:
+    """Entries (K, K, S) once neighbours have told each other, and how many were sent."""
+    heard, sent = entries.copy(), 0
+    for k in range(len(entries)):
+        for other in A.indices[A.indptr[k] : A.indptr[k + 1]]:
+            lacking = entries[other, :, ROWS] > entries[k, :, ROWS]
+            better = entries[other, :, ROWS] > heard[k, :, ROWS]
+            heard[k, better] = entries[other, better]
+            sent += int(lacking.sum())
+    return heard, sent
+
+
 def _published(fewest: int, features: Any, exchange: Exchange, state: State) -> Array:
     """Entries (K, K, S), with those of nodes that have enough new rows, as these tell them."""
     _, m, D = state.theta.shape
     entries, layout = state.entries.copy(), checks.layout_of(features)
-    limits = checks.RowLimits(weight=np.inf)
-    for k, sums in enumerate(exchange.sending.rounded(state.sums)):
-        if sums[ROWS] < entries[k, k, ROWS] + fewest:
+    limits = checks.RowLimits(weight=np.inf, rate=1.0)
+    for k, sums in enumerate(exchange.sending.rounded(_said(exchange, state))):
+        if not sums[ROWS] >= entries[k, k, ROWS] + fewest:
             continue
-        if not checks.faults(shared.unpacked(sums, D, m), layout, limits):
+        told = Entry(str(k), 0, shared.unpacked(sums, D, m))
+        before = Entry(str(k), 0, shared.unpacked(entries[k, k], D, m))
+        # A row a step at most; what was new at the last exchange may have been held back.
+        if not checks.growth_faults(before, told, layout, limits, seconds=state.clock + 1.0):
             entries[k, k] = sums
     return entries
+
+
+def _said(exchange: Exchange, state: State) -> Array:
+    """What each node says of itself, (K, S): one thing to everybody, since it is relayed."""
+    said, lies = state.sums, exchange.lies
+    turn = state.clock // exchange.every
+    if lies is None or not lies.attack.speaks(turn) or lies.attack.message is None:
+        return said
+    said = said.copy()
+    honest = state.sums[exchange.honest(state.K)]
+    about = honest.mean(axis=0), honest, np.full(len(honest), 1.0 / state.K)
+    for liar in lies.liars:
+        own = state.sums[liar], state.entries[liar, liar]
+        weight = len(lies.liars) / state.K
+        seen = Seen(turn, liar, *own, *about, weight, lies.attack.seed)
+        said[liar] = lies.attack.message(seen, lies.attack.p)
+    return said
+
+
+def _judged(numbers: Numbers, state: State) -> dict[str, Array]:
+    """Gains and their squares (K, K) once own rows that nobody was told of yet were predicted."""
+    K, m, D = state.theta.shape
+    gain, square = state.gain.copy(), state.square.copy()
+    for k in range(K):
+        fresh = shared.unpacked(state.sums[k] - state.entries[k, k], D, m)
+        known = np.flatnonzero(state.entries[k, :, ROWS])
+        if not fresh.rows or not known.size:
+            continue
+        account = {
+            str(j): Entry(str(j), 0, shared.unpacked(state.entries[k, j], D, m)) for j in known
+        }
+        trial = Trial(*({str(j): float(a[k, j]) for j in known} for a in (gain, square)))
+        trial = checks.judged(trial, account, str(k), fresh, numbers.rho)
+        for j in known:
+            gain[k, j] = trial.gain.get(str(j), 0.0)
+            square[k, j] = trial.square.get(str(j), 0.0)
+    return {"gain": gain, "square": square}
+
+
+def _hurting(gain: Array, square: Array) -> Array:
+    """Who is left out, as `Trial.out` has it: (K,)."""
+    return np.asarray(gain > 2.0 * np.sqrt(square))
 
 
 def _forgotten(
