@@ -55,6 +55,7 @@ class Cooperation:
     members: tuple[Member, ...] = MEMBERS
     name = "cooperation"
     conserved = True
+    merges = False
 
     def __post_init__(self) -> None:
         squares(self.ridge, bound=self.bound)  # which checks both
