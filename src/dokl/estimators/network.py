@@ -30,7 +30,7 @@ class _Network(Cooperating):
         graph = self.graph
         if isinstance(graph, str):
             # The random topologies are drawn from the same seed as the features.
-            names = getattr(self, "_named", None)
+            names = vars(self).pop("_named", None)
             graph = graphs.build(graph, self.n_nodes if names is None else len(names), seed=seed)
             if names is not None:
                 import networkx as nx
@@ -55,7 +55,6 @@ class _Network(Cooperating):
 
     def _meet_nodes(self, nodes: Any) -> None:
         """Names that rows give the nodes of a topology, which has none of its own."""
-        self._named = None
         given = isinstance(nodes, str) or not hasattr(nodes, "__len__")
         if nodes is None or given or not isinstance(self.graph, str):
             return
