@@ -18,8 +18,8 @@ def scissors(weights: Array, apart: Array, liars: int, far: float = 0.0) -> Arra
     As often as there may be liars, the neighbour farthest from the weighted mean of what remains is
     dropped, if it is more than `far` times as far from it as the median, one's own included. Liars
     of less than a third of the weight who say the same move the mean by less than a third of their
-    distance, so they are more than twice as far from it as those they lie to: with far = 2 they are
-    still dropped, and honest neighbours that differ are mostly kept.
+    distance, so they are more than twice as far from it as those they lie to: with far below 2 they
+    are still dropped, and honest neighbours that differ are mostly kept.
     """
     left, own = np.ones(len(weights), bool), 1.0 - weights.sum()
     with np.errstate(over="ignore", invalid="ignore"):

@@ -132,7 +132,7 @@ class Mixing:
     clip: float = 0.0
     rule: str = "mean"
     liars: int | None = None
-    far: float = 2.0
+    far: float = 1.75
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.clip) and self.clip >= 0):
