@@ -125,8 +125,8 @@ class Cooperating(Estimator):
 
     def _take(self, network: pilots.CooperatingNetwork) -> None:
         """Set what follows from what the network knows now."""
-        if network.map is not self.network_.map:
-            self.__dict__.pop("_learner", None)
+        if network.map is not self.network_.map or not hasattr(self, "_learner"):
+            self._learner = pilots.learner_of(network)
         assert network.map is not None
         assert network.state is not None
         self.network_, self.state_, self.feature_map_ = network, network.state, network.map
