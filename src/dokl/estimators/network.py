@@ -30,7 +30,7 @@ class _Network(Cooperating):
         graph = self.graph
         if isinstance(graph, str):
             # The random topologies are drawn from the same seed as the features.
-            names = vars(self).pop("_named", None)
+            names = self.__dict__.pop("_named", None)
             graph = graphs.build(graph, self.n_nodes if names is None else len(names), seed=seed)
             if names is not None:
                 import networkx as nx
