@@ -35,6 +35,8 @@ class Cooperating(Estimator):
     learner: str
     learner_: str
     network_: pilots.CooperatingNetwork
+    _level: float | None = None  # of intervals that are asked for while learning
+    _ends: tuple[Array, Array]
 
     def _choose(self, X: Any) -> None:
         """Which learner it is to be, by the parameters and the first rows."""
@@ -121,7 +123,26 @@ class Cooperating(Estimator):
         rows = _dense(X), np.asarray(Y, np.float64), _weights(weight, X.shape[0])
         network, said = pilots.learn(self.network_, *rows, dealt(self.network_.K, owner))
         self._take(network)
+        if self._level is not None:
+            first = intervals.start(outputs=self.network_.m)
+            reach_ = np.sqrt(said.variance) * intervals.width_at(first, self._level, said.widths)
+            self._ends = said.mean - reach_, said.mean + reach_
         return said.mean
+
+    def _prequential(
+        self, X: Any, y: Any, sample_weight: Any, nodes: Any, coverage: float
+    ) -> tuple[Array, Array, Array]:
+        """Predictions of rows before they were learned, and the ends of their intervals: (n, m)."""
+        with all_or_nothing(self):
+            self._level = intervals.check_level(coverage)
+            f = self._partial_fit(X, y, sample_weight, nodes)
+            made: tuple[Array, Array] = self.__dict__.pop("_ends")
+            del self._level
+        there = ~np.isnan(f[:, 0])  # rows of weight 0 were not looked at
+        ends = [np.full(f.shape, np.nan) for _ in made]
+        for everywhere, end in zip(ends, made, strict=True):
+            everywhere[there] = end
+        return f, ends[0], ends[1]
 
     def _take(self, network: pilots.CooperatingNetwork) -> None:
         """Set what follows from what the network knows now."""
@@ -149,8 +170,6 @@ class Cooperating(Estimator):
     def _interval(self, X: Any, coverage: float, nodes: Any) -> tuple[Array, Array]:
         """Ends (n, m) that hold the target in this share of rows, as tracked at each node."""
         check_is_fitted(self, "state_")
-        if not self._cooperates:
-            raise BadInput("intervals come with learner='cooperation': gradients know no variance")
         X = _dense(self._rows(X))
         numbers, state, made = self._node_numbers(nodes, len(X)), self.state_, self.feature_map_
         self._ready()
@@ -184,6 +203,14 @@ class Cooperating(Estimator):
         crew = self._learner.problem.method.crew(self.exchange_)
         size = float(np.mean(self.feature_map_.targets.size**2))
         return sharing_worth(crew, self.state_, self.exchange_, list(self.nodes_), size)
+
+
+def has_intervals(model: Any) -> bool:
+    """Whether a network cooperates, or will; gradients know no variance."""
+    told = getattr(model, "learner_", None) or model.learner
+    if told == "cooperation" or (told == "auto" and not model._told()):
+        return True
+    raise AttributeError("intervals come with learner='cooperation': gradients know no variance")
 
 
 def _same(value: Any, usual: Any) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 
 from dokl import graphs
 from dokl.arrays import Array
 from dokl.errors import BadGraph, BadInput, UnknownName
 from dokl.estimators import pilots
 from dokl.estimators.choices import set_parameters
-from dokl.estimators.cooperating import Cooperating
+from dokl.estimators.cooperating import Cooperating, has_intervals
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 from dokl.exchange import Exchange
 
@@ -211,6 +212,27 @@ class NetworkRegressor(_Network, Regression):
         """Predictions of the whole network, or of `nodes` (one name, or one per row)."""
         return self._predict(X, nodes)
 
+    def prequential(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        nodes: Any = None,
+        return_interval: float | None = None,
+    ) -> Any:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        The honest error of an online learner: every row is a test row first. A row of weight 0 is
+        not looked at, and NaN stands in its place. return_interval: a coverage such as 0.9, where
+        nodes cooperate; then the lower and the upper ends follow, too.
+        """
+        if return_interval is None:
+            return super().prequential(X, y, sample_weight, nodes)
+        has_intervals(self)
+        found = self._prequential(X, y, sample_weight, nodes, return_interval)
+        return tuple(map(self._values, found))
+
+    @available_if(has_intervals)
     def predict_interval(
         self, X: Any, coverage: float = 0.9, nodes: Any = None
     ) -> tuple[Array, Array]:

@@ -296,7 +296,7 @@ def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     model.exchange_ = Exchange(unpacked_weights(arrays), "atc", int(meta["every"]))
     found = networks.from_arrays(meta["network"], model.exchange_, arrays)
     model.learner_, model.engine_, model.dtype_ = "cooperation", "numba", np.float64
-    model._seed, model.n_features_in_ = found.seed, len(arrays["map.lengths"])
+    model._first, model._seed, model.n_features_in_ = None, found.seed, len(arrays["map.lengths"])
     take_nodes(model, meta)
     if len(model.nodes_) != found.K:
         raise ValueError(f"{len(model.nodes_)} names for {found.K} nodes")
