@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dokl import intervals
@@ -18,6 +20,7 @@ from dokl.estimators.worth import SharingWorth, sharing_worth
 from dokl.features import agreed_fingerprint
 from dokl.methods.cooperation import node, reach
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 LEARNERS = ("auto", "cooperation", "gradient")
 # What only the gradient learner has: whoever sets one of these wants that one.
 GRADIENTS = (
@@ -211,6 +214,9 @@ def has_intervals(model: Any) -> bool:
     if told == "cooperation" or (told == "auto" and not model._told()):
         return True
     raise AttributeError("intervals come with learner='cooperation': gradients know no variance")
+
+
+if_intervals: Callable[[Method], Method] = available_if(has_intervals)
 
 
 def _same(value: Any, usual: Any) -> bool:

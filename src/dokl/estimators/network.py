@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 
 from dokl import graphs
 from dokl.arrays import Array
 from dokl.errors import BadGraph, BadInput, UnknownName
 from dokl.estimators import pilots
 from dokl.estimators.choices import set_parameters
-from dokl.estimators.cooperating import Cooperating, has_intervals
+from dokl.estimators.cooperating import Cooperating, has_intervals, if_intervals
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 from dokl.exchange import Exchange
 
@@ -232,7 +231,7 @@ class NetworkRegressor(_Network, Regression):
         found = self._prequential(X, y, sample_weight, nodes, return_interval)
         return tuple(map(self._values, found))
 
-    @available_if(has_intervals)
+    @if_intervals
     def predict_interval(
         self, X: Any, coverage: float = 0.9, nodes: Any = None
     ) -> tuple[Array, Array]:
