@@ -9,7 +9,7 @@ nan where the iterates diverged.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from dokl.exchange import Attack, attacks
 from dokl.graphs import liars_stood, metropolis, random_connected
 
 K, LIARS, DIGITS = 12, (3, 8), 10
-EVERY = 5
+EVERY = 10
 SEVERAL: dict[str, Attack | None] = {
     "none": None,
     "sign flip": attacks.sign_flip(),
@@ -83,19 +83,22 @@ def dealt(steps: int, seed: int = 0) -> Digits:
     return Digits(X, labels, index, X_test, test)
 
 
-def accuracies(digits: Digits, D: int) -> Iterator[tuple[str, str, Array]]:
-    """(rule, attack, accuracy of each honest node in %)."""
-    weights = metropolis(random_connected(K, p=0.7, seed=1))
-    print(f"liars that each node can stand: {liars_stood(weights).tolist()}")
-    features = Features(Gaussian(6.0), digits.X.shape[1], D, "orthogonal").draw(0)
+def accuracies(
+    digits: Digits, D: int, every: int, seed: int, only: Sequence[str]
+) -> Iterator[tuple[str, str, Array]]:
+    """(rule, attack, accuracy of each honest node in %), of these rules."""
+    weights = metropolis(random_connected(K, p=0.7, seed=seed + 1))
+    print(f"seed {seed}; liars that each node can stand: {liars_stood(weights).tolist()}")
+    print(f"{'':22}" + "".join(f"{name:>20}" for name in SEVERAL))
+    features = Features(Gaussian(6.0), digits.X.shape[1], D, "orthogonal").draw(seed)
     step = schedules.inverse_power(40.0, 0.5, 400.0)
     problem = Problem(features, gradient(losses.logistic(), step))
     Z = features.transform(digits.X_test)
     honest = [k for k in range(K) if k not in LIARS]
-    for rule, mixing in RULES.items():
+    for rule, mixing in ((name, RULES[name]) for name in only):
         for name, attack in SEVERAL.items():
             lies = {} if attack is None else {"attack": attack, "liars": LIARS}
-            exchange = Exchange(weights, "atc", EVERY, mixing=mixing, **lies)
+            exchange = Exchange(weights, "atc", every, mixing=mixing, **lies)
             settings = {"record": (), "engine": "numba", "show_progress": False}
             try:
                 theta = run(problem, exchange, digits, **settings).states[0].theta[honest]
@@ -109,17 +112,26 @@ def accuracies(digits: Digits, D: int) -> Iterator[tuple[str, str, Array]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.liars", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rows and features")
+    parser.add_argument("--seed", type=int, default=0, help="of rows, graph and features")
+    parser.add_argument("--every", type=int, default=EVERY, help="steps between exchanges")
+    parser.add_argument("--rules", nargs="*", default=list(RULES), choices=list(RULES))
     args = parser.parse_args()
     steps, D = (1000, 200) if args.quick else (5000, 500)
     found: dict[tuple[str, str], Array] = {}
-    print(f"{'':22}" + "".join(f"{name:>20}" for name in SEVERAL))
-    for rule, name, each in accuracies(dealt(steps), D):
+    given = dealt(steps, args.seed), D, args.every, args.seed, args.rules
+    for rule, name, each in accuracies(*given):
         found[rule, name] = each
         if name == "none":
             print(f"{rule:22}", end="")
         print(f"{each.mean():13.2f} ({each.min():4.1f})", end="", flush=True)
         if name == list(SEVERAL)[-1]:
             print()
+    if {"mean", "scissors"} <= set(args.rules):
+        verdict(found)
+
+
+def verdict(found: dict[tuple[str, str], Array]) -> None:
+    """What scissors cost, and what they hold."""
     best = found["mean", "none"].mean()
     cost = best - found["scissors", "none"].mean()
     print(f"scissors cost {cost:.2f} points without liars (at most {MOST_COST})")
