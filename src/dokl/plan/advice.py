@@ -95,9 +95,7 @@ class Plan:
         return kind(graph, **{"every": self.every} | self._parameters() | changes)
 
     def _parameters(self) -> dict[str, Any]:
-        kernel = kernels.resolve(self.kernel, self.sigma)
-        if self.lengths is not None:
-            kernel = kernels.Stretched(kernels.resolve(self.kernel, 1.0), self.lengths)
+        kernel = kernels.resolve(self.kernel, self.sigma if self.lengths is None else self.lengths)
         return {
             "kernel": kernel,
             "n_components": self.D,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl import answers, graphs, kernels, losses, scales, schedules, theory
+from dokl import graphs, kernels, losses, schedules, theory
 from dokl.arrays import Array, Block, check_rows, is_sparse
 from dokl.diffusion import Problem, init
 from dokl.engines import choose
@@ -19,6 +19,7 @@ from dokl.exchange import Exchange
 from dokl.features import FeatureMap, sample
 from dokl.methods import gradient
 from dokl.plan.advice import Advice, Budget, Plan, step_words
+from dokl.plan.lengths import SCALE_ROWS, learned_lengths
 from dokl.plan.pilots import Pilots, even
 from dokl.preprocess import are_classes
 from dokl.random_numbers import generator
@@ -26,8 +27,6 @@ from dokl.random_numbers import generator
 DEFAULT_D = 1000
 THEORY_ROWS = 1500
 LONGEST_CURVE = 20_000
-SCALE_ROWS = 500  # by which length scales are learned: a second or less
-MOST_INPUTS = 100  # with more, length scales take minutes
 
 
 def plan(
@@ -85,19 +84,11 @@ def plan(
 
 
 def _lengths(X: Any, Y: Array, classifying: bool, kernel: str) -> tuple[float, ...] | None:
-    """Length scales by the rows, as the experts learn them, of geometric mean 1; None for one
-    input, for very many, and where rows are sparse.
-    """
-    if is_sparse(X) or not 1 < X.shape[1] <= MOST_INPUTS or kernel == "laplacian":
+    """Length scales by the rows, of geometric mean 1; None where there are none."""
+    found = None if kernel == "laplacian" else learned_lengths(X, Y, classifying)
+    if found is None:
         return None
-    rows = X[:SCALE_ROWS]
-    if classifying:
-        numbers = answers.class_numbers(Y[:SCALE_ROWS])
-        found = scales.learn_class_scales(rows, numbers, max(2, Y.shape[1]))
-    else:
-        y = Y[:SCALE_ROWS]
-        found = scales.learn_scales(rows, (y - y.mean(axis=0)) / np.maximum(y.std(axis=0), 1e-300))
-    relative = found.lengths / np.exp(np.log(found.lengths).mean())
+    relative = found / np.exp(np.log(found).mean())
     return tuple(float(f"{each:.4g}") for each in relative)
 
 

@@ -139,8 +139,14 @@ class Network:
 
     def recipe(self) -> Features:
         """The features before they are drawn."""
-        kernel = resolve_kernel(self.model.kernel, self.model.sigma, **self.model.parameters)
-        return Features(kernel, self.d, self.model.D, self.model.variant)
+        widths, d = self.model.sigma, self.d
+        if isinstance(widths, tuple) and len(widths) != d:
+            raise BadInput(
+                f"[model] sigma has {len(widths)} widths for {d} inputs: one for each number and "
+                "for each level of a text column, or one for all"
+            )
+        kernel = resolve_kernel(self.model.kernel, widths, **self.model.parameters)
+        return Features(kernel, d, self.model.D, self.model.variant)
 
     def features(self) -> FeatureMap:
         """The feature map, drawn once."""

@@ -74,12 +74,12 @@ class About:
 class Model:
     """[model]: kernel and features, loss and schedule, as `dokl run` names them.
 
-    mu None is the schedule's own: 0.5 where it is normalised, else 1. intercept is the size of a
-    private constant feature, never exchanged.
+    sigma: the width, or a list with one for each input. mu None is the schedule's own: 0.5 where
+    it is normalised, else 1. intercept is the size of a private constant feature, never exchanged.
     """
 
     kernel: str = "gaussian"
-    sigma: float = 1.0
+    sigma: float | tuple[float, ...] = 1.0
     D: int = 500
     variant: str = "orthogonal"
     seed: int = 1

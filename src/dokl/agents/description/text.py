@@ -55,7 +55,7 @@ def _model(model: Model) -> str:
     return (
         "[model]                  # kernel to seed must be the same on all nodes\n"
         f"{_line('kernel', model.kernel)}"
-        f"{_line('sigma', float(model.sigma), 'the width of the kernel')}"
+        f"{_sigma(model.sigma)}"
         f"{_line('D', model.D, 'numbers in theta, and in a message')}"
         f"{_line('variant', model.variant)}"
         f"{_line('seed', model.seed)}"
@@ -66,6 +66,12 @@ def _model(model: Model) -> str:
         f"{_line('lam', float(model.lam), 'L2 regularization')}"
         f"{_line('intercept', float(model.intercept), 'private constant feature; 0: none')}"
     )
+
+
+def _sigma(sigma: float | tuple[float, ...]) -> str:
+    if isinstance(sigma, tuple):
+        return _line("sigma", list(map(float, sigma)), "widths: numeric, then levels")
+    return _line("sigma", float(sigma), "the width of the kernel")
 
 
 def _inputs(network: Network) -> str:
