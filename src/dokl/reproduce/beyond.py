@@ -88,7 +88,8 @@ def _jobs(name: str, setting: BeyondSetting) -> dict[str, Callable[[int, int], A
     """A trace with mse and bytes for each method: (seed, runs) -> Trace."""
     stream, panel = example(name, K=K, n=setting.n), figure(setting.panel)
     d, net = stream.draw(0).X.shape[-1], graph(K)
-    own, record = _map(setting, d), {"record": ("mse", "bytes"), "show_progress": False}
+    own = _map(setting, d)
+    record: dict[str, Any] = {"record": ("mse", "bytes"), "show_progress": False}
     paper = Features(Gaussian(panel.sigma), d, panel.D, "cos")
     step = gradient(losses.squared(), schedules.constant(panel.mu))
 
@@ -101,7 +102,8 @@ def _jobs(name: str, setting: BeyondSetting) -> dict[str, Callable[[int, int], A
             method, stream, runs=runs, seed=seed, dtype=np.float64, **record
         )
 
-    rounds, admm = Exchange(net, every=EVERY), {"lam": 1e-6, "rho": 1e-3, "every": EVERY}
+    rounds = Exchange(net, every=EVERY)
+    admm: dict[str, Any] = {"lam": 1e-6, "rho": 1e-3, "every": EVERY}
     return {
         "vectors": ours(paper, step, Exchange(net, "cta")),
         "alone": ours(own, squares(setting.ridge), Exchange(None)),
@@ -164,6 +166,7 @@ def _classified(dealt: Dealt, seed: int) -> tuple[float, float]:
     wrong = [np.mean(model.predict(test, nodes=k) != rows.y_test) for k in range(K)]
     links = (weights.nnz - np.count_nonzero(weights.diagonal())) / K
     network = model.network_
+    assert network.map is not None
     numbers = shared.size(network.map.D, network.m)
     rounds = steps // network.exchange.every
     return 100 * float(np.mean(wrong)), float(links * rounds * numbers * 8)
