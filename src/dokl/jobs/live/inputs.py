@@ -18,7 +18,7 @@ from dokl.estimators.choices import SIGMAS, variant_of, width
 from dokl.jobs.files.start import Training, guesses, known_classes, start
 from dokl.kernels import resolve as resolve_kernel
 from dokl.losses import resolve as resolve_loss
-from dokl.plan.lengths import MOST_INPUTS, learned_lengths
+from dokl.plan.lengths import MOST_INPUTS, sample_scales
 from dokl.preprocess import class_target, numeric_target
 from dokl.readers import Chunk, Options, open_table
 from dokl.readers.told import words
@@ -209,11 +209,11 @@ def _learned(rows: AgreedRows, classifying: bool) -> Array:
         raise BadInput("sigma learned: length scales are learned from rows, so give --sample FILE")
     names, numbers = np.unique(rows.y, return_inverse=True)
     Y = answers.targets(numbers, len(names)) if classifying else rows.y[:, None]
-    found = learned_lengths(rows.X[rows.keep], Y, classifying)
+    found = sample_scales(rows.X[rows.keep], Y, classifying)
     if found is None:
         d = rows.X.shape[1]
-        raise BadInput(f"sigma learned is for 2 to {MOST_INPUTS} inputs, and there are {d}")
-    return found
+        raise BadInput(f"sigma learned is for at most {MOST_INPUTS} inputs, and there are {d}")
+    return found.lengths
 
 
 def _loss_number(loss: str, number: str) -> float:
