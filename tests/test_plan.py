@@ -8,13 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 from commands import dokl, json_of
-from dokl import AutoRegressor, KernelRegressor, graphs
+from dokl import AutoRegressor, KernelRegressor, graphs, run
 from dokl.agents.description import problems, read
 from dokl.cli import commands
 from dokl.errors import BadInput
 from dokl.models import TableModel
-from dokl.plan import Budget, plan, plan_law
+from dokl.plan import Budget, compare, plan, plan_law
 from dokl.plan.pilots import STEPS, WIDTHS, Candidate, best_of
+from dokl.streams import Stream
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3000, 3))
@@ -166,6 +167,7 @@ def test_the_command_plans_and_draws(tmp_path):
     data.write_text("a,b,c,y\n" + rows + "\n")
     picture = tmp_path / "curve.png"
     words = ["plan", str(data), "--target", "y", "--components", "100", "--graph", "ring"]
+    words += ["--rows", "500"]
     shown = CliRunner().invoke(commands, [*words, "--plot", str(picture), "--json"])
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.stdout)["task"] == "regression"
@@ -250,6 +252,58 @@ def test_advice_is_stable_over_seeds():
     learned = [m.partial_fit(X[few], labels[few], classes=["other", "same"]) for m in models]
     wrong = [1 - m.score(X[test], labels[test]) for m in learned]
     assert max(wrong) <= 1.1 * min(wrong)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    data = tmp_path_factory.mktemp("ways") / "readings.csv"
+    rows = np.column_stack([X[:300, :2], y[:300]])
+    np.savetxt(data, rows, delimiter=",", header="a,b,y", comments="")
+    words = ("plan", data, "--target", "y", "--components", 60, "--graph", "ring", "--nodes", 5)
+    return dokl(*words, "--bytes", 3000)
+
+
+def test_ways_to_share_are_compared_in_a_table(compared):
+    rows = [line.split() for line in compared.stdout.splitlines() if line.startswith("  squares, ")]
+    assert [row[1] for row in rows].count("sums") == 3
+    assert "over budget" in compared.stdout
+    assert sum(line.rstrip().endswith(" best") for line in compared.stdout.splitlines()) == 1
+
+
+def test_each_way_runs_as_its_line_says(compared):
+    lines = [line.strip() for line in compared.stdout.splitlines()]
+    lines = lines[lines.index("in Python, of a stream of your rows:") + 1 :]
+    names = {"stream": Stream(X[:60, None, :2].repeat(5, 1), y[:60, None].repeat(5, 1))}
+    for line in lines:
+        way = line.partition("#")[2].strip()
+        exec(f"made = {line}" if way else line, names)
+        if way == "cooperation":
+            assert names["made"].learner == "auto"
+        elif way:
+            assert np.isfinite(names["made"]["mse"]).all()
+    assert sum("# " in line for line in lines) == 7
+
+
+def test_ways_are_what_they_say():
+    made = plan(X[:200], y[:200], D=60, weights=ring)
+    ways = compare(made, X[:200], y[:200], ring, Budget(bytes_per_second=1000))
+    found = {(way.name, way.every): way for way in ways}
+    assert [way.bytes_sent for way in ways] == sorted(way.bytes_sent for way in ways)
+    assert found["gradient, vectors", 1].bytes_sent == 60 * 4 * 2
+    assert found["squares, alone", 0].bytes_sent == 0
+    assert found["squares, sums", 1].error < found["squares, alone", 0].error
+    assert not found["squares, sums", 1].fits
+    stream = Stream(X[:200].reshape(20, 10, 3), y[:200].reshape(20, 10))
+    way = found["squares, sums", 10]
+    assert run(way.problem, way.exchange, stream)["mse"][10:].mean() == pytest.approx(way.error)
+    wide = graphs.metropolis(graphs.ring(30))
+    with pytest.raises(BadInput, match="too few to try 30 nodes"):
+        compare(made, X[:50], y[:50], wide)
+
+
+def test_ways_of_classes():
+    made = plan(X[:300], labels[:300], D=60, weights=ring)
+    assert all(0 <= way.error <= 1 for way in compare(made, X[:300], labels[:300], ring))
 
 
 def test_the_command_needs_data_or_a_law():

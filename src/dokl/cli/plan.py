@@ -54,25 +54,45 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
     budget = Budget(**{name: given.pop(name) for name in limits})
     graph, nodes = given.pop("graph"), given.pop("nodes")
     weights = planning.weights_of(graph, nodes, given["seed"])
+    found = None
     if data is None:
         made, lines = _from_law(weights, budget, given), {}
     else:
         say = None if quiet or as_json else click.echo
         told = _told(given)
-        made, unfit = _from_data(data, weights, budget, given, say)
+        made, rows = _from_data(data, weights, budget, given, say)
+        if weights is not None:
+            found = planning.sharing(made, rows, weights, budget, given["seed"])
         lines = planning.train_lines(made, data, told)
         line = planning.network_line(made, data, given["target"], graph, nodes, given["seed"])
-        lines["as a live network"] = line if not unfit else f"(none: {unfit})"
+        lines["as a live network"] = line if not rows.unfit else f"(none: {rows.unfit})"
     if plot is not None:
         planning.draw(made, plot)
     if as_json:
-        echo_json(made.to_dict() | {"commands": lines})
+        ways = {} if found is None else {"ways": [way.to_dict() for way in found.ways]}
+        echo_json(made.to_dict() | {"commands": lines} | ways)
         return
     table(f"a plan for {made.task}", ["", "value", "rests on"], planning.rows(made))
     for what, line in lines.items():
         click.echo(f"{what}:\n  {line}")
+    if found is not None:
+        _show_ways(found, planning.sharing_lines(found, graph, nodes, given["seed"]))
     if plot is not None and not quiet:
         click.echo(f"curve: {plot}", err=True)
+
+
+def _show_ways(found: Any, python: list[str]) -> None:
+    """The table of ways to share, and how to have them."""
+    from dokl.report import table
+
+    if found.why:
+        click.echo(f"ways to share were not compared: {found.why}")
+        return
+    heads = ["", "every", "error", "bytes a row", "us a row", ""]
+    table("ways to share, tried on the sample: rows of a node, what it sends", heads, found.table())
+    click.echo("in Python, of a stream of your rows:")
+    for line in python:
+        click.echo(f"  {line}")
 
 
 def _told(given: dict[str, Any]) -> list[str]:
@@ -86,8 +106,8 @@ def _told(given: dict[str, Any]) -> list[str]:
 
 def _from_data(
     data: str, weights: Any, budget: Any, given: dict[str, Any], say: Any
-) -> tuple[Any, str]:
-    """The plan, and why agents cannot read such a file."""
+) -> tuple[Any, Any]:
+    """The plan, and the sample that it was made from."""
     from dokl.jobs.simulated import planning
     from dokl.plan import plan as advise
 
@@ -96,7 +116,7 @@ def _from_data(
         rows.X, rows.y, task=given["task"], weights=weights, budget=budget, D=given["components"],
         kernel=given["kernel"], seed=given["seed"],
     )  # fmt: skip
-    return made, rows.unfit
+    return made, rows
 
 
 def _from_law(weights: Any, budget: Any, given: dict[str, Any]) -> Any:

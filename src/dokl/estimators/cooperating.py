@@ -197,6 +197,14 @@ class Cooperating(Estimator):
         return mean, np.sqrt(variance) * intervals.width_at(first, coverage, widths)
 
     @property
+    def message_bytes_(self) -> int:
+        """Bytes of what a node sends to each neighbour when it is time."""
+        check_is_fitted(self, "state_")
+        self._ready()
+        method = self._learner.problem.method
+        return int(method.outgoing(self.state_.part(slice(0, 1))).nbytes)
+
+    @property
     def cooperation_(self) -> SharingWorth:
         """What sharing is worth to each node so far, and who could teach it most."""
         check_is_fitted(self, "state_")

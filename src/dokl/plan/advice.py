@@ -50,8 +50,7 @@ class Plan:
     learning curves together and alone (regression only). lengths: the width along each input,
     where learned ones were better than one for all. spent: samples times features of all
     pilot runs. learner: "auto", the experts without settings; or "gradient" with the settings here,
-    where a budget, a network or the size asked for leaves no room for them. ways: for a network,
-    methods and exchanges compared.
+    where a budget, a network or the size asked for leaves no room for them.
     """
 
     task: str
@@ -71,7 +70,6 @@ class Plan:
     spent: float = 0.0
     lengths: tuple[float, ...] | None = None
     learner: str = "gradient"
-    ways: tuple[Any, ...] = field(default=(), repr=False)
 
     @property
     def widths(self) -> str:
@@ -139,7 +137,6 @@ class Plan:
         out |= {"lengths": self.lengths, "learner": self.learner}
         out["train"] = self.train_options if self.learner == "gradient" else ""
         out |= {"gradient": self.train_options, "network": self.network_options}
-        out["ways"] = [way.to_dict() for way in self.ways]
         out |= {"modes": self.modes, "schedule": self.schedule.spec(), "spent": self.spent}
         out["lines"] = [
             {"name": a.name, "value": a.value, "rests_on": a.rests_on} for a in self.lines

@@ -51,7 +51,7 @@ def plan(
     labels. weights: (K, K) of the network, None for one node. The rows should be in no order.
     """
     budget = budget or Budget()
-    X, Y, classifying = _checked(X, y, task)
+    X, Y, classifying = checked_sample(X, y, task)
     variant = "orthogonal" if kernels.resolve(kernel, 1.0).isotropic else "paired"
     size, why = _size(X.shape[1], Y.shape[1], D, budget)
     loss = losses.hinge() if classifying else losses.squared()
@@ -175,7 +175,7 @@ def _expansion(features: FeatureMap, inputs: Any, seed: int) -> Any:
     return theory.KernelExpansion(features.kernel, centres, bare.coefficients / size)
 
 
-def _checked(X: Any, y: Any, task: str) -> tuple[Any, Array, bool]:
+def checked_sample(X: Any, y: Any, task: str) -> tuple[Any, Array, bool]:
     """X as rows, Y: (N, m) as the engines take it, and whether there are classes."""
     if task not in ("auto", "regression", "classification"):
         raise BadInput(f"task must be auto, regression or classification, got {task!r}")
@@ -305,6 +305,12 @@ def _worth(about: Any) -> int:
     return int(enough[0]) + 1 if enough.size else len(power)
 
 
+def links(weights: Any) -> float:
+    """Messages that a node sends at a combination, on average."""
+    A = graphs.check_weights(weights, doubly=False)
+    return float((A.nnz - np.count_nonzero(A.diagonal())) / A.shape[0])
+
+
 @dataclass(frozen=True)
 class _Setting:
     """What the price is made of."""
@@ -319,10 +325,7 @@ class _Setting:
     @property
     def links(self) -> float:
         """Messages a node sends at a combination, on average."""
-        if self.weights is None:
-            return 0.0
-        A = graphs.check_weights(self.weights, doubly=False)
-        return float((A.nnz - np.count_nonzero(A.diagonal())) / A.shape[0])
+        return 0.0 if self.weights is None else links(self.weights)
 
     def bytes_each(self) -> float:
         """Bytes a node sends per second when it combines at every sample."""

@@ -14,7 +14,7 @@ from dokl import graphs, report
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.jobs.files.sources import Source
-from dokl.plan import Plan
+from dokl.plan import Budget, Plan, Way, compare
 from dokl.preprocess import Preprocessor, class_target, guessed_task, is_text, numeric_target
 from dokl.random_numbers import generator
 from dokl.readers import Chunk, Options
@@ -112,6 +112,57 @@ def network_line(
     told = ["--sample", data, *(["--target", target] if target else []), "--task", plan.task]
     start = shlex.join(["dokl", "network", "new", "network.toml", *where, *told])
     return f"{start} {plan.network_options} --seed {seed}"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Ways to share, compared on the sample; none, and why, where they could not be."""
+
+    ways: list[Way]
+    why: str = ""
+
+    @property
+    def best(self) -> Way | None:
+        """The least error among those that the budget allows."""
+        return min((w for w in self.ways if w.fits), key=lambda way: way.error, default=None)
+
+    def table(self) -> list[list[str]]:
+        """Way, rows between exchanges, error, bytes of a node and row, microseconds, and a mark."""
+        return [
+            [
+                way.name,
+                f"{way.every or 'never'}",
+                *map(_figure, (way.error, way.bytes_sent, way.microseconds)),
+                "best" if way is self.best else "" if way.fits else "over budget",
+            ]
+            for way in self.ways
+        ]
+
+
+def sharing(plan: Plan, sample: FileSample, weights: Any, budget: Budget, seed: int) -> Sharing:
+    """Try ways to share on the sample."""
+    try:
+        return Sharing(compare(plan, sample.X, sample.y, weights, budget, seed))
+    except BadInput as error:
+        return Sharing([], str(error))
+
+
+def sharing_lines(found: Sharing, graph: str, nodes: int, seed: int) -> list[str]:
+    """How to simulate each way, in Python; gradients' vectors are a live network's, too."""
+    start = [
+        "from dokl import *; from dokl.kernels import *",
+        f"weights = graphs.metropolis(graphs.build({graph!r}, {nodes}, seed={seed}))",
+    ]
+    maps = list(dict.fromkeys(way.map_python for way in found.ways if way.map_python))
+    lines = [way.python for way in found.ways]
+    for i, made in enumerate(maps):
+        start.append(f"z{i} = {made}")
+        lines = [line.replace(made, f"z{i}") for line in lines]
+    return start + [f"{line}  # {way.name}" for line, way in zip(lines, found.ways, strict=True)]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4g}" if value < 1e4 else f"{value:,.0f}"
 
 
 def rows(plan: Plan) -> list[list[str]]:
