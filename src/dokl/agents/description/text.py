@@ -7,6 +7,7 @@ from typing import Any
 
 from dokl.agents.description.network import Network
 from dokl.agents.description.sections import Model, Node
+from dokl.agents.description.sources import SensorSource
 
 _HEAD = """\
 # The live network {name}: every node reads this same file.
@@ -26,6 +27,7 @@ def text(network: Network) -> str:
         _exchange(network),
         _rest(network),
         *(_node(name, node) for name, node in network.nodes.items()),
+        *(_source(name, source) for name, source in network.sources.items()),
     ]
     if network.routes:
         parts.append("[routes]                 # who dials whom elsewhere: a NAT, a proxy\n")
@@ -145,6 +147,16 @@ def _node(name: str, node: Node) -> str:
     if node.at:
         lines += _line("at", [float(each) for each in node.at], "longitude, latitude: for the page")
     return lines
+
+
+def _source(name: str, source: SensorSource) -> str:
+    lines = f"[sources.{name}]\n{_line('kind', source.kind, 'secrets: in the environment')}"
+    lines += _line("brokers", list(source.brokers)) + _line("topics", list(source.topics))
+    if source.predictions is not None:
+        lines += _line("predictions", source.predictions, "what it predicts is published there")
+    if source.client is not None:
+        lines += _line("client", source.client, "the broker knows it by this name")
+    return lines + _line("repeats", source.repeats, "equal messages: skip, or learn again")
 
 
 def _line(key: str, value: Any, why: str = "") -> str:
