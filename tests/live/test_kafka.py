@@ -94,6 +94,18 @@ def test_what_is_delivered_again_after_a_crash_is_learned_once(tmp_path):
         assert all(len(each["predictions"]) == 1 for each in said)
 
 
+def test_an_agent_that_was_killed_is_taken_back_by_its_group(tmp_path):
+    with KafkaCluster("readings") as cluster, made_lab(tmp_path, cluster) as lab:
+        lab.start()
+        cluster.publish("readings", readings(10, 1))
+        has(lab, rows=10)
+        lab.kill("a")
+        cluster.publish("readings", readings(10, 2))
+        lab.start()
+        wait_for(lambda: lab.status("a")["samples"] == 20, "what came meanwhile is learned", 25)
+        wait_for(lambda: cluster.committed(GROUP, "readings") == 20, "offsets are committed")
+
+
 class Held:
     """An agent whose journal answers when it is told to."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.25  # seconds between two looks whether we are to stop
 PROBE = 1.0  # seconds between two looks whether brokers are back
+SESSION = 10_000  # milliseconds that a group waits for one who died before another may go on
 FLUSH = 2.0  # seconds for predictions that are under way when we stop
 GONE = (
     KafkaError._ALL_BROKERS_DOWN,
@@ -105,6 +106,7 @@ class KafkaListener:
         words = client_settings(self.source, self.access) | {
             "group.id": group,
             "client.id": group,
+            "session.timeout.ms": SESSION,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "queued.max.messages.kbytes": 16_384,
