@@ -20,11 +20,11 @@ from dokl.arrays import Array
 from dokl.diffusion import Problem
 from dokl.engines import run
 from dokl.estimators import NetworkClassifier
+from dokl.estimators.pilots import learner_of
 from dokl.exchange import Exchange
 from dokl.features import Features
 from dokl.kernels import Gaussian
 from dokl.methods import cooperation, gradient, squares
-from dokl.methods.squares import shared
 from dokl.metrics import decibels
 from dokl.random_numbers import spawn
 from dokl.reproduce.cache import Work
@@ -166,8 +166,8 @@ def _classified(dealt: Dealt, seed: int) -> tuple[float, float]:
     wrong = [np.mean(model.predict(test, nodes=k) != rows.y_test) for k in range(K)]
     links = (weights.nnz - np.count_nonzero(weights.diagonal())) / K
     network = model.network_
-    assert network.map is not None
-    numbers = shared.size(network.map.D, network.m)
+    assert network.state is not None
+    numbers = learner_of(network).problem.method.outgoing(network.state).shape[1]
     rounds = steps // network.exchange.every
     return 100 * float(np.mean(wrong)), float(links * rounds * numbers * 8)
 
@@ -193,6 +193,7 @@ def data(name: str, options: ReproduceOptions) -> PartResult:
             return {"error": np.array(each)[:, 0], "bytes": np.array(each)[:, 1]}
 
         about = {"beyond": "classifier", "data": name, "size": size, "seed": options.seed}
+        about["counted"] = "all that nodes send"
         works[str(size)] = Work(f"beyond-{name}-{size}", about, runs, 1, compute)
     found = options.gather(f"beyond {name}", works)
     rows = []
