@@ -12,7 +12,7 @@ from dokl.agents.protocol.messages import unpack
 from dokl.arrays import Block
 from dokl.diffusion import init
 from dokl.engines import reference
-from dokl.exchange import Exchange
+from dokl.exchange import Exchange, Mixing
 from dokl.graphs import metropolis
 from dokl.state import pack as pack_state
 from dokl.state import unpack as unpack_state
@@ -39,7 +39,9 @@ def stream(K, n, d=2, m=1, classify=False, seed=1):
 def truth(network, graph, X, Y, order):
     """Final thetas (K, m, D) and predictions (n, K, m) of the reference engine in float64."""
     n, K, d = X.shape
-    exchange = Exchange(metropolis(graph), order, intercept=network.model.intercept)
+    exchange = Exchange(
+        metropolis(graph), order, intercept=network.model.intercept, mixing=Mixing(rule="ios")
+    )
     problem = network.problem()
     start = init(problem, exchange, K, Y.shape[2])
     block = Block(X.reshape(n * K, d), Y.reshape(n * K, -1), None, np.arange(n * K).reshape(n, K))

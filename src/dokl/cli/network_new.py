@@ -241,10 +241,16 @@ def show_network(found: dict[str, Any]) -> None:
     ]
     table(f"network {found['network']}", ["", ""], rows)
     places = [
-        [name, node["address"], node["http"] or "none", _few(node["neighbours"])]
+        [
+            name,
+            node["address"],
+            node["http"] or "none",
+            _few(node["neighbours"]),
+            "?" if node["liars"] is None else str(node["liars"]),
+        ]
         for name, node in found["nodes"].items()
     ]
-    table("", ["node", "address", "HTTP", "neighbours"], places)
+    table("", ["node", "address", "HTTP", "neighbours", "liars"], places)
 
 
 def _few(names: list[str]) -> str:

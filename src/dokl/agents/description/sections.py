@@ -22,6 +22,7 @@ STANDARDISE = ("fixed", "off")
 OUTSIDE = ("refuse", "clip")
 MODES = ("push", "pull", "lockstep", "off")
 DTYPES = ("float32", "float16")
+MIXINGS = ("ios", "mean")
 DURABILITY = ("process", "full")
 # Names become keys of the network, common names of certificates, and names of files.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -238,10 +239,11 @@ class AgreedInputs:
 class ExchangePolicy:
     """[exchange]: when theta travels, how, and how far a neighbour may pull.
 
-    every_seconds, every_samples: 0 is "not by time", "not by count". clip: the longest difference
-    that a neighbour may contribute, 0 is any. order and patience_seconds are for "lockstep":
-    how long to wait for a neighbour that is alive. join_seconds: how long a newcomer looks for
-    neighbours to start from.
+    every_seconds, every_samples: 0 is "not by time", "not by count". mixing: "ios" leaves out the
+    neighbours farthest from all others, as many as the neighbourhood can stand liars; "mean" uses
+    all. clip: the longest difference that a neighbour may contribute, 0 is any. order and
+    patience_seconds are for "lockstep": how long to wait for a neighbour that is alive.
+    join_seconds: how long a newcomer looks for neighbours to start from.
     """
 
     mode: str = "push"
@@ -252,10 +254,12 @@ class ExchangePolicy:
     order: str = "cta"
     patience_seconds: float = 5.0
     join_seconds: float = 2.0
+    mixing: str = "ios"
 
     def __post_init__(self) -> None:
         _one_of("exchange", "mode", self.mode, MODES)
         _one_of("exchange", "dtype", self.dtype, DTYPES)
+        _one_of("exchange", "mixing", self.mixing, MIXINGS)
         _one_of("exchange", "order", self.order, ORDERS)
         _at_least("exchange", self, "every_seconds", "every_samples", "clip", "join_seconds")
         _at_least("exchange", self, "patience_seconds")

@@ -107,6 +107,7 @@ def _exchange(network: Network) -> str:
         f"{_line('every_seconds', float(policy.every_seconds), '0: not by time')}"
         f"{_line('every_samples', policy.every_samples, '0: not by count')}"
         f"{_line('dtype', policy.dtype, 'float32, or float16 for half the bytes')}"
+        f"{_line('mixing', policy.mixing, 'ios: without the farthest neighbours; mean')}"
         f"{_line('clip', float(policy.clip), 'how far one neighbour may pull; 0: any')}"
         f"{_line('order', policy.order, 'lockstep: cta, or atc')}"
         f"{_line('patience_seconds', float(policy.patience_seconds), 'lockstep: wait so long')}"

@@ -22,6 +22,7 @@ from dokl.exchange import Sending
 # could swap roundings for ever.
 SENDING = {"float32": Sending("float32", 1e-6), "float16": Sending("float16", 1e-3)}
 QUICK = 0.2  # seconds between exchanges with whoever has just come, where samples set the pace
+MEETINGS = 60  # times that an unchanged theta is told to one that was left out and is apart
 AGAIN = 2  # times that a last theta is repeated, in case it was lost
 
 
@@ -35,6 +36,7 @@ class Gossip:
         self.node = node
         self.told: Array | None = None
         self.told_at, self.told_step, self.again = float("-inf"), 0, 0
+        self.unmet, self.meetings = False, MEETINGS
         self.exchanged = float("-inf")
         self.since = 0  # samples since the last exchange
         self.telling = Telling.CHANGED if node.step else Telling.QUIET
@@ -91,7 +93,8 @@ class Gossip:
             newest = f"its newest is (incarnation, step) {peer.known}"
             return self.node.refuse(peer.name, reason, f"got {message.version}, {newest}")
         peer.accepts(message, now)
-        peer.fresh, peer.interest = message.theta, after(peer.interest, Event.THETA)
+        peer.fresh = peer.last = message.theta
+        peer.interest = after(peer.interest, Event.THETA)
         return self._join(now)
 
     def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
@@ -112,7 +115,9 @@ class Gossip:
 
     def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
         """Its weight returns to self."""
-        peer.fresh, peer.interest = None, after(peer.interest, Event.PEER_LOST)
+        peer.fresh = peer.last = None
+        peer.judged(left_out=False, far=False, news=False)
+        peer.interest = after(peer.interest, Event.PEER_LOST)
         return self._join(now)
 
     def finish(self, now: float) -> list[Effect]:
@@ -163,7 +168,7 @@ class Gossip:
             self.telling = after(self.telling, Event.ALONE)
             return effects
         called = self.telling is Telling.CALLED
-        if self.node.step and not self.joining and (called or self._noticeable()):
+        if self.node.step and not self.joining and (called or self._noticeable() or self._met()):
             effects += self._tell(now)
         # A newcomer has nothing to send, and will when it changes.
         self.telling = after(self.telling, Event.EXCHANGED)
@@ -176,17 +181,30 @@ class Gossip:
             peer.fresh = peer.fresh if peer.believed else None
         peers = [peer for peer in self.node.peers.values() if peer.usable]
         parts = [(peer, peer.fresh) for peer in peers if peer.fresh is not None]
-        effects = self.node.combine(parts)
-        for peer, _ in parts:
+        heard = [(p, p.last) for p in peers if p.believed and p.last is not None]
+        effects = self.node.combine(parts, heard)
+        sending, own = SENDING[self.node.exchange.dtype], self.node.state.theta[0]
+        for peer, theta in parts:
             peer.fresh = None
-        self.node.step += bool(parts)
+            self.unmet |= peer.left_out and sending.noticeable(own, theta)
+        self.node.step += bool(effects)
         return effects
 
     def _noticeable(self) -> bool:
         if self.told is None:
             return True
         sending = SENDING[self.node.exchange.dtype]
-        return sending.noticeable(self.node.state.theta[0], self.told)
+        changed = sending.noticeable(self.node.state.theta[0], self.told)
+        self.meetings = MEETINGS if changed else self.meetings
+        return changed
+
+    def _met(self) -> bool:
+        """Whether to tell a theta once more because of one that was left out: this node has not
+        moved towards it, and so it has to come here; not for ever, in case it never does.
+        """
+        wanted, self.unmet = self.unmet and self.meetings > 0, False
+        self.meetings -= wanted
+        return wanted
 
     def _tell(self, now: float) -> list[Effect]:
         """Send theta (push), or let neighbours know that there is something to ask for (pull)."""

@@ -243,7 +243,8 @@ class Protocol:
 
     def disputes(self) -> list[str]:
         """Who is not believed, here or there, until somebody does something about it."""
-        return [text for peer in self._node.peers.values() for text in _disputes(peer)]
+        now = self._node.now or 0.0
+        return [text for peer in self._node.peers.values() for text in _disputes(peer, now)]
 
     def _assumptions(self) -> list[str]:
         """Which assumptions of the theory do not hold now, and why."""
@@ -265,16 +266,21 @@ def _way(node: LiveNode) -> Gossip | Lockstep:
 
 
 def _takes_part(peer: Neighbour) -> bool:
-    return peer.usable and peer.believed and not peer.given_up
+    shut_out = peer.outside and peer.left_out
+    return peer.usable and peer.believed and not peer.given_up and not shut_out
 
 
-def _disputes(peer: Neighbour) -> list[str]:
+def _disputes(peer: Neighbour, now: float) -> list[str]:
     """What lasts until somebody does something about it, at this end of a link or at the other."""
     found, name = [], repr(peer.name)
     if peer.trust is Trust.CONTESTED:
         found.append(f"two agents speak as {name}, and neither is used: end one of them")
     elif peer.trust is not Trust.ALIKE:
         found.append(f"what {name} sends is refused ({peer.reason}): {peer.unlike}")
+    elif peer.outside or now < peer.told_until:
+        used = "not used" if peer.left_out else "used all the same: this node can stand no liar"
+        when = f"is far from all others, and {used}" if peer.outside else "was far from all others"
+        found.append(f"the vector of {name} {when}")
     if peer.told == TWICE:
         found.append(f"{name} hears two agents under this node's name: end one of them")
     elif peer.told:

@@ -14,6 +14,8 @@ NOTHING = (-1, -1)
 OFTEN, LASTING = 3, 2.0  # messages, and seconds between the first and the last: not by chance
 LAPSE = 10.0  # seconds after which an incarnation that fell silent makes room for an older one
 _THERE, _AWAY = (Contact.UP, Contact.BACK), (Contact.LOST, Contact.BACK)
+TOLD = 600.0  # seconds in which it is told that a vector was far off: the others may follow it soon
+OUTSIDE = "outside"  # why a vector that can be read is not mixed
 _ON_ITS_WAY = ("duplicate", "stale", "off", "stranger")  # reasons that say nothing of its sender
 _OF_VECTORS = ("large", "finite")  # reasons that a hello says nothing against
 
@@ -23,9 +25,11 @@ class Neighbour:
     """One neighbour.
 
     known: (incarnation, step) of its newest theta here. said: the same of its newest message,
-    hellos included. fresh: a theta that was not combined with yet. rounds: in lockstep, its thetas
-    by round. unlike: why its thetas are not used, and reason: the word for that, while it is not
-    believed. unused: how many of its messages were refused in a row, the first at unused_since.
+    hellos included. fresh: a theta that was not combined with yet; last: its newest while it is
+    there, to compare others with. far: how often in a row it was far from all others. rounds: in
+    lockstep, its thetas by round. unlike: why its thetas are not used, and reason: the word for
+    that, while it is not believed. unused: how many of its messages were refused in a row, the
+    first at unused_since.
 
     rival: an older incarnation that speaks although a newer one was heard, so often, between two
     times, last at its own clock. heard_at: when the newest one spoke. twice: whether the transport
@@ -57,6 +61,10 @@ class Neighbour:
     twice: bool = False
     told: str = ""
     fresh: Array | None = None
+    last: Array | None = None
+    far: int = 0
+    told_until: float = float("-inf")
+    left_out: bool = False
     rounds: Mapping[int, Array] = field(default_factory=dict)
     clipped: bool = False
     received: int = 0
@@ -110,6 +118,22 @@ class Neighbour:
         its side, so that both ends of a link take their weight back together.
         """
         return self.trust is Trust.ALIKE and not self.told
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it has a vector that may be combined with, heard or not."""
+        return self.usable and self.believed and (self.last is not None or self.said[1] > 0)
+
+    @property
+    def outside(self) -> bool:
+        """Whether its vectors have been far from all others for a while: not by chance."""
+        return self.far >= OFTEN
+
+    def judged(self, left_out: bool, far: bool, news: bool, now: float = 0.0) -> None:
+        """Whether its last vector is not mixed, and is far from all others; news: a new one."""
+        self.left_out, self.far = left_out, self.far + news if far else 0
+        if self.outside:
+            self.told_until = now + TOLD
 
     @property
     def has(self) -> tuple[int, int]:
@@ -238,6 +262,12 @@ class Neighbour:
         """One more refusal."""
         self.refused = {**self.refused, reason: self.refused.get(reason, 0) + 1}
 
+    @property
+    def _why(self) -> str:
+        if self.trust is not Trust.ALIKE:
+            return self.reason
+        return OUTSIDE if self.outside and self.left_out else ""
+
     def facts(self, weight: float) -> dict[str, Any]:
         """For `/status`; the weight is the one it has while it takes part."""
         keys = (
@@ -248,7 +278,7 @@ class Neighbour:
             "refused": sum(self.refused.values()),
             "reasons": dict(self.refused),
             "weight": weight,
-            "why": "" if self.trust is Trust.ALIKE else self.reason,
+            "why": self._why,
             "step": max(self.said[1], self.known[1], 0),
             "finished": self.finished,
         }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dokl.agents.protocol import messages
+from dokl.agents.protocol import messages, outliers
 from dokl.agents.protocol.effects import (
     Combined,
     Effect,
@@ -72,6 +72,9 @@ class Queue:
         """As it was then."""
         self._batches, length, (self._head, self._row, self._gone, self.rows) = mark
         del self._batches[length:]
+
+
+Part = tuple[Neighbour, Array]  # and a theta of it
 
 
 class LiveNode:
@@ -157,22 +160,43 @@ class LiveNode:
         self.learned, self.diverged = self.learned + rows, self.diverged + rows
         return [Notice("diverged", f"{rows} rows were passed over: {error}"), Save()]
 
-    def combine(self, parts: Sequence[tuple[Neighbour, Array]]) -> list[Effect]:
-        """Move towards neighbours' thetas, in the order of their names; the rest stays at self."""
+    def combine(self, parts: Sequence[Part], heard: Sequence[Part] | None = None) -> list[Effect]:
+        """Move towards neighbours' thetas, in the order of their names; the rest stays at self.
+
+        heard: what they are judged by, where that is more than what is mixed now. Some are left
+        out, the farthest, and what they weigh is dealt out among the others and self.
+        """
         if not parts:
             return []
-        self.life = after(self.life, Event.COMBINED)
         clip, own = self.exchange.clip, self.state.theta[0]
         for peer, theta in parts:
             peer.distance2 = sum_of_squares(theta.astype(np.float64) - own)
             peer.clipped = bool(clip) and peer.distance2 > clip * clip
-        weighted = [(self.weight(peer), theta) for peer, theta in parts]
+        news = {peer.name for peer, _ in parts}
+        left = self._judge(parts if heard is None else heard, news)
+        parts = [(peer, theta) for peer, theta in parts if not peer.left_out]
+        if not parts:
+            return []
+        self.life = after(self.life, Event.COMBINED)
+        weighted = [(self.weight(peer) / left, theta) for peer, theta in parts]
         self.state = self.learner.combine(self.state, weighted, Mixing(clip))
         self.combines += 1
         mean = sum(peer.distance2 or 0.0 for peer, _ in parts) / len(parts)
         size = sum_of_squares(self.state.theta)
         self.disagreement = mean / size if size else None
         return [Combined(tuple(peer.name for peer, _ in parts), mean), Save()]
+
+    def _judge(self, heard: Sequence[Part], news: Collection[str]) -> float:
+        """Who is left out, and who is far from all others; what the rest weighs with self."""
+        own = self.state.theta[0].ravel()
+        vectors = [(self.weight(peer), theta.ravel()) for peer, theta in heard]
+        speakers = [self.weight(peer) for peer in self.peers.values() if peer.speaks]
+        out = outliers.left_out(self.exchange.mixing, own, vectors, speakers)
+        far = outliers.far(own, [theta for _, theta in vectors])
+        for (peer, _), drop, off in zip(heard, out, far, strict=True):
+            peer.judged(drop, off, peer.name in news, self.now or 0.0)
+        gone = sum(weight for (weight, _), drop in zip(vectors, out, strict=True) if drop)
+        return 1.0 - gone if gone else 1.0
 
     def adopt(self, parts: Sequence[tuple[Neighbour, Array]]) -> list[Effect]:
         """A newcomer starts where its neighbours are."""

@@ -32,6 +32,7 @@ from dokl.agents.description import Network, Node, check_name, is_loopback, pars
 from dokl.agents.description.inspection import layout_problems, nonsense
 from dokl.errors import BadFile, BadInput, MissingExtra
 from dokl.files import atomic_text
+from dokl.graphs import liars_stood
 from dokl.jobs.live.places import free_addresses
 from dokl.jobs.simulated.topology import facts
 
@@ -57,6 +58,7 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
     wrong = problems(network, name)
     ends = {node: _expires(network, node) for node in network.names}
     broken = bool(nonsense(network))
+    stood = {} if broken else liars(network)
     return {
         "network": network.about.name,
         "fingerprint": None if broken else network.fingerprint,
@@ -70,6 +72,7 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
                 "listen": place.binds,
                 "http": place.http,
                 "neighbours": list(network.neighbours(node)),
+                "liars": stood.get(node),
                 "certificate_expires": ends[node],
             }
             for node, place in network.nodes.items()
@@ -79,13 +82,25 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
     }
 
 
-def lambda_2(network: Network) -> float | None:
-    """Second largest eigenvalue of the Metropolis weights; None for a single node."""
+def liars(network: Network) -> dict[str, int]:
+    """How many lying neighbours each node can stand; none where all are mixed alike."""
+    if network.exchange.mixing == "mean" or network.exchange.mode == "off":
+        return dict.fromkeys(network.names, 0)
+    return dict(zip(network.names, liars_stood(_graph(network)).tolist(), strict=True))
+
+
+def _graph(network: Network) -> Any:
     import networkx as nx
 
     graph = nx.Graph()
     graph.add_nodes_from(network.names)
     graph.add_edges_from(network.links)
+    return graph
+
+
+def lambda_2(network: Network) -> float | None:
+    """Second largest eigenvalue of the Metropolis weights; None for a single node."""
+    graph = _graph(network)
     return facts(graph, "metropolis")["lambda_2"] if len(graph) > 1 else None
 
 
