@@ -26,6 +26,7 @@ from dokl.agents.description import Network
 from dokl.agents.group import Group
 from dokl.agents.inbox import Inbox
 from dokl.agents.inputs import Arrival, Inputs
+from dokl.agents.keeping import Keeping
 from dokl.agents.logs import Log
 from dokl.agents.problems import Disputes, Problems
 from dokl.agents.protocol import Protocol
@@ -89,6 +90,7 @@ class Agent:
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
         self._expiry_due = self._began
+        self._keeping = Keeping(self.store.path, self.learner, name)
         self._lively_until = self._held_until = self._began
         self._ready = threading.Condition()
         self._lock = threading.RLock()  # protocol and store, between the thread and `status`
@@ -296,6 +298,11 @@ class Agent:
         except Exception as error:
             self._failed(error, [])
         group.settle()
+        every, wall = 60 * self.network.durability.keep_minutes, self.clock.wall()
+        if self.protocol.step and self._keeping.due(every, wall):
+            failed = self._keeping.keep(self.protocol.packed_state(), self.protocol.learned, wall)
+            if failed:
+                self.log("snapshot not kept", often=True, reason=failed)
 
     def _heard(self, now: float) -> list[Effect]:
         """Neighbours that came and went, and what they sent."""

@@ -32,6 +32,7 @@ class WithDefault(click.Group):
         "dokl agent lab.toml --name a --data a.csv --follow  and from a growing file",
         "dokl agent reload lab.toml --name a                 take a changed description",
         "dokl agent export lab.toml --name a a.safetensors   its model as a file",
+        "dokl agent rollback lab.toml --to 2h                all nodes as they were then",
     ),
 )
 def agent() -> None:
@@ -144,6 +145,57 @@ def accept_loss(
     remark(f"{name} goes on with {loss.left:,} rows, and without {loss.rows:,} that it had", quiet)
     for table, n in loss.dropped.items():
         remark(f"damaged and dropped: {n:,} of its {table}", quiet)
+
+
+@agent.command(
+    epilog=examples(
+        "dokl agent rollback lab.toml --list",
+        "dokl agent rollback lab.toml --to 2h                         all nodes of this machine",
+        "dokl agent rollback lab.toml --to 2026-11-15T08:30 --name a  one of them",
+    )
+)
+@DESCRIPTION
+@click.option("--to", metavar="TIME", help="As it was then: 2026-11-15T08:30, or 45m, 2h, 3d ago.")
+@click.option("--name", "names", multiple=True, help="Which node; repeat it. [default: all here]")
+@click.option("--list", "listing", is_flag=True, help="Say which snapshots there are.")
+@STATE
+@output_switches
+def rollback(
+    description: Path, to: str | None, names: tuple[str, ...], listing: bool, state: Path | None,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Let nodes be as they were at an earlier time: without what poisoned them since.
+
+    Agents put a snapshot aside every `keep_minutes` (10) and go back to the last one before TIME.
+    They must not run meanwhile, on any machine of the network: one that was not rolled back would
+    bring back what is to be forgotten. Rows learned since stay counted, are told, and are not
+    learned again; senders that still have them can send them with new idempotency keys.
+    """
+    if listing == (to is not None):
+        raise click.UsageError("say --to TIME, or --list for the times there are")
+    import time
+    from dataclasses import asdict
+
+    from dokl.jobs.live import rollback as live
+
+    if to is None:
+        found = live.kept(description, names, state)
+        if as_json:
+            echo_json({name: [asdict(each) for each in found[name]] for name in found})
+            return
+        for name, snapshots in found.items():
+            for each in snapshots:
+                click.echo(f"{name}  {live.shown(each.at)}  {each.learned:,} rows")
+            if not snapshots:
+                click.echo(f"{name}  none")
+        return
+    done = live.rollback(description, live.moment(to, time.time()), names, state)
+    if as_json:
+        echo_json({name: asdict(each) for name, each in done.items()})
+        return
+    for name, each in done.items():
+        remark(f"{name} is as of {live.shown(each.at)}, after {each.learned:,} rows; "
+               f"{each.undone:,} rows since are undone", quiet)  # fmt: skip
 
 
 @agent.command(

@@ -272,14 +272,19 @@ class ExchangePolicy:
 
 @dataclass(frozen=True)
 class Durability:
-    """[durability]: "process" survives kill -9, "full" a power cut; when theta is written."""
+    """[durability]: "process" survives kill -9, "full" a power cut; when theta is written.
+
+    keep_minutes: how often a snapshot is put aside to go back to (`dokl agent rollback`); 0: never.
+    """
 
     mode: str = "process"
     snapshot_rows: int = 10_000
+    keep_minutes: float = 10.0
 
     def __post_init__(self) -> None:
         _one_of("durability", "mode", self.mode, DURABILITY)
         _at_least("durability", self, "snapshot_rows", low=1)
+        _at_least("durability", self, "keep_minutes")
 
 
 @dataclass(frozen=True)

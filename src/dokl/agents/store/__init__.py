@@ -3,18 +3,24 @@
 from dokl.agents.store.accept import JournalLoss, accept_loss
 from dokl.agents.store.failures import RowsMissing, StoreFailed
 from dokl.agents.store.journal import Store, read_offset, read_saved
+from dokl.agents.store.kept import KeptSnapshot, Rollback, find_kept, go_back, kept_snapshots
 from dokl.agents.store.transaction import CROWDED, KeyReused, TooManyWaiting, Transaction
 
 __all__ = [
     "CROWDED",
     "KeyReused",
     "JournalLoss",
+    "KeptSnapshot",
+    "Rollback",
     "RowsMissing",
     "Store",
     "StoreFailed",
     "TooManyWaiting",
     "Transaction",
     "accept_loss",
+    "find_kept",
+    "go_back",
+    "kept_snapshots",
     "read_offset",
     "read_saved",
 ]

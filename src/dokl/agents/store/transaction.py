@@ -158,6 +158,17 @@ class Transaction:
         self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?, ?)", row)
         self._store._mark = mark._replace(learned=learned)
 
+    def back_to(self, packed: bytes, learned: int) -> None:
+        """An earlier state, after `learned` rows, in place of all that was learned since: the rows
+        of the journal go, stay counted, and count as lost.
+        """
+        mark = self._store._mark
+        if not 0 <= learned <= mark.rows:
+            raise BadInput(f"a state after {learned} rows, and {mark.rows} were ever stored")
+        self.snapshot(packed, mark.rows)
+        mark = self._store._mark
+        self._store._mark = mark._replace(lost=mark.lost + mark.rows - learned)
+
     def _known(self, id: str) -> bool:
         return self._db.execute("SELECT 1 FROM waiting WHERE id = ?", (id,)).fetchone() is not None
 
