@@ -193,9 +193,9 @@ def rollback(
     if as_json:
         echo_json({name: asdict(each) for name, each in done.items()})
         return
-    for name, each in done.items():
-        remark(f"{name} is as of {live.shown(each.at)}, after {each.learned:,} rows; "
-               f"{each.undone:,} rows since are undone", quiet)  # fmt: skip
+    for name, went in done.items():
+        remark(f"{name} is as of {live.shown(went.at)}, after {went.learned:,} rows; "
+               f"{went.undone:,} rows since are undone", quiet)  # fmt: skip
 
 
 @agent.command(
