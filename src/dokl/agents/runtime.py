@@ -40,7 +40,9 @@ from dokl.agents.protocol.effects import (
     SendTheta,
 )
 from dokl.agents.reloading import expiry, reload_description
+from dokl.agents.rolls import roll_of
 from dokl.agents.store import Store, StoreFailed
+from dokl.agents.sums import SquaresLearner
 from dokl.agents.transports import Transport
 from dokl.arrays import Array
 from dokl.errors import BadInput, DoklError
@@ -139,7 +141,9 @@ class Agent:
         return self.learner.predict(self._adopted, X, workers=1)
 
     def further(self, X: Array, names: Sequence[str]) -> dict[str, Any]:
-        """What else was asked of inputs X: (n, d); a node knows nothing else."""
+        """What else was asked of inputs X: (n, d): intervals, of method "squares"."""
+        if isinstance(self.learner, SquaresLearner) and list(names) == ["intervals"]:
+            return self.learner.interval_answers(self._adopted, X)
         raise BadInput(f"a node of a network has no {names[0]}: it says numbers, or scores")
 
     def status(self) -> dict[str, Any]:
@@ -199,6 +203,7 @@ class Agent:
             self.store.incarnation,
             state,
             learned,
+            roll_of(self.network, self.name),
         )
         if self.store.power_cut:
             text = f"the last {self.store.power_cut:,} acknowledged rows went when the machine did"
@@ -456,7 +461,8 @@ class Agent:
         network = reload_description(path, self.name, self.network)
         self.transport.reopen(network)  # which refuses certificates that cannot be used
         self.network = network
-        self.protocol.change(network.neighbours(self.name), network.exchange)
+        roll = roll_of(network, self.name)
+        self.protocol.change(network.neighbours(self.name), network.exchange, roll)
         self.certificate_expires = expiry(network, self.name)
         self.when_reloaded()
         self.problems.pop("reload", None)
