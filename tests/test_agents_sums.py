@@ -266,6 +266,9 @@ def test_flipped_labels_cost_next_to_nothing():
             link.run(2)
         worth = link.learner.worth(link.nodes["n00"].state)
         errors[lying] = worth["ratio"]
+        problems = link.nodes["n00"].facts()["problems"]
+        assert bool(problems) == lying
+        assert not lying or "others' rows" in problems[0]
     assert errors[True] < 1.1
     assert errors[False] < 1.02
 

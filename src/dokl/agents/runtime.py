@@ -53,6 +53,7 @@ IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
 EXPIRY = 60.0  # seconds between two looks for inputs that have waited too long
 AHEAD = 86_400.0  # seconds by which a neighbour's clock may be ahead of ours when it starts
+SQUARES_ROWS = 1000  # rows between two snapshots by method "squares", at most
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -186,6 +187,12 @@ class Agent:
         return self._queued
 
     @property
+    def _snapshot_rows(self) -> int:
+        """Rows after which the state is written: least squares takes longer to learn them again."""
+        rows = self.network.durability.snapshot_rows
+        return min(rows, SQUARES_ROWS) if isinstance(self.learner, SquaresLearner) else rows
+
+    @property
     def uptime(self) -> float:
         """Seconds since the start."""
         return self.clock.now() - self._began
@@ -285,7 +292,7 @@ class Agent:
             group.take(arrival, future, now)
         group.effects += self._guarded(partial(self.protocol.tick, now))
         try:
-            group.commit(self.network.durability.snapshot_rows)
+            group.commit(self._snapshot_rows)
         except StoreFailed as error:
             self.protocol.back(mark)
             self._not_stored(error, jobs)

@@ -255,8 +255,11 @@ class Protocol:
 
     def disputes(self) -> list[str]:
         """Who is not believed, here or there, until somebody does something about it."""
-        now = self._node.now or 0.0
-        return [text for peer in self._node.peers.values() for text in _disputes(peer, now)]
+        now, peers = self._node.now or 0.0, self._node.peers.values()
+        found = [text for peer in peers for text in _disputes(peer, now)]
+        if isinstance(self._way, Accounts) and self._way.hurt:
+            found.append("others' rows make predictions worse here, and are left out")
+        return found
 
     def _assumptions(self) -> list[str]:
         """Which assumptions of the theory do not hold now, and why."""
