@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 	test-pythons bench clean
 
 help:
-	@echo "make demo   set up, then 20 nodes learning together against the same nodes alone"
+	@echo "make demo   set up, then 20 nodes learning together, by sums and by vectors, and alone"
 	@echo "make test   set up, then lint, types, layers and all tests"
 	@echo "make test-live      agents as processes: crashes, partitions, strangers (minutes)"
 	@echo "make test-browser   the web page of a live network, in Chromium (installs it)"

@@ -20,7 +20,7 @@ def rows(number):
 
     rng = np.random.default_rng(number)
     X = rng.normal(size=(PART, 8)).astype(np.float32)
-    y = np.sin(X[:, 0]) * X[:, 1] + X[:, 2]
+    y = np.sin(3 * X[:, 0]) * X[:, 1] + np.sin(4 * X[:, 2] + X[:, 3])  # rough: all centres count
     return pd.DataFrame({**{f"x{i + 1}": X[:, i] for i in range(8)}, "y": y})
 
 
@@ -59,10 +59,10 @@ def main():
     with dask.config.set(scheduler="synchronous"):
         pilot, whole = seconds({}, asked.rows, asked.components)
     alone = asked.rows / (whole - pilot)
-    print(f"one process: {alone:,.0f} rows a second, after a pilot of {pilot:.1f} s")
+    print(f"one process: {alone:,.0f} rows a second, after a pilot of {pilot:.1f} s", flush=True)
     here = {"processes": True, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(n_workers=asked.workers, **here) as cluster, Client(cluster) as client:
-        client.run(__import__, "dokl.adapters.dask")
+        seconds({"client": client}, 2 * PART * asked.workers, asked.components)  # imports
         pilot, whole = seconds({"client": client}, asked.rows, asked.components)
     speed = asked.rows / (whole - pilot)
     print(f"{asked.workers} workers: {speed:,.0f} rows a second, {speed / alone:.2f} times as many")

@@ -35,6 +35,7 @@ from dokl.metrics import decibels
 from dokl.streams import Example1, Example2, Shards
 
 K = 16
+Point = tuple[str, str, float, float]  # family, rule, bytes that a node sent, error
 F32, GRAPH = Sending("float32"), GraphRecipe("random", K)
 
 
@@ -104,8 +105,8 @@ def panels(quick: bool) -> list[Panel]:
     ]
 
 
-def measured(panel: Panel) -> Iterator[tuple[str, str, float, float]]:
-    """(family, rule, bytes that a node sent, error)."""
+def measured(panel: Panel) -> Iterator[Point]:
+    """Every rule in turn, then sums, then nothing at all."""
     settings: dict[str, Any] = {"seed": 1, "show_progress": False, "record": ("mse", "bytes")}
     for family, several in exchanges().items():
         for name, exchange in several.items():
@@ -119,37 +120,51 @@ def measured(panel: Panel) -> Iterator[tuple[str, str, float, float]]:
     yield "alone", "", 0.0, panel.error(alone)
 
 
-def draw(axes: Any, panel: Panel, points: list[tuple[str, str, float, float]]) -> None:
-    """One panel: families in colours, each a line from much to little."""
-    style = {
-        "float64, 32, 16": ("#222222", "s"), "bits": ("#1f5fa8", "o"), "parts": ("#3f8f5b", "^"),
-        "quiet": ("#d1662a", "v"), "every": ("#8a4fa3", "D"), "one peer, every": ("#7a7a7a", "P"),
-        "2 bits and": ("#46a3d9", "*"), "sums, every": ("#b3202a", "X"),
-    }  # fmt: skip
-    for family, (colour, marker) in style.items():
+STYLE = {
+    "float64, 32, 16": ("#222222", "s"), "bits": ("#1f5fa8", "o"), "parts": ("#3f8f5b", "^"),
+    "quiet": ("#d1662a", "v"), "every": ("#8a4fa3", "D"), "one peer, every": ("#7a7a7a", "P"),
+    "2 bits and": ("#46a3d9", "*"), "sums, every": ("#b3202a", "X"),
+}  # fmt: skip
+
+
+def draw(above: Any, below: Any, panel: Panel, points: list[Point]) -> None:
+    """One panel: families in colours, each a line from much to little; sums below."""
+    for family, (colour, marker) in STYLE.items():
+        axes, alone = (below if family.startswith("sums") else above), family == "2 bits and"
         own = [point for point in points if point[0] == family]
-        axes.plot(
-            [x for _, _, x, _ in own], [e for *_, e in own], color=colour, marker=marker,
-            lw=0 if family == "2 bits and" else 1.2, ms=8 if marker == "*" else 5.5, label=family,
-        )  # fmt: skip
-        for _, name, x, error in own:
-            axes.annotate(
-                name, (x, error), xytext=(4, 4), textcoords="offset points", fontsize=6.5,
-                color=colour,
-            )  # fmt: skip
+        look = {"color": colour, "marker": marker, "lw": 0 if alone else 1.2}
+        x, errors = [p[2] for p in own], [p[3] for p in own]
+        axes.plot(x, errors, ms=9 if alone else 5.5, label=family, **look)
+        for _, name, at, error in own:
+            place = {"xytext": (5, -9 if alone else 4), "textcoords": "offset points"}
+            axes.annotate(name, (at, error), fontsize=7, color=colour, **place)
     alone = next(error for family, *_, error in points if family == "alone")
-    axes.axhline(alone, color="#999999", ls=":", lw=1)
-    axes.annotate("alone", (0.01, alone), xycoords=("axes fraction", "data"), fontsize=7,
-                  xytext=(0, 3), textcoords="offset points", color="#777777")  # fmt: skip
-    axes.set_xscale("log")
-    if not panel.in_dB:
-        axes.set_yscale("log")
-    axes.set_xlabel("bytes that a node sent in all")
-    axes.set_ylabel("mean square error (dB)" if panel.in_dB else "error / variance")
-    axes.set_title(panel.title, fontsize=10)
-    axes.grid(alpha=0.25, lw=0.6)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    above.axhline(alone, color="#999999", ls=":", lw=1, label="alone")
+    above.set_title(panel.title, fontsize=11)
+    above.set_ylabel("mean square error (dB)" if panel.in_dB else "error / variance")
+    below.set_xlabel("bytes that a node sent in all")
+    least = min(error for family, *_, error in points if family.startswith("sums"))
+    most = max(error for family, *_, error in points if family.startswith("sums"))
+    room = max(0.4 * (most - least), 0.2 if panel.in_dB else 0.01)
+    below.set_ylim(least - room, most + room)
+    below.ticklabel_format(axis="y", useOffset=False)
+    for axes in (above, below):
+        axes.set_xscale("log")
+        axes.grid(alpha=0.25, lw=0.6)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+
+
+def picture(found: list[tuple[Panel, list[Point]]], path: Path) -> None:
+    """All panels."""
+    plt = report.pyplot()
+    size = {"figsize": (17, 7.5), "layout": "constrained"}
+    figure, axes = plt.subplots(2, 3, height_ratios=(4, 1), sharex="col", **size)
+    for above, below, (panel, points) in zip(*axes, found, strict=True):
+        draw(above, below, panel, points)
+    lines = [line for each in axes[:, 0] for line in each.get_lines()]
+    figure.legend(handles=lines, loc="outside lower center", ncols=9, frameon=False, fontsize=9)
+    report.save_picture(figure, path)
 
 
 def main() -> None:
@@ -167,12 +182,7 @@ def main() -> None:
             print(f"{family + ' ' + name:28}{sent / 1000:12.1f}{error:10.3f}", flush=True)
         found.append((panel, points))
     if args.plot:
-        plt = report.pyplot()
-        figure, axes = plt.subplots(1, 3, figsize=(15, 5), layout="constrained")
-        for each, (panel, points) in zip(axes, found, strict=True):
-            draw(each, panel, points)
-        axes[0].legend(frameon=False, fontsize=8)
-        report.save_picture(figure, args.plot)
+        picture(found, args.plot)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Liars among nodes that classify digits: `python -m benchmarks.liars [--quick]`.
 
-MNIST, ten classes, one-vs-rest logistic on random features, one pass, 12 nodes of which two lie.
+MNIST, ten classes, one-vs-rest logistic on random features, one pass, 12 nodes of which two lie;
+every node hears every other, unless --links says otherwise.
 Labels are separated: each honest node sees one digit only, so everything it knows of the others it
 has from its neighbours. Test accuracy in %, mean over the honest nodes; the lowest in brackets;
 nan where the iterates diverged.
@@ -9,8 +10,10 @@ nan where the iterates diverged.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +27,7 @@ from dokl.exchange import Attack, attacks
 from dokl.graphs import liars_stood, metropolis, random_connected
 
 K, LIARS, DIGITS = 12, (3, 8), 10
-EVERY = 5
+EVERY = 10
 SEVERAL: dict[str, Attack | None] = {
     "none": None,
     "sign flip": attacks.sign_flip(),
@@ -38,6 +41,7 @@ SEVERAL: dict[str, Attack | None] = {
 RULES = {
     "mean": Mixing(),
     "scissors": Mixing(rule="ios", liars=2),
+    "scissors, far = 2": Mixing(rule="ios", liars=2, far=2),
     "scissors as published": Mixing(rule="ios", liars=2, far=0),
     "trimmed mean": Mixing(rule="trimmed", liars=2),
     "clip": Mixing(0.5),
@@ -83,49 +87,66 @@ def dealt(steps: int, seed: int = 0) -> Digits:
     return Digits(X, labels, index, X_test, test)
 
 
-def accuracies(digits: Digits, D: int) -> Iterator[tuple[str, str, Array]]:
-    """(rule, attack, accuracy of each honest node in %)."""
-    weights = metropolis(random_connected(K, p=0.7, seed=1))
-    print(f"liars that each node can stand: {liars_stood(weights).tolist()}")
-    features = Features(Gaussian(6.0), digits.X.shape[1], D, "orthogonal").draw(0)
+def accuracies(
+    digits: Digits, D: int, weights: Any, every: int, seed: int, rules: Sequence[str],
+    several: Sequence[str],
+) -> Iterator[tuple[str, str, Array]]:  # fmt: skip
+    """(rule, attack, accuracy of each honest node in %), of these rules and attacks."""
+    features = Features(Gaussian(6.0), digits.X.shape[1], D, "orthogonal").draw(seed)
     step = schedules.inverse_power(40.0, 0.5, 400.0)
     problem = Problem(features, gradient(losses.logistic(), step))
     Z = features.transform(digits.X_test)
     honest = [k for k in range(K) if k not in LIARS]
-    for rule, mixing in RULES.items():
-        for name, attack in SEVERAL.items():
-            lies = {} if attack is None else {"attack": attack, "liars": LIARS}
-            exchange = Exchange(weights, "atc", EVERY, mixing=mixing, **lies)
-            settings = {"record": (), "engine": "numba", "show_progress": False}
-            try:
-                theta = run(problem, exchange, digits, **settings).states[0].theta[honest]
-            except Diverged:
-                yield rule, name, np.full(len(honest), np.nan)
-                continue
-            right = (Z @ theta.transpose(0, 2, 1)).argmax(axis=2) == digits.test
-            yield rule, name, 100 * right.mean(axis=1)
+    for rule, name in product(rules, several):
+        mixing, attack = RULES[rule], SEVERAL[name]
+        lies = {} if attack is None else {"attack": attack, "liars": LIARS}
+        exchange = Exchange(weights, "atc", every, mixing=mixing, **lies)
+        settings = {"record": (), "engine": "numba", "show_progress": False}
+        try:
+            theta = run(problem, exchange, digits, **settings).states[0].theta[honest]
+        except Diverged:
+            yield rule, name, np.full(len(honest), np.nan)
+            continue
+        right = (Z @ theta.transpose(0, 2, 1)).argmax(axis=2) == digits.test
+        yield rule, name, 100 * right.mean(axis=1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.liars", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rows and features")
+    parser.add_argument("--seed", type=int, default=0, help="of rows, graph and features")
+    parser.add_argument("--every", type=int, default=EVERY, help="steps between exchanges")
+    parser.add_argument("--links", type=float, default=1.0, help="share of pairs that are linked")
+    parser.add_argument("--attacks", nargs="*", default=list(SEVERAL), choices=list(SEVERAL))
+    parser.add_argument("--rules", nargs="*", default=list(RULES), choices=list(RULES))
     args = parser.parse_args()
     steps, D = (1000, 200) if args.quick else (5000, 500)
     found: dict[tuple[str, str], Array] = {}
-    print(f"{'':22}" + "".join(f"{name:>20}" for name in SEVERAL))
-    for rule, name, each in accuracies(dealt(steps), D):
+    weights = metropolis(random_connected(K, p=args.links, seed=args.seed + 1))
+    print(f"seed {args.seed}; liars that each node can stand: {liars_stood(weights).tolist()}")
+    print(f"{'':22}" + "".join(f"{name:>20}" for name in args.attacks))
+    about = weights, args.every, args.seed, args.rules, args.attacks
+    for rule, name, each in accuracies(dealt(steps, args.seed), D, *about):
         found[rule, name] = each
         if name == "none":
             print(f"{rule:22}", end="")
         print(f"{each.mean():13.2f} ({each.min():4.1f})", end="", flush=True)
-        if name == list(SEVERAL)[-1]:
+        if name == args.attacks[-1]:
             print()
+    for rule in args.rules:
+        if rule.startswith("scissors") and {("mean", "none"), (rule, "none")} <= set(found):
+            verdict(found, rule)
+
+
+def verdict(found: dict[tuple[str, str], Array], rule: str) -> None:
+    """What a rule costs, and what it holds."""
     best = found["mean", "none"].mean()
-    cost = best - found["scissors", "none"].mean()
-    print(f"scissors cost {cost:.2f} points without liars (at most {MOST_COST})")
+    cost = best - found[rule, "none"].mean()
+    print(f"{rule}: {cost:.2f} points lost without liars (at most {MOST_COST})", end="")
     for name in HELD:
-        lost = best - found["scissors", name].mean()
-        print(f"scissors under {name}: {lost:.2f} points below no liars (at most {MOST_LOST})")
+        if (rule, name) in found:
+            print(f", {best - found[rule, name].mean():.2f} under {name}", end="")
+    print(f" (at most {MOST_LOST})")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,22 @@ def rows_of(text):
 INPUTS = ("--drop", "id", "--learner", "gradient", "--components", "60")
 
 
+def train_each(place, learners, columns, logistic=()):
+    """r.csv with these columns, some `a` missing; NAME-y.dokl and NAME-label.dokl of each learner.
+
+    learners: name -> options. logistic: names whose labels are learned with that loss.
+    """
+    gaps = columns["a"].astype(object)
+    gaps[::17] = ""
+    write_csv(place / "r.csv", {**columns, "a": gaps})
+    for name, options in learners.items():
+        for target, other in (("y", "label"), ("label", "y")):
+            loss = ["--loss", "logistic"] if target == "label" and name in logistic else []
+            dokl("train", place / "r.csv", "--target", target, "--drop", "id", "--drop", other,
+                 *options, *loss, "-q", "--model", place / f"{name}-{target}.dokl")  # fmt: skip
+    return place
+
+
 def make_folder(place):
     """A folder with one stream in several formats, and two models of it: y.dokl, label.dokl."""
     columns = readings()

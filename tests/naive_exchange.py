@@ -6,6 +6,7 @@ It shares no code with the package; rules are read off the records only.
 from __future__ import annotations
 
 import math
+import statistics
 
 import numpy as np
 
@@ -49,8 +50,11 @@ def mixed(own, heard, mixing):
         for _ in range(min(b, len(heard))):
             total = left + sum(a for a, _ in apart)
             mean = {i: sum(a * d[i] for a, d in apart) / total for i in own}
-            far = [sum((d[i] - mean[i]) ** 2 for i in own) for _, d in apart]
-            apart.pop(far.index(max(far)))
+            off = [math.sqrt(sum((d[i] - mean[i]) ** 2 for i in own)) for _, d in apart]
+            mine = math.sqrt(sum(v * v for v in mean.values()))
+            if max(off) <= mixing.far * statistics.median([mine, *off]):
+                break
+            apart.pop(off.index(max(off)))
     short = []
     for a, d in apart:
         norm = math.sqrt(sum(v * v for v in d.values()))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dokl as library
-from commands import dokl, fails, readings, write_csv
+from commands import dokl, fails, readings, train_each
 from dokl.adapters.c_source import c_source, write_c
 from dokl.adapters.c_words import quoted
 from dokl.errors import BadInput
@@ -89,18 +89,7 @@ void run(const double *raw, long n, double *out)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A stream with gaps, and models of its number and of its label."""
-    place = tmp_path_factory.mktemp("c")
-    columns = readings(400)
-    columns["a"] = columns["a"].astype(object)
-    columns["a"][::17] = ""
-    write_csv(place / "r.csv", columns)
-    for name, options in LEARNERS.items():
-        for target, other in (("y", "label"), ("label", "y")):
-            loss = ["--loss", "logistic"] if (target, name) == ("label", "gradient") else []
-            dokl("train", place / "r.csv", "--target", target, "--drop", "id",
-                 "--drop", other, *options, *loss, "-q",
-                 "--model", place / f"{name}-{target}.dokl")  # fmt: skip
-    return place
+    return train_each(tmp_path_factory.mktemp("c"), LEARNERS, readings(400), ("gradient",))
 
 
 def rows(n=N, seed=1):

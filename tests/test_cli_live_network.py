@@ -410,3 +410,29 @@ def test_every_command_has_help_that_fits_and_examples_that_parse(name):
         words = words_of(line)
         assert words[:2] == ["network", name]
         group.commands[name].make_context(name, words[2:])
+
+
+# -- widths, one for each input ------------------------------------------------------------------
+def test_length_scales_are_agreed_on_by_the_sample(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    columns = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": np.sin(3 * X[:, 1])}
+    rows = write_csv(tmp_path / "r.csv", columns)
+    new = ("--nodes", 3, "--sample", rows, "--target", "y", "--insecure-loopback")
+    dokl("network", "new", tmp_path / "lab.toml", *new, "--sigma", "learned")
+    lab = read(tmp_path / "lab.toml")
+    assert problems(lab) == []
+    a, b, c = lab.model.sigma
+    assert b < 0.5 * min(a, c)
+    assert lab.features().kernel.lengths == (a, b, c)
+    told = ("--sigma", f"{a},{b},{c}")  # said or learned, it is the same network
+    dokl("network", "new", tmp_path / "told.toml", *new, *told)
+    assert read(tmp_path / "told.toml").fingerprint == lab.fingerprint
+    dokl("network", "new", tmp_path / "one.toml", *new)
+    assert read(tmp_path / "one.toml").fingerprint != lab.fingerprint
+
+
+def test_widths_that_cannot_be_are_refused(tmp_path):
+    new = ("network", "new", tmp_path / "x.toml", *QUICK, "--sigma")
+    assert "3 widths for 2 inputs" in fails(*new, "1,2,3")
+    assert "--sample" in fails(*new, "learned")

@@ -265,9 +265,12 @@ def test_demo_prints_json_and_draws(tmp_path, monkeypatch):
 
     monkeypatch.setattr(demo, "DEMO_STEPS", 200)
     monkeypatch.setattr(demo, "DEMO_D", 100)
+    monkeypatch.setattr(demo, "SUMS_D", 200)
     found = json_of("demo", "--runs", 2, "--json", "--out", tmp_path)
     assert found["runs"] == 2
-    assert found["together"]["bytes_per_step"] > 0
+    assert found["together"]["bytes_per_step"] > found["sums"]["bytes_per_step"] / 2 > 0
+    assert found["sums"]["final_error_db"] < found["together"]["final_error_db"] - 3
+    assert abs(found["sums"]["final_error_db"] - found["place"]["final_error_db"]) < 1
     assert (tmp_path / "dokl-demo.png").exists()
     text = dokl("demo", "--runs", 1, "--quiet", "--out", tmp_path)
     assert "times smaller" in text.stdout

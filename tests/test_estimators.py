@@ -430,7 +430,7 @@ def test_probabilities_are_for_the_logistic_loss(make):
         assert not hasattr(make(loss=loss).fit(X, y > 0), "predict_log_proba")
     with pytest.raises(AttributeError) as raised:
         make().predict_proba(X)
-    assert "needs loss='logistic'; this model has 'hinge'" in str(raised.value.__cause__)
+    assert "needs loss='logistic'; this model has 'hinge'" in str(raised.value)
     assert hasattr(make(loss=losses.logistic()), "predict_proba")
 
 

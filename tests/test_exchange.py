@@ -42,9 +42,9 @@ RULES = {
     "all": {"sending": Sending("float16", 0.02, 2), "mixing": Mixing(0.1)},
     "two bits": {"sending": Sending(bits=2)},
     "one bit, in parts, quiet": {"sending": Sending("float32", 0.05, 2, bits=1, refresh=3)},
-    "scissors": {"mixing": Mixing(rule="ios", liars=1)},
+    "scissors": {"mixing": Mixing(rule="ios", liars=1, far=0)},
     "trimmed": {"mixing": Mixing(0.3, "trimmed", 1), "sending": Sending(bits=4)},
-    "robust": {"mixing": Mixing(rule="ios"), "sending": Sending(least=0.02)},
+    "robust": {"mixing": Mixing(rule="ios", far=1.1), "sending": Sending(least=0.02)},
 }
 
 

@@ -176,8 +176,11 @@ def test_dropped_neighbours_are_told_and_never_oneself():
     assert mixing.kept(own, heard) == [True, False, True, True]
     np.testing.assert_allclose(mixing.mixed(own, heard), own * 0.2 / 0.8)
     assert Mixing().kept(own, heard) == [True] * 4
+    even = [(0.2, own + 1), (0.2, own - 1), (0.2, own + 1.5), (0.2, own - 1.25)]
+    assert mixing.kept(own, even) == [True] * 4  # nobody is far off
+    assert Mixing(rule="ios", far=0).kept(own, even) == [True, True, False, True]
     for rule in ("ios", "trimmed"):
-        np.testing.assert_array_equal(Mixing(rule=rule, liars=4).mixed(own, heard), own)
+        np.testing.assert_array_equal(Mixing(rule=rule, liars=4, far=0).mixed(own, heard), own)
         np.testing.assert_array_equal(Mixing(rule=rule).mixed(own, []), own)
 
 
@@ -192,6 +195,8 @@ def test_huge_vectors_are_dropped_like_others():
 def test_bad_liars_are_named():
     with pytest.raises(UnknownName, match="median"):
         Mixing(rule="median")
+    with pytest.raises(BadInput, match="far"):
+        Mixing(rule="ios", far=-1.0)
     for liars in (-1, 1.5, True):
         with pytest.raises(BadInput, match="liars"):
             Mixing(rule="ios", liars=liars)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dokl as library
-from commands import dokl, fails, readings, write_csv
+from commands import dokl, fails, readings, train_each
 from dokl.errors import BadInput
 
 pytest.importorskip("onnx")
@@ -27,19 +27,8 @@ LEARNERS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A stream with gaps, and a model of its number and of its label by every learner."""
-    place = tmp_path_factory.mktemp("onnx")
     columns = readings(400) | {"std": np.arange(400) % 5 + 1e6}
-    columns["a"] = columns["a"].astype(object)
-    columns["a"][::17] = ""
-    columns["place"] = columns["place"].astype(object)
-    write_csv(place / "r.csv", columns)
-    for name, options in LEARNERS.items():
-        for target, other in (("y", "label"), ("label", "y")):
-            loss = ["--loss", "logistic"] if target == "label" and name == "network" else []
-            dokl("train", place / "r.csv", "--target", target, "--drop", "id",
-                 "--drop", other, *options, *loss, "-q",
-                 "--model", place / f"{name}-{target}.dokl")  # fmt: skip
-    return place
+    return train_each(tmp_path_factory.mktemp("onnx"), LEARNERS, columns, ("network",))
 
 
 def rows(n=300):

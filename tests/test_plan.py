@@ -1,17 +1,21 @@
 import json
 import shlex
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from commands import json_of
-from dokl import KernelRegressor, graphs
+from commands import dokl, json_of
+from dokl import AutoRegressor, KernelRegressor, graphs, run
+from dokl.agents.description import problems, read
 from dokl.cli import commands
 from dokl.errors import BadInput
 from dokl.models import TableModel
-from dokl.plan import Budget, plan, plan_law
+from dokl.plan import Budget, compare, plan, plan_law
 from dokl.plan.pilots import STEPS, WIDTHS, Candidate, best_of
+from dokl.streams import Stream
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3000, 3))
@@ -163,6 +167,7 @@ def test_the_command_plans_and_draws(tmp_path):
     data.write_text("a,b,c,y\n" + rows + "\n")
     picture = tmp_path / "curve.png"
     words = ["plan", str(data), "--target", "y", "--components", "100", "--graph", "ring"]
+    words += ["--rows", "500"]
     shown = CliRunner().invoke(commands, [*words, "--plot", str(picture), "--json"])
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.stdout)["task"] == "regression"
@@ -183,15 +188,122 @@ def test_advice_takes_changes_and_is_never_worse_than_no_settings():
     assert spelled.partial_fit(inputs, target).fingerprint_ == models[0].fingerprint_
 
 
-def test_the_command_prints_the_line_that_applies_its_advice(tmp_path):
-    data = tmp_path / "readings.csv"
-    rows = "\n".join(f"{a:.5f},{b:.5f},{t:.5f}" for (a, b, _), t in zip(X, y, strict=True))
+def lines_of(folder, *options, target=None):
+    """What the command says under `applied` and the like, and the file it was asked about."""
+    data = folder / "readings.csv"
+    target = y if target is None else target
+    rows = "\n".join(f"{a:.5f},{b:.5f},{t}" for (a, b, _), t in zip(X, target, strict=True))
     data.write_text("a,b,y\n" + rows + "\n")
-    shown = CliRunner().invoke(commands, ["plan", str(data), "--target", "y", "--components", "60"])
-    line = next(text for text in shown.stdout.splitlines() if "--learner gradient" in text)
-    words = [word.replace("model.dokl", str(tmp_path / "m.dokl")) for word in shlex.split(line)]
-    assert CliRunner().invoke(commands, words[1:]).exit_code == 0
-    assert TableModel.load(tmp_path / "m.dokl").estimator.n_components == 60
+    shown = dokl("plan", data, "--target", "y", "--rows", 1000, *options).stdout.splitlines()
+    return {what[:-1]: line.strip() for what, line in pairwise(shown) if line.startswith("  dokl ")}
+
+
+def apply(line, folder):
+    """Run a command that was printed, with its files in a folder."""
+    words = shlex.split(line)[1:]
+    made = {name: str(folder / name) for name in ("model.dokl", "network.toml")}
+    dokl(*(made.get(word, word) for word in words))
+    return next(Path(made[word]) for word in words if word in made)
+
+
+def test_the_command_prints_the_lines_that_apply_its_advice(tmp_path):
+    lines = lines_of(tmp_path, "--components", 60)
+    assert "--learner gradient" in lines["applied"]
+    model = apply(lines["applied"], tmp_path)
+    assert TableModel.load(model).estimator.n_components == 60
+    network = read(apply(lines["as a live network"], tmp_path))
+    assert problems(network) == []
+    widths = f"{lines['applied']} ".partition("--sigma ")[2].partition(" ")[0]
+    assert network.model.sigma == tuple(map(float, widths.split(",")))
+    assert network.model.D == 60
+    assert network.exchange.every_samples == 1
+
+
+def test_a_network_of_classes_is_made_by_its_line(tmp_path):
+    lines = lines_of(tmp_path, "--components", 40, "--graph", "star", "--nodes", 4, target=labels)
+    network = read(apply(lines["as a live network"], tmp_path))
+    assert network.inputs.labels == ("other", "same")
+    assert (network.model.loss, network.model.schedule, len(network.names)) == (
+        "hinge",
+        "pegasos",
+        4,
+    )
+
+
+def test_experts_are_advised_unless_a_budget_forbids_them(tmp_path):
+    few = slice(400)
+    made = plan(X[few], y[few])
+    assert made.learner == "auto"
+    assert isinstance(made.estimator(n_components=50), AutoRegressor)
+    assert isinstance(made.estimator("gradient"), KernelRegressor)
+    floor, pilots = value(made, "smallest reachable error"), value(made, "error of the experts")
+    assert 0 < floor < pilots < value(made, "mean square error of the pilots")
+    reached = made.estimator(random_state=0, n_components=200).prequential(X[:1500], y[:1500])
+    assert floor < np.mean((reached - y[:1500])[1000:] ** 2)
+    for budget in (Budget(memory=1e6), Budget(microseconds=0.5)):
+        assert plan(X[few], y[few], budget=budget).learner == "gradient"
+
+
+def test_advice_is_stable_over_seeds():
+    few, test = slice(300), slice(1000, None)
+    made = [plan(X[few], labels[few], seed=seed) for seed in (0, 1)]
+    assert {each.learner for each in made} == {"auto"}
+    models = [each.estimator(random_state=i, n_components=100) for i, each in enumerate(made)]
+    learned = [m.partial_fit(X[few], labels[few], classes=["other", "same"]) for m in models]
+    wrong = [1 - m.score(X[test], labels[test]) for m in learned]
+    assert max(wrong) <= 1.1 * min(wrong)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    data = tmp_path_factory.mktemp("ways") / "readings.csv"
+    rows = np.column_stack([X[:300, :2], y[:300]])
+    np.savetxt(data, rows, delimiter=",", header="a,b,y", comments="")
+    words = ("plan", data, "--target", "y", "--components", 60, "--graph", "ring", "--nodes", 5)
+    return dokl(*words, "--bytes", 3000)
+
+
+def test_ways_to_share_are_compared_in_a_table(compared):
+    rows = [line.split() for line in compared.stdout.splitlines() if line.startswith("  squares, ")]
+    assert [row[1] for row in rows].count("sums") == 3
+    assert "over budget" in compared.stdout
+    assert sum(line.rstrip().endswith(" best") for line in compared.stdout.splitlines()) == 1
+
+
+def test_each_way_runs_as_its_line_says(compared):
+    lines = [line.strip() for line in compared.stdout.splitlines()]
+    lines = lines[lines.index("in Python, of a stream of your rows:") + 1 :]
+    names = {"stream": Stream(X[:60, None, :2].repeat(5, 1), y[:60, None].repeat(5, 1))}
+    for line in lines:
+        way = line.partition("#")[2].strip()
+        exec(f"made = {line}" if way else line, names)
+        if way == "cooperation":
+            assert names["made"].learner == "auto"
+        elif way:
+            assert np.isfinite(names["made"]["mse"]).all()
+    assert sum("# " in line for line in lines) == 7
+
+
+def test_ways_are_what_they_say():
+    made = plan(X[:200], y[:200], D=60, weights=ring)
+    ways = compare(made, X[:200], y[:200], ring, Budget(bytes_per_second=1000))
+    found = {(way.name, way.every): way for way in ways}
+    assert [way.bytes_sent for way in ways] == sorted(way.bytes_sent for way in ways)
+    assert found["gradient, vectors", 1].bytes_sent == 60 * 4 * 2
+    assert found["squares, alone", 0].bytes_sent == 0
+    assert found["squares, sums", 1].error < found["squares, alone", 0].error
+    assert not found["squares, sums", 1].fits
+    stream = Stream(X[:200].reshape(20, 10, 3), y[:200].reshape(20, 10))
+    way = found["squares, sums", 10]
+    assert run(way.problem, way.exchange, stream)["mse"][10:].mean() == pytest.approx(way.error)
+    wide = graphs.metropolis(graphs.ring(30))
+    with pytest.raises(BadInput, match="too few to try 30 nodes"):
+        compare(made, X[:50], y[:50], wide)
+
+
+def test_ways_of_classes():
+    made = plan(X[:300], labels[:300], D=60, weights=ring)
+    assert all(0 <= way.error <= 1 for way in compare(made, X[:300], labels[:300], ring))
 
 
 def test_the_command_needs_data_or_a_law():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dokl as library
-from commands import dokl, fails, readings, write_csv
+from commands import dokl, fails, readings, train_each
 from dokl.agents.http.app import serve
 from dokl.jobs.live.serve import Serving, made
 from dokl.jobs.live.served import RawRows, fresh_copy
@@ -24,15 +24,7 @@ LEARNERS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("serve")
-    columns = readings(300)
-    columns["a"] = columns["a"].astype(object)
-    columns["a"][::17] = ""
-    write_csv(place / "r.csv", columns)
-    for name, options in LEARNERS.items():
-        for target, other in (("y", "label"), ("label", "y")):
-            dokl("train", place / "r.csv", "--target", target, "--drop", "id", "--drop", other,
-                 *options, "-q", "--model", place / f"{name}-{target}.dokl")  # fmt: skip
+    place = train_each(tmp_path_factory.mktemp("serve"), LEARNERS, readings(300))
     dokl("train", place / "r.csv", "--target", "y", "--drop", "id", "--drop", "label",
          "--nodes", "place", "--components", "40", "-q", "--model", place / "net.dokl")  # fmt: skip
     return place

@@ -9,7 +9,7 @@ import pytest
 import naive
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Mixing, Problem, Sending, run, squares
 from dokl.arrays import Block
-from dokl.diffusion import init
+from dokl.diffusion import init, joined
 from dokl.engines import blas, jax_squares, reference
 from dokl.errors import BadInput, UnknownName
 from dokl.graphs import weights
@@ -174,6 +174,31 @@ def test_who_changes_the_graph_conserves_the_total():
     assert total(state)[0] == pytest.approx(state.count.sum(), rel=1e-13)
 
 
+@pytest.mark.parametrize("share", ["sums", "origins"])
+@pytest.mark.parametrize("engine", [reference, blas], ids=["reference", "blas"])
+def test_nodes_may_join(engine, share):
+    problem = Problem(FEATURES, squares(0.1, bound=math.inf, share=share))
+    three, five = Exchange(weights(GraphRecipe("ring", 3).graph())), Exchange(RING)
+    block = samples(30)
+    first, second = (Block(block.X, block.Y, block.weight, i) for i in np.split(block.index, 2))
+    early = replace(first, index=first.index[:, :3])
+    state, _ = engine.advance(engine.plan(problem, three), init(problem, three, 3), early)
+    state = joined(problem, five, state, K)
+    assert state.clock == 15
+    assert (state.count[3:] == 0).all()
+    for rows in (second, Block(block.X, block.Y, block.weight, np.full((150, K), -1))):
+        state, _ = engine.advance(engine.plan(problem, five), state, rows)
+    used = np.concatenate([i[i >= 0] for i in (early.index, second.index)])
+    rows = FEATURES.transform(block.X[used]), block.Y[used], block.weight[used]
+    one = sums.solved(shared.unpacked(shared.of_rows(*rows), D, 1), 0.1)
+    for k in range(K):
+        np.testing.assert_allclose(state.theta[k], one.theta, atol=1e-5)
+    with pytest.raises(BadInput, match="joining takes none away"):
+        joined(problem, three, state, 3)
+    with pytest.raises(BadInput, match="remember other things"):
+        joined(problem, Exchange(), state, K)
+
+
 def test_what_was_before_stays_as_it_was():
     block, method = samples(40), squares(0.1, 50.0, share="sums", fewest=2)
     problem, exchange = (
@@ -251,6 +276,7 @@ def test_bad_input_is_named():
         run(problem, Exchange(RING, mixing=Mixing(1.0)), stream)
     for sending, wrong in (
         (Sending("float16"), "do not fit into float16"),
+        (Sending(bits=8), "sums need their digits"),
         (Sending(least=0.1), "links that go both ways"),
         (Sending(least=0.1, parts=2), "not both"),
     ):

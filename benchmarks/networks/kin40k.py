@@ -64,7 +64,7 @@ def _add(
         ratio,
         "" if goal is None else f"{goal:.2f}x, any node {ANY_NODE:.2f}x",
         None if goal is None else ratio <= goal and worst <= ANY_NODE,
-        f"worst node {worst:.3f}x",
+        f"mean {ratio:.4f}x, worst node {worst:.4f}x",
     )
 
 

@@ -34,9 +34,12 @@ def measure(quick: bool) -> Section:
         state.nodes["sums"] += shared.of_rows(Z, np.ones((3, 1)), None)
         state.nodes["sums"] *= rng.uniform(1.0, 2.0, (size, 1))
         before, links = float(state.sums[:, 0].sum()), exchange.flows[0].nnz - size
-        began = time.perf_counter()
-        state, mixed = exchanged(problem, exchange, exchange.graphs, state)
-        took = mixing[degree, size] = time.perf_counter() - began
+        took = np.inf
+        for _ in range(3):  # the first one also pays for fresh memory
+            began = time.process_time()
+            _, mixed = exchanged(problem, exchange, exchange.graphs, state)
+            took = min(took, time.process_time() - began)
+        mixing[degree, size] = took
         off = abs(float(mixed[:, 0].sum()) / before - 1.0)
         section.add(
             f"{size:,} nodes, {links:,} links: mixing",
@@ -44,9 +47,9 @@ def measure(quick: bool) -> Section:
             accuracy=f"{1e9 * took / (links * mixed.shape[1]):.2f} ns per link and number; "
             f"total conserved to {off:.0e}",
         )
-    began = time.perf_counter()
+    began = time.process_time()
     problem.method.incoming(state, mixed)
-    took = time.perf_counter() - began
+    took = time.process_time() - began
     section.add(
         f"{K:,} nodes: solving", f"{took:.2f} s", accuracy=f"{1e6 * took / K:.0f} us a node"
     )

@@ -19,6 +19,7 @@ _HOME = {
     "Sending": "exchange",
     "Mixing": "exchange",
     "State": "state",
+    "cooperation": "methods",
     "gradient": "methods",
     "squares": "methods",
     "Trace": "diffusion",

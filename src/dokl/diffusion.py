@@ -50,6 +50,24 @@ def init(
     return state
 
 
+def joined(problem: Problem, exchange: Exchange, state: State, K: int) -> State:
+    """The state once nodes that know nothing have joined, K of them in all, exchanging like this.
+
+    What was there stays with the first nodes. The network's sums stay what they were: newcomers
+    bring none, and take their share of them at the next exchanges.
+    """
+    before, m = state.K, state.theta.shape[1]
+    if before > K:
+        raise BadInput(f"there are {before} nodes already, more than {K}: joining takes none away")
+    new = init(problem, exchange, K, m, state.theta.dtype)
+    if set(new.nodes) != set(state.nodes):
+        other = ", ".join(sorted(set(new.nodes) ^ set(state.nodes)))
+        raise BadInput(f"these nodes remember other things than with this exchange: {other}")
+    for name, array in state.nodes.items():
+        new.nodes[name][tuple(slice(size) for size in array.shape)] = array
+    return replace(new, clock=state.clock, peak=state.peak, sent=state.sent)
+
+
 def slots_of(problem: Problem, exchange: Exchange, m: int) -> states.Slots:
     """The arrays of one node with m outputs, by name."""
     return problem.method.slots(problem.features, m, exchange)  # type: ignore[no-any-return]

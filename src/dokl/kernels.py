@@ -400,11 +400,15 @@ _NAMED: dict[str, tuple[Callable[..., Kernel], dict[str, float]]] = {
 }
 
 
-def resolve(kernel: str | Kernel, sigma: float | None = None, **params: float) -> Kernel:
+def resolve(kernel: str | Kernel, sigma: Any = None, **params: float) -> Kernel:
     """A kernel from its name and parameters; a kernel passes through unchanged.
+
+    sigma: its length scale; or several, one for each input.
 
     >>> resolve("rbf", sigma=5)
     Gaussian(sigma=5.0)
+    >>> resolve("rbf", sigma=[5, 2])
+    Stretched(kernel=Gaussian(sigma=1.0), lengths=(5.0, 2.0))
     """
     if not isinstance(kernel, str):
         if not isinstance(kernel, Kernel):
@@ -414,6 +418,8 @@ def resolve(kernel: str | Kernel, sigma: float | None = None, **params: float) -
         return kernel
     if kernel not in _NAMED:
         raise UnknownName("kernel", kernel, _NAMED)
+    if isinstance(sigma, tuple | list | np.ndarray):
+        return Stretched(resolve(kernel, 1.0, **params), tuple(sigma))
     make, fixed = _NAMED[kernel]
     if sigma is None:
         raise BadInput(f"kernel {kernel!r} needs sigma, its length scale")

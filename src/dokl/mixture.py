@@ -19,6 +19,7 @@ import numpy as np
 from dokl.arrays import Array
 
 ROUNDING = 1e-12
+MOST = 4.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def mixed(
     Returns the new mixture, and means and variances (n, m): the experts' own and their spread. An
     error of more than `bound` standard deviations counts as one of that size, or a single wild
     target would decide for ever who is believed. relative: gains are counted in units of the
-    variance that was told, so that the large errors of a beginning do not decide for long.
+    variance of the surest expert, MOST of them at most, so that the large errors of a beginning do
+    not decide for long.
     """
     n, _, m = F.shape
     gain, square, largest = mixture.gain.copy(), mixture.square.copy(), mixture.largest
@@ -72,7 +74,9 @@ def mixed(
             reach = bound * np.sqrt(variance[t])
             error = np.clip(error, -reach, reach)
         r = 2.0 * (apart @ error)
-        r = r / max(float(variance[t].mean()), 1e-300) if relative else r
+        if relative:
+            best = max(float(V[t][awake].mean(axis=1).min()), 1e-300)
+            r = np.clip(r / best, -MOST, MOST)
         r = np.where(awake, r if weight is None else weight[t] * r, 0.0)
         gain += r
         rr = r * r

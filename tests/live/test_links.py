@@ -100,11 +100,11 @@ def test_a_clock_that_jumps_harms_nobody(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 3 MB."""
+    """A file system of 3 MB, for its owner alone."""
     place = tmp_path / "small"
     place.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", str(place)], capture_output=True
     )
     if done.returncode:
         pytest.skip(f"a small file system cannot be mounted: {done.stderr.decode().strip()}")

@@ -22,17 +22,19 @@ def reload_description(path: Path, name: str, old: Network) -> Network:
     if new.fingerprint != old.fingerprint:
         what = f"{path}: a running agent keeps its features"
         raise FingerprintMismatch(what, old.fingerprint, new.fingerprint)
-    _check_unchanged(old, new)
+    _check_unchanged(old, new, name)
     return new
 
 
-def _check_unchanged(old: Network, new: Network) -> None:
+def _check_unchanged(old: Network, new: Network, name: str) -> None:
     """Refuse what a running agent cannot take over, rather than to pretend that it had."""
     other = [key for key in LEARNING if getattr(old.model, key) != getattr(new.model, key)]
     found = [f"[model] {key}" for key in other]
     found += ["[durability] mode"] if old.durability.mode != new.durability.mode else []
     steps = [network.exchange.mode == "lockstep" for network in (old, new)]
     found += ["[exchange] mode, to or from lockstep,"] if steps[0] != steps[1] else []
+    if old.sources.get(name) != new.sources.get(name):
+        found += [f"[sources.{name}]"]
     if found:
         raise BadInput(f"{new.path}: {found[0]} was changed: restart this agent for that")
 

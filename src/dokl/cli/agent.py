@@ -53,7 +53,11 @@ def agent() -> None:
 )
 @DESCRIPTION
 @click.option("--name", help="Which node of the description to be.")
-@click.option("--data", metavar="FILE", help="CSV or JSON lines to learn from; - is stdin.")
+@click.option(
+    "--data",
+    metavar="FILE",
+    help="CSV or JSON lines to learn from, instead of the description's broker; - is stdin.",
+)
 @click.option("--follow", is_flag=True, help="Go on as the file grows, also when it is rotated.")
 @STATE
 @click.option("--http", metavar="HOST:PORT", help="Instead of the description's; off for none.")

@@ -58,9 +58,10 @@ def evaluate(
     for notice in notices(model):
         remark(notice, quiet)
     remark(source.on_error.words, quiet or not source.on_error.count)
-    told = story(f"{path} on {data}", found, model, prequential=False)
-    covered = [] if found.coverage is None else [found.coverage.line()]
-    draw(told, plot, html, {"to know": [*covered, *notices(model)]}, quiet or as_json)
+    if plot is not None or html is not None:
+        told = story(f"{path} on {data}", found, model, prequential=False)
+        covered = [] if found.coverage is None else [found.coverage.line()]
+        draw(told, plot, html, {"to know": [*covered, *notices(model)]}, quiet or as_json)
     if found.fault is not None:
         raise BadInput(f"{found.fault}. The scores are those of the rows before")
 

@@ -42,7 +42,8 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--kernel", type=click.Choice(KERNELS), default="gaussian", show_default=True,
                      help="The kernel."),
         click.option("--sigma", default="auto", show_default=True,
-                     help="Its width: a number, scale (auto, by the sample's spread) or median."),
+                     help="Its width: a number, or one for each input, with commas; scale (by "
+                     "the sample's spread: auto) or median; learned: one for each, by the sample."),
         click.option("--components", "D", type=click.IntRange(1), metavar="D", default=500,
                      show_default=True, help="Numbers in theta, and in a message."),
         click.option("--D", "old_D", type=click.IntRange(1), hidden=True,

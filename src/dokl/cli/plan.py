@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,8 @@ import click
 from dokl.cli.common import echo_json, examples, output_switches
 from dokl.cli.source import make_source, reading_options
 from dokl.errors import BadInput
+
+FLAGS = ("no_header", "zero_based")
 
 
 @click.command(
@@ -51,36 +52,71 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
 
     limits = ("rate", "bytes_per_second", "microseconds", "memory", "accuracy")
     budget = Budget(**{name: given.pop(name) for name in limits})
-    weights = planning.weights_of(given.pop("graph"), given.pop("nodes"), given["seed"])
-    made = (
-        _from_law(weights, budget, given)
-        if data is None
-        else _from_data(data, weights, budget, given, None if quiet or as_json else click.echo)
-    )
+    graph, nodes = given.pop("graph"), given.pop("nodes")
+    weights = planning.weights_of(graph, nodes, given["seed"])
+    found = None
+    if data is None:
+        made, lines = _from_law(weights, budget, given), {}
+    else:
+        say = None if quiet or as_json else click.echo
+        told = _told(given)
+        made, rows = _from_data(data, weights, budget, given, say)
+        if weights is not None:
+            found = planning.sharing(made, rows, weights, budget, given["seed"])
+        lines = planning.train_lines(made, data, told)
+        line = planning.network_line(made, data, given["target"], graph, nodes, given["seed"])
+        lines["as a live network"] = line if not rows.unfit else f"(none: {rows.unfit})"
     if plot is not None:
         planning.draw(made, plot)
     if as_json:
-        echo_json(made.to_dict())
+        ways = {} if found is None else {"ways": [way.to_dict() for way in found.ways]}
+        echo_json(made.to_dict() | {"commands": lines} | ways)
         return
     table(f"a plan for {made.task}", ["", "value", "rests on"], planning.rows(made))
-    if data is not None:
-        target = f" --target {shlex.quote(given['target'])}" if given["target"] else ""
-        start = f"dokl train {shlex.quote(data)}{target} --model model.dokl"
-        click.echo(f"applied:\n  {start} --standardise fixed {made.train_options}")
-        click.echo(f"without settings, slower, and mostly better:\n  {start}")
+    for what, line in lines.items():
+        click.echo(f"{what}:\n  {line}")
+    if found is not None:
+        _show_ways(found, planning.sharing_lines(found, graph, nodes, given["seed"]))
     if plot is not None and not quiet:
         click.echo(f"curve: {plot}", err=True)
 
 
-def _from_data(data: str, weights: Any, budget: Any, given: dict[str, Any], say: Any) -> Any:
+def _show_ways(found: Any, python: list[str]) -> None:
+    """The table of ways to share, and how to have them."""
+    from dokl.report import table
+
+    if found.why:
+        click.echo(f"ways to share were not compared: {found.why}")
+        return
+    heads = ["", "every", "error", "bytes a row", "us a row", ""]
+    table("ways to share, tried on the sample: rows of a node, what it sends", heads, found.table())
+    click.echo("in Python, of a stream of your rows:")
+    for line in python:
+        click.echo(f"  {line}")
+
+
+def _told(given: dict[str, Any]) -> list[str]:
+    """Of what was said, that which `dokl train` must hear, too."""
+    names = "target", "task", "n_features", "format", "delimiter", "decimal", "dates", "missing"
+    usual = {"task": "auto"}
+    said = {name: given[name] for name in names if given[name] not in (None, usual.get(name))}
+    words = [word for name in said for word in (f"--{name.replace('_', '-')}", str(said[name]))]
+    return words + [f"--{name.replace('_', '-')}" for name in FLAGS if given[name]]
+
+
+def _from_data(
+    data: str, weights: Any, budget: Any, given: dict[str, Any], say: Any
+) -> tuple[Any, Any]:
+    """The plan, and the sample that it was made from."""
     from dokl.jobs.simulated import planning
     from dokl.plan import plan as advise
 
-    X, y = planning.read_sample(make_source(data, given), given["target"], given["rows"], say)
-    return advise(
-        X, y, task=given["task"], weights=weights, budget=budget, D=given["components"],
+    rows = planning.read_sample(make_source(data, given), given["target"], given["rows"], say)
+    made = advise(
+        rows.X, rows.y, task=given["task"], weights=weights, budget=budget, D=given["components"],
         kernel=given["kernel"], seed=given["seed"],
     )  # fmt: skip
+    return made, rows
 
 
 def _from_law(weights: Any, budget: Any, given: dict[str, Any]) -> Any:

@@ -17,6 +17,7 @@ list             what there is, and what is already in OUT
 fig1 fig2 fig3   learning curves (PNG and SVG)
 table2 table3    Pegasos with 5 and 20 nodes; table5: training times
 beside           other choices on the same data
+beyond           least squares over the same networks, and published rivals
 all              all of these, but what takes very long (see --long)
 report           write pictures, tables and report again from the stored results
 
@@ -56,8 +57,8 @@ def reproduce(
 ) -> None:  # fmt: skip
     """Run the paper's figures and tables again and compare.
 
-    WHAT is list, fig1, fig2, fig3, table2, table3, table5, beside, all or report. Interrupt at
-    will: the same command goes on where it stopped.
+    WHAT is list, fig1, fig2, fig3, table2, table3, table5, beside, beyond, all or report.
+    Interrupt at will: the same command goes on where it stopped.
     """
     from dokl.reproduce import runner
     from dokl.reproduce.options import ReproduceOptions

@@ -83,8 +83,8 @@ def _order(learned: Any, frozen: Any) -> list[str]:
         what = "label" if learned.course.classifying else "target"
         return [
             f"the rows are sorted by their {what}: a model that follows has only to repeat what "
-            f"came last ({both}, frozen). In use expect {figure(name, still)}, not the prequential "
-            "error; shuffle the rows before training"
+            f"came last ({both}, frozen). In use there is nothing to repeat, and the frozen error "
+            "is nearer the truth; shuffle the rows before training"
         ]
     if still < 4 * follows:
         return []

@@ -158,9 +158,10 @@ def train(
         )  # fmt: skip
     words = tell(learned, path, meter.seconds, passes, as_json, quiet)
     remark(source.on_error.words, quiet or not source.on_error.count)
-    told = story(f"{path} from {data}", learned, learned.model, prequential=True)
-    lists = {"what was guessed": learned.guesses, "to know": [*words, *learned.notices]}
-    draw(told, plot, html, lists, quiet or as_json)
+    if plot is not None or html is not None:
+        told = story(f"{path} from {data}", learned, learned.model, prequential=True)
+        lists = {"what was guessed": learned.guesses, "to know": [*words, *learned.notices]}
+        draw(told, plot, html, lists, quiet or as_json)
     _end(context, learned, path)
 
 

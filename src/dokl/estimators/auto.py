@@ -205,12 +205,17 @@ def experts_html(estimator: Any) -> str:
     return f"<div><p>{title}</p><table>{head}{cells}</table>{more}</div>"
 
 
+def matrix_bytes(kinds: Any, most: int) -> float:
+    """What the matrices of these experts take, all awake, with `most` centres for the widest."""
+    widths = [most if kind.width is None else min(most, kind.width) for kind in kinds]
+    return 8.0 * sum(2 * width * width for width in widths)
+
+
 def check_memory(kinds: Any, most: int) -> None:
     """Refuse matrices that this machine cannot hold."""
     import os
 
-    widths = [most if kind.width is None else min(most, kind.width) for kind in kinds]
-    need = 8.0 * sum(2 * width * width for width in widths)
+    need = matrix_bytes(kinds, most)
     have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if need > 0.7 * have:
         raise BadInput(

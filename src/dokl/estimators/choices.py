@@ -82,7 +82,7 @@ def median_distance(X: Any, label: str = "median-distance") -> float:
 def kernel_of(kernel: Any, sigma: Any, X: Any) -> Kernel:
     """The kernel by name with its width, or the kernel object as given."""
     if isinstance(kernel, str) and isinstance(sigma, tuple | list | np.ndarray):
-        return kernels.Stretched(kernels.resolve(kernel, 1.0), tuple(sigma))
+        return kernels.resolve(kernel, sigma)
     return kernels.resolve(kernel, width(sigma, X) if isinstance(kernel, str) else None)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dokl import intervals
@@ -18,6 +20,7 @@ from dokl.estimators.worth import SharingWorth, sharing_worth
 from dokl.features import agreed_fingerprint
 from dokl.methods.cooperation import node, reach
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 LEARNERS = ("auto", "cooperation", "gradient")
 # What only the gradient learner has: whoever sets one of these wants that one.
 GRADIENTS = (
@@ -35,6 +38,8 @@ class Cooperating(Estimator):
     learner: str
     learner_: str
     network_: pilots.CooperatingNetwork
+    _level: float | None = None  # of intervals that are asked for while learning
+    _ends: tuple[Array, Array]
 
     def _choose(self, X: Any) -> None:
         """Which learner it is to be, by the parameters and the first rows."""
@@ -121,12 +126,31 @@ class Cooperating(Estimator):
         rows = _dense(X), np.asarray(Y, np.float64), _weights(weight, X.shape[0])
         network, said = pilots.learn(self.network_, *rows, dealt(self.network_.K, owner))
         self._take(network)
+        if self._level is not None:
+            first = intervals.start(outputs=self.network_.m)
+            reach_ = np.sqrt(said.variance) * intervals.width_at(first, self._level, said.widths)
+            self._ends = said.mean - reach_, said.mean + reach_
         return said.mean
+
+    def _prequential(
+        self, X: Any, y: Any, sample_weight: Any, nodes: Any, coverage: float
+    ) -> tuple[Array, Array, Array]:
+        """Predictions of rows before they were learned, and the ends of their intervals: (n, m)."""
+        with all_or_nothing(self):
+            self._level = intervals.check_level(coverage)
+            f = self._partial_fit(X, y, sample_weight, nodes)
+            made: tuple[Array, Array] = self.__dict__.pop("_ends")
+            del self._level
+        there = ~np.isnan(f[:, 0])  # rows of weight 0 were not looked at
+        ends = [np.full(f.shape, np.nan) for _ in made]
+        for everywhere, end in zip(ends, made, strict=True):
+            everywhere[there] = end
+        return f, ends[0], ends[1]
 
     def _take(self, network: pilots.CooperatingNetwork) -> None:
         """Set what follows from what the network knows now."""
-        if network.map is not self.network_.map:
-            self.__dict__.pop("_learner", None)
+        if network.map is not self.network_.map or not hasattr(self, "_learner"):
+            self._learner = pilots.learner_of(network)
         assert network.map is not None
         assert network.state is not None
         self.network_, self.state_, self.feature_map_ = network, network.state, network.map
@@ -149,8 +173,6 @@ class Cooperating(Estimator):
     def _interval(self, X: Any, coverage: float, nodes: Any) -> tuple[Array, Array]:
         """Ends (n, m) that hold the target in this share of rows, as tracked at each node."""
         check_is_fitted(self, "state_")
-        if not self._cooperates:
-            raise BadInput("intervals come with learner='cooperation': gradients know no variance")
         X = _dense(self._rows(X))
         numbers, state, made = self._node_numbers(nodes, len(X)), self.state_, self.feature_map_
         self._ready()
@@ -175,6 +197,14 @@ class Cooperating(Estimator):
         return mean, np.sqrt(variance) * intervals.width_at(first, coverage, widths)
 
     @property
+    def message_bytes_(self) -> int:
+        """Bytes of what a node sends to each neighbour when it is time."""
+        check_is_fitted(self, "state_")
+        self._ready()
+        method = self._learner.problem.method
+        return int(method.outgoing(self.state_.part(slice(0, 1))).nbytes)
+
+    @property
     def cooperation_(self) -> SharingWorth:
         """What sharing is worth to each node so far, and who could teach it most."""
         check_is_fitted(self, "state_")
@@ -184,6 +214,17 @@ class Cooperating(Estimator):
         crew = self._learner.problem.method.crew(self.exchange_)
         size = float(np.mean(self.feature_map_.targets.size**2))
         return sharing_worth(crew, self.state_, self.exchange_, list(self.nodes_), size)
+
+
+def has_intervals(model: Any) -> bool:
+    """Whether a network cooperates, or will; gradients know no variance."""
+    told = getattr(model, "learner_", None) or model.learner
+    if told == "cooperation" or (told == "auto" and not model._told()):
+        return True
+    raise AttributeError("intervals come with learner='cooperation': gradients know no variance")
+
+
+if_intervals: Callable[[Method], Method] = available_if(has_intervals)
 
 
 def _same(value: Any, usual: Any) -> bool:

@@ -11,7 +11,7 @@ from dokl.arrays import Array
 from dokl.errors import BadGraph, BadInput, UnknownName
 from dokl.estimators import pilots
 from dokl.estimators.choices import set_parameters
-from dokl.estimators.cooperating import Cooperating
+from dokl.estimators.cooperating import Cooperating, has_intervals, if_intervals
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 from dokl.exchange import Exchange
 
@@ -30,7 +30,7 @@ class _Network(Cooperating):
         graph = self.graph
         if isinstance(graph, str):
             # The random topologies are drawn from the same seed as the features.
-            names = getattr(self, "_named", None)
+            names = self.__dict__.pop("_named", None)
             graph = graphs.build(graph, self.n_nodes if names is None else len(names), seed=seed)
             if names is not None:
                 import networkx as nx
@@ -55,7 +55,6 @@ class _Network(Cooperating):
 
     def _meet_nodes(self, nodes: Any) -> None:
         """Names that rows give the nodes of a topology, which has none of its own."""
-        self._named = None
         given = isinstance(nodes, str) or not hasattr(nodes, "__len__")
         if nodes is None or given or not isinstance(self.graph, str):
             return
@@ -212,6 +211,27 @@ class NetworkRegressor(_Network, Regression):
         """Predictions of the whole network, or of `nodes` (one name, or one per row)."""
         return self._predict(X, nodes)
 
+    def prequential(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        nodes: Any = None,
+        return_interval: float | None = None,
+    ) -> Any:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        The honest error of an online learner: every row is a test row first. A row of weight 0 is
+        not looked at, and NaN stands in its place. return_interval: a coverage such as 0.9, where
+        nodes cooperate; then the lower and the upper ends follow, too.
+        """
+        if return_interval is None:
+            return super().prequential(X, y, sample_weight, nodes)
+        has_intervals(self)
+        found = self._prequential(X, y, sample_weight, nodes, return_interval)
+        return tuple(map(self._values, found))
+
+    @if_intervals
     def predict_interval(
         self, X: Any, coverage: float = 0.9, nodes: Any = None
     ) -> tuple[Array, Array]:

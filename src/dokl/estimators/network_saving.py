@@ -63,6 +63,9 @@ def from_arrays(
     state = states.check(
         states.from_arrays(arrays, slots, "state."), slots, numbers["K"], np.float64
     )
+    for name, slot in slots.items():  # as it was: of these matrices one triangle is written
+        if slot.triangle:
+            state.nodes[name] = np.triu(state.nodes[name])
     return CooperatingNetwork(exchange, map=made, kept=kept, state=state, **about)
 
 

@@ -188,7 +188,7 @@ def _carried(network: CooperatingNetwork, state: State, old: State, ratio: float
     ratio: of the squared sizes of targets, which errors are in.
     """
     nodes: dict[str, Any] = {name: old.nodes[name] for name in CARRIED}
-    nodes["error"] = old.error * ratio
+    nodes["error"] = old.error * np.array([ratio, ratio, 1.0])
     state = state.having(**nodes)
     fold(learner_of(network).problem.method.crew(network.exchange), state)
     return state

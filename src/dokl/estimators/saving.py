@@ -34,6 +34,14 @@ from dokl.estimators import network_saving as networks
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.first import FirstRows, unpacked
+from dokl.estimators.graph_saving import (
+    links_of,
+    node_names,
+    packed_weights,
+    take_nodes,
+    unpacked_graph,
+    unpacked_weights,
+)
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.learner import float_type
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
@@ -163,7 +171,7 @@ def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:
         packed["graph"] = graph
     elif hasattr(graph, "nodes"):
         packed["graph"] = {"$graph": [pack(name) for name in graph.nodes]}
-        arrays["graph.links"] = _links(graph)
+        arrays["graph.links"] = links_of(graph)
     elif graph is not None:
         packed["graph"] = {"$weights": None}  # those in use, which are saved anyway
     return {"params": packed}, arrays
@@ -181,27 +189,10 @@ def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
 
 def _cooperating(model: Any) -> tuple[dict[str, Any], Arrays]:
     """A network that cooperates, as JSON and arrays."""
-    meta = {"network": networks.to_meta(model.network_), "nodes": _node_names(model)}
+    meta = {"network": networks.to_meta(model.network_), "nodes": node_names(model)}
     meta |= {"every": model.exchange_.every, **_about_targets(model)}
-    arrays = networks.to_arrays(model.network_) | _weights_in(model.exchange_)
+    arrays = networks.to_arrays(model.network_) | packed_weights(model.exchange_)
     return meta, arrays | _labels(model)
-
-
-def _node_names(model: Any) -> list[Any]:
-    return [pack(name) for name in model.nodes_.tolist()]
-
-
-def _weights_in(exchange: Exchange) -> Arrays:
-    if exchange.weights is None:
-        return {}
-    parts = ("data", "indices", "indptr")
-    return {f"weights.{part}": np.asarray(getattr(exchange.weights, part)) for part in parts}
-
-
-def _links(graph: Any) -> Array:
-    number = {name: k for k, name in enumerate(graph.nodes)}
-    links = [(number[a], number[b]) for a, b in graph.edges()]
-    return np.array(links, np.int64).reshape(-1, 2)
 
 
 def _features(drawn: FeatureMap) -> dict[str, Any]:
@@ -220,7 +211,7 @@ def _learner(model: Any) -> dict[str, Any]:
         "engine": model.engine_,
     }
     if hasattr(model, "nodes_"):
-        meta["nodes"] = _node_names(model)
+        meta["nodes"] = node_names(model)
     if model._first is not None:
         meta["first"] = model._first.sigma
     return meta | _about_targets(model)
@@ -249,7 +240,7 @@ def _labels(model: Any) -> Arrays:
 
 
 def _arrays(model: Any) -> Arrays:
-    arrays = states.to_arrays(model.state_, prefix="state.") | _weights_in(model.exchange_)
+    arrays = states.to_arrays(model.state_, prefix="state.") | packed_weights(model.exchange_)
     if model._unit is not None:
         arrays |= {"targets.centre": model._unit.centre, "targets.size": model._unit.size}
     if model._first is not None:
@@ -302,11 +293,11 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
 
 def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """A network that cooperates."""
-    model.exchange_ = Exchange(_weights(arrays), "atc", int(meta["every"]))
+    model.exchange_ = Exchange(unpacked_weights(arrays), "atc", int(meta["every"]))
     found = networks.from_arrays(meta["network"], model.exchange_, arrays)
     model.learner_, model.engine_, model.dtype_ = "cooperation", "numba", np.float64
-    model._seed, model.n_features_in_ = found.seed, len(arrays["map.lengths"])
-    _take_nodes(model, meta)
+    model._first, model._seed, model.n_features_in_ = None, found.seed, len(arrays["map.lengths"])
+    take_nodes(model, meta)
     if len(model.nodes_) != found.K:
         raise ValueError(f"{len(model.nodes_)} names for {found.K} nodes")
     if "feature_names" in arrays:
@@ -320,12 +311,6 @@ def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     if model.fingerprint_ != meta["fingerprint"]:
         raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
     return model
-
-
-def _take_nodes(model: Any, meta: Mapping[str, Any]) -> None:
-    names = [unpack(name) for name in meta["nodes"]]
-    model.nodes_ = np.fromiter(names, object, len(names))
-    model._number = {name: k for k, name in enumerate(names)}
 
 
 def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
@@ -377,33 +362,8 @@ def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[
     if isinstance(params.get("class_weight"), tuple):
         params["class_weight"] = dict(params["class_weight"])
     if graph is not None:
-        params["graph"] = graph if isinstance(graph, str) else _graph(graph, arrays)
+        params["graph"] = graph if isinstance(graph, str) else unpacked_graph(graph, arrays)
     return params
-
-
-def _graph(packed: Mapping[str, Any], arrays: Arrays) -> Any:
-    if "$weights" in packed:
-        return _weights(arrays)
-    import networkx as nx
-
-    names = [unpack(name) for name in packed["$graph"]]
-    graph = nx.Graph()
-    graph.add_nodes_from(names)
-    graph.add_edges_from((names[a], names[b]) for a, b in arrays["graph.links"].tolist())
-    return graph
-
-
-def _weights(arrays: Arrays) -> Any:
-    """The (K, K) weights in compressed rows, or None; wild indices are refused."""
-    if "weights.data" not in arrays:
-        return None
-    from scipy.sparse import csr_array
-
-    parts = tuple(arrays[f"weights.{part}"] for part in ("data", "indices", "indptr"))
-    K = len(parts[2]) - 1
-    A = csr_array(parts, shape=(K, K))
-    A.check_format(full_check=True)
-    return A
 
 
 def _drawn(spec: Mapping[str, Any], objects: Objects) -> FeatureMap:
@@ -417,14 +377,16 @@ def _drawn(spec: Mapping[str, Any], objects: Objects) -> FeatureMap:
 def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Objects) -> None:
     """Set what `_start` and the learning had set; the engine's plan is made when first needed."""
     model._seed, model.dtype_ = model.feature_map_.seed, float_type(meta["dtype"])
-    model.exchange_ = Exchange(_weights(arrays), *(meta["exchange"][key] for key in EXCHANGE))
+    model.exchange_ = Exchange(
+        unpacked_weights(arrays), *(meta["exchange"][key] for key in EXCHANGE)
+    )
     model.loss_ = unpack_made("loss", meta["loss"], objects)
     model.schedule_ = schedules.resolve(unpack_made("schedule", meta["schedule"], objects))
     step = gradient(model.loss_, model.schedule_, meta["lam"])
     model._problem = Problem(model.feature_map_, step)
     model.engine_ = str(meta["engine"])
     if "nodes" in meta:
-        _take_nodes(model, meta)
+        take_nodes(model, meta)
         model.learner_ = "gradient"
     if "flat" in meta:
         model._flat = bool(meta["flat"])

@@ -89,9 +89,9 @@ def _check_probabilities(self: Any) -> None:
     if loss != "logistic":
         name = type(self).__name__
         raise AttributeError(
-            f"this {name} has no predict_proba: its loss is {loss!r}. {name}(loss='logistic') has "
-            "it (dokl train --loss logistic), and so have AutoClassifier and, of scores, "
-            "decision_function"
+            f"predict_proba needs loss='logistic'; this model has {loss!r}: "
+            f"{name}(loss='logistic') has it (dokl train --loss logistic), and so has "
+            "AutoClassifier; decision_function gives scores"
         )
 
 

@@ -1,10 +1,10 @@
 """What sharing is worth to the nodes of a network, and from whom: a table, words, a picture.
 
-Errors are those of predictions made before each of the last 1000 rows or so was learned; alone is
-what the node's own experts, mixed without the others, would have said. How well another node's rows
-would have served a node is exact, too: the mean squared error on all the node's rows of the vector
-that the other learned alone, from sums. It says who is alike, not who sent what: sums mix on
-their way.
+Errors are those of predictions made before each of the last 1000 rows or so was learned, the first
+30 left out; alone is what the node's own experts, mixed without the others, would have said. How
+well another node's rows would have served a node is exact, too: the mean squared error on all the
+node's rows of the vector that the other learned alone, from sums. It says who is alike, not who
+sent what: sums mix on their way.
 """
 
 from __future__ import annotations
@@ -151,12 +151,13 @@ def sharing_worth(
     roles = np.array([[member.role == role for member in crew.members] for role in ROLES])
     links = sum((A.toarray() != 0 for A in exchange.graphs), np.zeros((K, K), bool))
     np.fill_diagonal(links, False)
-    together, alone = (size * state.error / weight).T
+    together, alone, counted = state.error.T  # the last one is of errors of size 1
+    counted = np.maximum(counted, 1e-300) / size
     return SharingWorth(
         names,
         state.count.copy(),
-        alone,
-        together,
+        alone / counted,
+        together / counted,
         each @ roles.T.astype(float),
         state.covered / weight,
         size * lessons(crew, state),

@@ -12,11 +12,14 @@ import numpy as np
 from dokl.arrays import Array
 
 
-def scissors(weights: Array, apart: Array, liars: int) -> Array:
+def scissors(weights: Array, apart: Array, liars: int, far: float = 0.0) -> Array:
     """Iterative outlier scissors (Wu, Chen, Ling 2023): which neighbours remain, (n,) of bool.
 
     As often as there may be liars, the neighbour farthest from the weighted mean of what remains is
-    dropped.
+    dropped, if it is more than `far` times as far from it as the median, one's own included. Liars
+    of less than a third of the weight who say the same move the mean by less than a third of their
+    distance, so they are more than twice as far from it as those they lie to: with far below 2 they
+    are still dropped, and honest neighbours that differ are mostly kept.
     """
     left, own = np.ones(len(weights), bool), 1.0 - weights.sum()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -24,8 +27,13 @@ def scissors(weights: Array, apart: Array, liars: int) -> Array:
             share = np.where(left, weights, 0.0)
             total = own + share.sum()
             mean = share @ apart / (total if total > 0 else 1.0)
-            far = np.einsum("np,np->n", apart - mean, apart - mean)
-            left[np.argmax(np.where(left, np.nan_to_num(far, nan=np.inf), -1.0))] = False
+            off = np.sqrt(np.einsum("np,np->n", apart - mean, apart - mean))
+            off = np.nan_to_num(off, nan=np.inf)
+            last = int(np.argmax(np.where(left, off, -1.0)))
+            middle = np.median([np.sqrt(mean @ mean), *off[left]])
+            if not off[last] > far * middle:
+                break
+            left[last] = False
     return left
 
 

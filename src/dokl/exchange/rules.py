@@ -125,15 +125,20 @@ class Mixing:
            largest and smallest values. One's own vector always counts.
     liars  how many neighbours are dropped (by "trimmed": on either side); None: as many as those
            that arrived can stand, `graphs.most_liars`.
+    far    "ios" drops only who is more than so many times as far off as the median; 0: always, as
+           published, which costs much where honest nodes differ.
     """
 
     clip: float = 0.0
     rule: str = "mean"
     liars: int | None = None
+    far: float = 1.75
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.clip) and self.clip >= 0):
             raise BadInput(f"clip must be a finite norm, at least 0, got {self.clip!r}")
+        if not (np.isfinite(self.far) and self.far >= 0):
+            raise BadInput(f"far must be a finite ratio, at least 0, got {self.far!r}")
         if self.rule not in MIXINGS:
             raise UnknownName("rule of mixing", self.rule, MIXINGS)
         whole = isinstance(self.liars, int | np.integer) and not isinstance(self.liars, bool)
@@ -160,7 +165,8 @@ class Mixing:
         if self.rule != "ios" or not arrived:
             return [True] * len(arrived)
         weights, apart = _stacked(own.astype(np.float64), arrived)
-        return [bool(use) for use in robust.scissors(weights, apart, self._dropped(weights))]
+        left = robust.scissors(weights, apart, self._dropped(weights), self.far)
+        return [bool(use) for use in left]
 
     def _dropped(self, weights: Array) -> int:
         return most_liars(weights.tolist()) if self.liars is None else int(self.liars)

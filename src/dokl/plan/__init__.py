@@ -1,7 +1,8 @@
 """Advice: which width, size, step and exchange to take, and what they will cost.
 
 `plan(X, y)` tries widths and steps on a sample by short pilot runs, then predicts with the theory
-what the choice leads to. `plan_law` does without data, from a stated law of the inputs.
+what the choice leads to. `plan_law` does without data, from a stated law of the inputs, and
+`compare` tries ways for nodes to share.
 
 >>> import numpy as np
 >>> rng = np.random.default_rng(0)
@@ -15,5 +16,6 @@ what the choice leads to. `plan_law` does without data, from a stated law of the
 
 from dokl.plan.advice import Advice, Budget, Plan
 from dokl.plan.planner import plan, plan_law
+from dokl.plan.ways import Way, compare
 
-__all__ = ["Advice", "Budget", "Plan", "plan", "plan_law"]
+__all__ = ["Advice", "Budget", "Plan", "Way", "compare", "plan", "plan_law"]

@@ -49,7 +49,8 @@ class Plan:
     lines: the choices and predictions, each with its assumption. curve, curve_alone: predicted
     learning curves together and alone (regression only). lengths: the width along each input,
     where learned ones were better than one for all. spent: samples times features of all
-    pilot runs.
+    pilot runs. learner: "auto", the experts without settings; or "gradient" with the settings here,
+    where a budget, a network or the size asked for leaves no room for them.
     """
 
     task: str
@@ -68,23 +69,46 @@ class Plan:
     curve_alone: PredictedCurve | None = field(default=None, repr=False)
     spent: float = 0.0
     lengths: tuple[float, ...] | None = None
+    learner: str = "gradient"
+
+    @property
+    def widths(self) -> str:
+        """As commands are told sigma."""
+        widths = (self.sigma,) if self.lengths is None else self.lengths
+        return ",".join(f"{width:.4g}" for width in widths)
 
     @property
     def train_options(self) -> str:
-        """What `dokl train` is told to do the same."""
-        widths = (self.sigma,) if self.lengths is None else self.lengths
+        """What `dokl train` is told to learn by gradients with these settings."""
         step = f"--alpha {self.alpha:g}" if self.alpha else f"--step {self.schedule.scale:g}"
         return (
-            f"--learner gradient --kernel {self.kernel} "
-            f"--sigma {','.join(f'{width:.4g}' for width in widths)} --components {self.D} "
-            f"--features {self.variant} --loss {self.loss} {step}"
+            f"--learner gradient --kernel {self.kernel} --sigma {self.widths} "
+            f"--components {self.D} --features {self.variant} --loss {self.loss} {step}"
         )
 
-    def estimator(self, **changes: Any) -> Any:
-        """A single-node estimator with these settings, but for the changes."""
-        from dokl.estimators import KernelClassifier, KernelRegressor
+    @property
+    def network_options(self) -> str:
+        """What `dokl network new` is told to do the same; agents deliver no averages."""
+        step = (
+            f"--schedule pegasos --lam {self.alpha:g} -p n0={self.schedule.offset:g}"
+            if self.alpha
+            else f"--schedule normalised --mu {self.schedule.scale:g}"
+        )
+        return (
+            f"--kernel {self.kernel} --sigma {self.widths} --components {self.D} "
+            f"--variant {self.variant} --loss {self.loss} {step} --every-samples {self.every}"
+        )
 
-        kind = KernelClassifier if self.task == "classification" else KernelRegressor
+    def estimator(self, learner: str | None = None, **changes: Any) -> Any:
+        """A single-node estimator as advised, but for the changes; learner: "auto" for experts,
+        "gradient" for the settings of this plan, None for what is advised.
+        """
+        from dokl import estimators as kinds
+
+        classifying = self.task == "classification"
+        if (learner or self.learner) == "auto":
+            return (kinds.AutoClassifier if classifying else kinds.AutoRegressor)(**changes)
+        kind = kinds.KernelClassifier if classifying else kinds.KernelRegressor
         return kind(**self._parameters() | changes)
 
     def network(self, graph: Any, **changes: Any) -> Any:
@@ -95,9 +119,7 @@ class Plan:
         return kind(graph, **{"every": self.every} | self._parameters() | changes)
 
     def _parameters(self) -> dict[str, Any]:
-        kernel = kernels.resolve(self.kernel, self.sigma)
-        if self.lengths is not None:
-            kernel = kernels.Stretched(kernels.resolve(self.kernel, 1.0), self.lengths)
+        kernel = kernels.resolve(self.kernel, self.sigma if self.lengths is None else self.lengths)
         return {
             "kernel": kernel,
             "n_components": self.D,
@@ -112,7 +134,9 @@ class Plan:
         """As JSON: choices, lines, and the curves thinned to about 100 points."""
         keys = ("task", "kernel", "sigma", "D", "variant", "loss", "alpha", "average", "every")
         out: dict[str, Any] = {key: getattr(self, key) for key in keys}
-        out |= {"lengths": self.lengths, "train": self.train_options}
+        out |= {"lengths": self.lengths, "learner": self.learner}
+        out["train"] = self.train_options if self.learner == "gradient" else ""
+        out |= {"gradient": self.train_options, "network": self.network_options}
         out |= {"modes": self.modes, "schedule": self.schedule.spec(), "spent": self.spent}
         out["lines"] = [
             {"name": a.name, "value": a.value, "rests_on": a.rests_on} for a in self.lines

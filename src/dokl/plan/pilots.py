@@ -73,8 +73,9 @@ class Pilots:
         """The candidate's kernel."""
         if self.lengths is None or not candidate.stretched:
             return kernels.resolve(self.kernel, self.sigma(candidate))
-        lengths = tuple(self.sigma(candidate) * each for each in self.lengths)
-        return kernels.Stretched(kernels.resolve(self.kernel, 1.0), lengths)
+        return kernels.resolve(
+            self.kernel, tuple(self.sigma(candidate) * each for each in self.lengths)
+        )
 
     def sigma(self, candidate: Candidate) -> float:
         """The candidate's width."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl import answers, graphs, kernels, losses, scales, schedules, theory
+from dokl import graphs, kernels, losses, schedules, theory
 from dokl.arrays import Array, Block, check_rows, is_sparse
 from dokl.diffusion import Problem, init
 from dokl.engines import choose
@@ -19,15 +19,19 @@ from dokl.exchange import Exchange
 from dokl.features import FeatureMap, sample
 from dokl.methods import gradient
 from dokl.plan.advice import Advice, Budget, Plan, step_words
+from dokl.plan.experts import ExpertPilot, expert_pilot
+from dokl.plan.lengths import SCALE_ROWS, least_noise, lower_end, sample_scales
 from dokl.plan.pilots import Pilots, even
 from dokl.preprocess import are_classes
 from dokl.random_numbers import generator
+from dokl.scales import Scales
 
 DEFAULT_D = 1000
 THEORY_ROWS = 1500
 LONGEST_CURVE = 20_000
-SCALE_ROWS = 500  # by which length scales are learned: a second or less
-MOST_INPUTS = 100  # with more, length scales take minutes
+# Of ridge regression, over the largest eigenvalue. Rows it has not seen choose among them:
+# generalised cross-validation is fooled where the same inputs come again and again (airfoil).
+STRENGTHS = np.logspace(-8, 0, 17)
 
 
 def plan(
@@ -47,14 +51,16 @@ def plan(
     labels. weights: (K, K) of the network, None for one node. The rows should be in no order.
     """
     budget = budget or Budget()
-    X, Y, classifying = _checked(X, y, task)
+    X, Y, classifying = checked_sample(X, y, task)
     variant = "orthogonal" if kernels.resolve(kernel, 1.0).isotropic else "paired"
     size, why = _size(X.shape[1], Y.shape[1], D, budget)
     loss = losses.hinge() if classifying else losses.squared()
     pilots = Pilots(X, Y, classifying, loss, kernel, base(X), size, variant, seed)
     pilots.plain = width("scale", X)
-    pilots.lengths = _lengths(X, Y, classifying, kernel)
+    found = sample_scales(X, Y, classifying)
+    pilots.lengths = _lengths(found, kernel)
     best, error = pilots.search()
+    experts = expert_pilot(X, Y, classifying, budget, weights is not None, D)
     schedule, alpha, average = pilots.settings(best)
     sigma, made_of = pilots.sigma(best), pilots.made(best)
     lengths = made_of.lengths if isinstance(made_of, kernels.Stretched) else None
@@ -74,29 +80,40 @@ def plan(
     predicted = None if classifying else _predict(features, X, Y[:, 0], schedule, weights)
     made = _Setting(features, schedule, weights, budget, average, Y.shape[1])
     lines += _theory_lines(predicted, made) + _price_lines(predicted, made)
+    head = experts.lines
+    if predicted is not None:
+        head.append(_floor(X, Y, found, error, experts, predicted))
     if budget.accuracy is not None:
-        lines.append(_verdict(budget.accuracy, error, predicted))
+        head.append(_verdict(budget.accuracy, error, predicted, experts))
     return Plan(
         "classification" if classifying else "regression", kernel, sigma, size, variant, loss.name,
-        schedule, alpha, average, made.every(), predicted.r if predicted else None, lines,
+        schedule, alpha, average, made.every(), predicted.r if predicted else None, head + lines,
         predicted.curve if predicted else None, predicted.alone if predicted else None,
-        pilots.spent, lengths,
+        pilots.spent, lengths, "gradient" if experts.refused else "auto",
     )  # fmt: skip
 
 
-def _lengths(X: Any, Y: Array, classifying: bool, kernel: str) -> tuple[float, ...] | None:
-    """Length scales by the rows, as the experts learn them, of geometric mean 1; None for one
-    input, for very many, and where rows are sparse.
-    """
-    if is_sparse(X) or not 1 < X.shape[1] <= MOST_INPUTS or kernel == "laplacian":
+def _floor(
+    X: Any, Y: Array, found: Scales | None, error: float, experts: ExpertPilot, gradient: _Predicted
+) -> Advice:
+    """An error that nothing here gets below: noise, and what pilots have reached already."""
+    spread = float(Y.var())
+    reached = {"noise": least_noise(X, found) * spread, "vector": gradient.j_opt}
+    pilots = [(error, X.shape[0] // 6)] + [(experts.error, experts.rows // 2)] * bool(experts.rows)
+    reached["pilots"] = min(lower_end(each, rows) for each, rows in pilots)
+    lowest = min(reached, key=lambda name: reached[name])
+    words = {
+        "noise": f"noise by marginal likelihood, {SCALE_ROWS} rows, less two standard errors",
+        "vector": "noise and misfit of the best vector",
+        "pilots": "what the pilots reached, less two standard errors",
+    }
+    return Advice("smallest reachable error", reached[lowest], words[lowest])
+
+
+def _lengths(found: Scales | None, kernel: str) -> tuple[float, ...] | None:
+    """Length scales of geometric mean 1; None where there are none."""
+    if found is None or kernel == "laplacian" or len(found.lengths) == 1:
         return None
-    rows = X[:SCALE_ROWS]
-    if classifying:
-        numbers = answers.class_numbers(Y[:SCALE_ROWS])
-        found = scales.learn_class_scales(rows, numbers, max(2, Y.shape[1]))
-    else:
-        y = Y[:SCALE_ROWS]
-        found = scales.learn_scales(rows, (y - y.mean(axis=0)) / np.maximum(y.std(axis=0), 1e-300))
     relative = found.lengths / np.exp(np.log(found.lengths).mean())
     return tuple(float(f"{each:.4g}") for each in relative)
 
@@ -138,6 +155,9 @@ def plan_law(
         Advice("D", D, "given"),
         Advice("step", step_words(schedule), "given" if mu else "half the mean-square limit"),
     ]
+    lines.append(
+        Advice("smallest reachable error", predicted.j_opt, "noise and misfit of the best vector")
+    )
     lines += _theory_lines(predicted, made) + _price_lines(predicted, made)
     if budget.accuracy is not None:
         lines.append(_verdict(budget.accuracy, predicted.steady, predicted))
@@ -155,7 +175,7 @@ def _expansion(features: FeatureMap, inputs: Any, seed: int) -> Any:
     return theory.KernelExpansion(features.kernel, centres, bare.coefficients / size)
 
 
-def _checked(X: Any, y: Any, task: str) -> tuple[Any, Array, bool]:
+def checked_sample(X: Any, y: Any, task: str) -> tuple[Any, Array, bool]:
     """X as rows, Y: (N, m) as the engines take it, and whether there are classes."""
     if task not in ("auto", "regression", "classification"):
         raise BadInput(f"task must be auto, regression or classification, got {task!r}")
@@ -242,9 +262,10 @@ def _predict(features: FeatureMap, X: Any, y: Array, schedule: Any, weights: Any
     part = X[:rows].toarray() if is_sparse(X) else X[:rows]
     Z, y = features.transform(part), y[:rows]
     half = rows // 2
-    fitted = np.empty(rows)
+    each = np.empty((len(STRENGTHS), rows))
     for fit, rest in ((slice(0, half), slice(half, rows)), (slice(half, rows), slice(0, half))):
-        fitted[rest] = _ridge(Z[fit], y[fit], Z[rest])
+        each[:, rest] = _ridges(Z[fit], y[fit], Z[rest])
+    fitted = each[np.argmin(((each - y) ** 2).mean(axis=1))]
     noise = float(np.sqrt(np.mean((y - fitted) ** 2)))
     inputs = theory.sampled_inputs(part)
     modes = theory.leading_modes(features, inputs, tail=1e-3)
@@ -252,17 +273,12 @@ def _predict(features: FeatureMap, X: Any, y: Array, schedule: Any, weights: Any
     return _predicted(about, schedule, weights)
 
 
-def _ridge(Z: Array, y: Array, new: Array) -> Array:
-    """Ridge regression through the kernel matrix, its strength by generalised cross-validation."""
+def _ridges(Z: Array, y: Array, new: Array) -> Array:
+    """Ridge regression through the kernel matrix, of every strength: (strengths, len(new))."""
     values, axes = np.linalg.eigh(Z @ Z.T)
-    turned, n = axes.T @ y, len(y)
-    strengths = np.maximum(values[-1], 1e-12) * np.logspace(-8, 0, 17)
-    scores = []
-    for s in strengths:
-        left = s / (np.maximum(values, 0) + s)
-        scores.append(float(((left * turned) ** 2).sum() / max(left.sum() / n, 1e-6) ** 2))
-    s = strengths[int(np.argmin(scores))]
-    return np.asarray(new @ (Z.T @ (axes @ (turned / (np.maximum(values, 0) + s)))))
+    across, turned = (new @ Z.T) @ axes, axes.T @ y
+    s = np.maximum(values[-1], 1e-12) * STRENGTHS[:, None]
+    return np.asarray((turned / (np.maximum(values, 0) + s)) @ across.T)
 
 
 def _predicted(about: Any, schedule: Any, weights: Any) -> _Predicted:
@@ -289,6 +305,12 @@ def _worth(about: Any) -> int:
     return int(enough[0]) + 1 if enough.size else len(power)
 
 
+def links(weights: Any) -> float:
+    """Messages that a node sends at a combination, on average."""
+    A = graphs.check_weights(weights, doubly=False)
+    return float((A.nnz - np.count_nonzero(A.diagonal())) / A.shape[0])
+
+
 @dataclass(frozen=True)
 class _Setting:
     """What the price is made of."""
@@ -303,10 +325,7 @@ class _Setting:
     @property
     def links(self) -> float:
         """Messages a node sends at a combination, on average."""
-        if self.weights is None:
-            return 0.0
-        A = graphs.check_weights(self.weights, doubly=False)
-        return float((A.nnz - np.count_nonzero(A.diagonal())) / A.shape[0])
+        return 0.0 if self.weights is None else links(self.weights)
 
     def bytes_each(self) -> float:
         """Bytes a node sends per second when it combines at every sample."""
@@ -329,7 +348,7 @@ def _theory_lines(found: _Predicted | None, made: _Setting) -> list[Advice]:
         Advice("step limit in the mean", 2 / found.lambda_max, "2 / lambda_max of R_zz"),
         Advice("step limit in the mean square", found.limit, f"{law}, one node"),
         Advice("the paper's mean-square condition", 1 / found.lambda_max, "small steps only"),
-        Advice("smallest reachable error", found.j_opt, "noise and misfit of the best vector"),
+        Advice("error of the best vector", found.j_opt, "noise and misfit, by ridge regression"),
         Advice("predicted steady error", found.steady, f"{law}, every sample exchanged"),
         Advice("samples until within 1 dB", found.settles or f"> {LONGEST_CURVE}", law),
     ]
@@ -363,7 +382,11 @@ def _price_lines(found: _Predicted | None, made: _Setting) -> list[Advice]:
     return lines
 
 
-def _verdict(wanted: float, error: float, found: _Predicted | None) -> Advice:
+def _verdict(
+    wanted: float, error: float, found: _Predicted | None, experts: ExpertPilot | None = None
+) -> Advice:
     reached = found.steady if found is not None else error
+    if experts is not None and not experts.refused:
+        reached = experts.error
     word = "reached" if reached <= wanted else "not reached"
     return Advice(f"accuracy {wanted:g}", f"{word}: {reached:.4g}", "predicted, or of the pilots")

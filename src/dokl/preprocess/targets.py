@@ -51,7 +51,7 @@ def guessed_task(y: Array, name: str = "y") -> tuple[bool, str]:
                 "read. Say which mark is the decimal one, or mend the column"
             )
         shown = listed(sorted(kinds), 6)
-        return True, f"target {name!r}: texts ({shown}), taken as classes; give numbers for others"
+        return True, f"target {name!r}: texts ({shown}), taken as classes; --numeric {name}"
     whole = bool((y[~np.isnan(y)] == np.rint(y[~np.isnan(y)])).all()) if y.size else False
     what = f"{len(np.unique(y[~np.isnan(y)])):,} {'whole ' if whole else 'different '}numbers"
     if classes:

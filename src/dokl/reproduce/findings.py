@@ -28,6 +28,7 @@ def row(result: PartResult, group: str, start: str) -> Row:
 def summary(results: Mapping[str, PartResult]) -> str:
     """A list: agreement, cooperation, theory, times, advice, gaps."""
     points = [texts.counts(results), *_cooperation(results), *_theory(results), *_advice(results)]
+    points += _beyond(results)
     points += [_spent(results), _mnist_time(results), texts.missing(results)]
     return "\n".join(f"- {point}" for point in points if point)
 
@@ -113,6 +114,29 @@ def _advice(results: Mapping[str, PartResult]) -> list[str]:
     advice = "A user should predict with the combined vector (adapt-then-combine) and average the "
     advice += "iterates weighted by n, as dokl does by default: no message more, and better."
     return [*out, advice] if out else []
+
+
+def _beyond(results: Mapping[str, PartResult]) -> list[str]:
+    """The best of each example beyond the paper, and the best rival, with their bytes."""
+    told = []
+    for name, result in results.items():
+        errors = [row for row in result.rows if row.unit == "dB"]
+        if not name.startswith("beyond-example"):
+            continue
+        ours = min(errors[1:4], key=lambda row: row.ours)
+        rival = min(errors[4:], key=lambda row: row.ours)
+        sent = {row.what: f", {row.ours:.0f} kB a node" for row in result.rows if row.unit == "kB"}
+        parts = [
+            f"{row.what} {row.ours:.1f} dB{sent.get(row.what, '')}"
+            for row in (errors[0], ours, rival)
+        ]
+        ahead = rival.ours - ours.ours
+        verdict = "we are better" if ahead > 0 else "the rival is better"
+        verdict = "as good" if abs(ahead) < 0.1 else verdict
+        told.append(
+            f"Beyond the paper, {result.title}, {errors[0].group}: {'; '.join(parts)}: {verdict}."
+        )
+    return told
 
 
 def _named(result: PartResult, group: str, start: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ TABLES = {
     "table3": "the same with 20 nodes",
     "table5": "training times and dictionary sizes, RFF-KLMS and QKLMS",
     "beside": "beside the paper: other choices on the same data, 20 nodes",
+    "beyond": "beyond the paper: least squares over the same networks, and published rivals",
 }
 COMMANDS = FIGURES | TABLES
 DATA = ("adult", "banana", "waveform", "mnist")
@@ -41,6 +42,8 @@ def _parts() -> dict[str, Part]:
         for data in DATA:
             if command != "beside" or data != "mnist":
                 found.append(Part(f"{command}-{data}", command, data, data == "mnist"))
+    found += [Part(f"beyond-example{i}", "beyond", f"example{i}") for i in range(1, 5)]
+    found += [Part(f"beyond-{data}", "beyond", data, data == "mnist") for data in DATA]
     return {part.name: part for part in found}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dokl.errors import BadFile
-from dokl.reproduce import beside, figures, html, pictures, show, tables, timing
+from dokl.reproduce import beside, beyond, figures, html, pictures, show, tables, timing
 from dokl.reproduce.options import ReproduceOptions
 from dokl.reproduce.parts import PARTS, Part
 from dokl.reproduce.results import PartResult, load, save
@@ -20,6 +20,8 @@ def reproduce(part: Part, options: ReproduceOptions) -> PartResult:
         result = timing.reproduce(options)
     elif part.command == "beside":
         result = beside.reproduce(part.only, options)
+    elif part.command == "beyond":
+        result = beyond.reproduce(part.only, options)
     else:
         result = tables.reproduce(part.command, part.only, options)
     save(options.out, result)

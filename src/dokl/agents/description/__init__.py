@@ -13,6 +13,7 @@ from dokl.agents.description.sections import (
     host_port,
     is_loopback,
 )
+from dokl.agents.description.sources import SensorSource
 
 __all__ = [
     "About",
@@ -23,6 +24,7 @@ __all__ = [
     "Model",
     "Network",
     "Node",
+    "SensorSource",
     "check_name",
     "host_port",
     "is_loopback",

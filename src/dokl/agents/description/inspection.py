@@ -43,7 +43,7 @@ def layout_problems(network: Network) -> list[str]:
 
 def nonsense(network: Network) -> list[str]:
     """What makes a description unusable: names, addresses, links, model and fingerprint."""
-    looks = (_names, _links, _addresses, _routes, _model)
+    looks = (_names, _links, _addresses, _routes, _sources, _model)
     return [text for look in looks for text in look(network)]
 
 
@@ -103,6 +103,21 @@ def _routes(network: Network) -> Iterator[str]:
             yield f"[routes] {way!r} has a route back, too: only one side of a link dials"
         if _wrong_address(address):
             yield f"[routes] {way!r}: {_wrong_address(address)}"
+
+
+def _sources(network: Network) -> Iterator[str]:
+    for name in network.sources:
+        if name not in network.nodes:
+            yield f"[sources.{name}]: there is no [nodes.{name}]"
+    known: dict[tuple[str, str, tuple[str, ...]], str] = {}
+    for name, source in network.sources.items():
+        client = source.client_of(network.about.name, name)
+        other = known.setdefault((source.kind, client, source.brokers), name)
+        if source.kind == "mqtt" and other != name:
+            yield (
+                f"[sources.{name}] and [sources.{other}] are both client {client!r} of "
+                f"{source.where}, which would shut out one for the other: leave client out"
+            )
 
 
 def _lonely(network: Network) -> Iterator[str]:

@@ -27,6 +27,7 @@ from dokl.agents.description.sections import (
     Node,
     check_name,
 )
+from dokl.agents.description.sources import SensorSource, sensor_source
 from dokl.agents.sums.learner import SquaresLearner
 from dokl.diffusion import Problem
 from dokl.errors import BadInput, UnknownName
@@ -47,7 +48,7 @@ class Network:
 
     about: as the file has it. nodes: in the order of the file, without revoked ones. routes: "b->a"
     says that b dials a, and at which address, where that is not a's own. path: the file, even if
-    it is not written yet.
+    it is not written yet. sources: the brokers that nodes listen to.
     """
 
     about: About
@@ -59,6 +60,7 @@ class Network:
     nodes: dict[str, Node] = field(default_factory=dict)
     routes: dict[str, str] = field(default_factory=dict)
     path: Path = Path("network.toml")
+    sources: dict[str, SensorSource] = field(default_factory=dict)
 
     # -- who talks to whom -------------------------------------------------------------------
     @property
@@ -113,7 +115,9 @@ class Network:
         links = tuple(link for link in self.about.links if not out & set(link))
         nodes = {name: node for name, node in self.nodes.items() if name not in out}
         routes = {way: to for way, to in self.routes.items() if not out & set(way.split(ARROW))}
-        return replace(self, about=replace(self.about, links=links), nodes=nodes, routes=routes)
+        about = replace(self.about, links=links)
+        sources = {name: source for name, source in self.sources.items() if name not in out}
+        return replace(self, about=about, nodes=nodes, routes=routes, sources=sources)
 
     # -- what is learned ---------------------------------------------------------------------
     def preprocessor(self) -> Preprocessor:
@@ -141,8 +145,14 @@ class Network:
 
     def recipe(self) -> Features:
         """The features before they are drawn."""
-        kernel = resolve_kernel(self.model.kernel, self.model.sigma, **self.model.parameters)
-        return Features(kernel, self.d, self.model.D, self.model.variant)
+        widths, d = self.model.sigma, self.d
+        if isinstance(widths, tuple) and len(widths) != d:
+            raise BadInput(
+                f"[model] sigma has {len(widths)} widths for {d} inputs: one for each number and "
+                "for each level of a text column, or one for all"
+            )
+        kernel = resolve_kernel(self.model.kernel, widths, **self.model.parameters)
+        return Features(kernel, d, self.model.D, self.model.variant)
 
     def features(self) -> FeatureMap:
         """The feature map, drawn once."""
@@ -251,6 +261,7 @@ class _File:
     limits: Limits
     nodes: dict[str, Any] = field(default_factory=dict)
     routes: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Any] = field(default_factory=dict)
 
 
 def read(path: str | Path, *, strict: bool = True) -> Network:
@@ -297,7 +308,12 @@ def _built(found: _File, path: Path) -> Network:
         if not isinstance(address, str):
             raise BadInput(f"[routes] {way!r} must be an address HOST:PORT, got {address!r}")
     parts = (found.model, found.inputs, found.exchange, found.durability, found.limits)
-    return Network(found.network, *parts, nodes, found.routes, path)
+    sources = {
+        name: sensor_source(name, table)
+        for name, table in found.sources.items()
+        if name not in found.network.revoked
+    }
+    return Network(found.network, *parts, nodes, found.routes, path, sources)
 
 
 def _refuse_nonsense(network: Network) -> None:

@@ -76,13 +76,14 @@ class About:
 class Model:
     """[model]: kernel and features, loss and schedule, as `dokl run` names them.
 
-    mu None is the schedule's own: 0.5 where it is normalised, else 1. intercept is the size of a
-    private constant feature, never exchanged. method: "gradient" steps along the slope of the loss
-    and averages vectors; "squares" is exact least squares, with ridge, and exchanges sums.
+    sigma: the width, or a list with one for each input. mu None is the schedule's own: 0.5 where
+    it is normalised, else 1. intercept is the size of a private constant feature, never exchanged.
+    method: "gradient" steps along the slope of the loss and averages vectors; "squares" is exact
+    least squares, with ridge, and exchanges sums.
     """
 
     kernel: str = "gaussian"
-    sigma: float = 1.0
+    sigma: float | tuple[float, ...] = 1.0
     D: int = 500
     variant: str = "orthogonal"
     seed: int = 1

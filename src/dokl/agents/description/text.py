@@ -7,6 +7,7 @@ from typing import Any
 
 from dokl.agents.description.network import Network
 from dokl.agents.description.sections import Model, Node
+from dokl.agents.description.sources import SensorSource
 
 _HEAD = """\
 # The live network {name}: every node reads this same file.
@@ -26,6 +27,7 @@ def text(network: Network) -> str:
         _exchange(network),
         _rest(network),
         *(_node(name, node) for name, node in network.nodes.items()),
+        *(_source(name, source) for name, source in network.sources.items()),
     ]
     if network.routes:
         parts.append("[routes]                 # who dials whom elsewhere: a NAT, a proxy\n")
@@ -55,7 +57,7 @@ def _model(model: Model) -> str:
     return (
         "[model]                  # kernel to seed must be the same on all nodes\n"
         f"{_line('kernel', model.kernel)}"
-        f"{_line('sigma', float(model.sigma), 'the width of the kernel')}"
+        f"{_sigma(model.sigma)}"
         f"{_line('D', model.D, 'numbers in theta, and in a message')}"
         f"{_line('variant', model.variant)}"
         f"{_line('seed', model.seed)}"
@@ -74,6 +76,12 @@ def _method(model: Model) -> str:
         return ""
     why = "gradient, or squares: exact least squares, sums travel"
     return _line("method", model.method, why) + _line("ridge", float(model.ridge))
+
+
+def _sigma(sigma: float | tuple[float, ...]) -> str:
+    if isinstance(sigma, tuple):
+        return _line("sigma", list(map(float, sigma)), "widths: numeric, then levels")
+    return _line("sigma", float(sigma), "the width of the kernel")
 
 
 def _inputs(network: Network) -> str:
@@ -158,6 +166,16 @@ def _node(name: str, node: Node) -> str:
     if node.at:
         lines += _line("at", [float(each) for each in node.at], "longitude, latitude: for the page")
     return lines
+
+
+def _source(name: str, source: SensorSource) -> str:
+    lines = f"[sources.{name}]\n{_line('kind', source.kind, 'secrets: in the environment')}"
+    lines += _line("brokers", list(source.brokers)) + _line("topics", list(source.topics))
+    if source.predictions is not None:
+        lines += _line("predictions", source.predictions, "what it predicts is published there")
+    if source.client is not None:
+        lines += _line("client", source.client, "the broker knows it by this name")
+    return lines + _line("repeats", source.repeats, "equal messages: skip, or learn again")
 
 
 def _line(key: str, value: Any, why: str = "") -> str:

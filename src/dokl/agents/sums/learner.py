@@ -71,9 +71,9 @@ class SquaresLearner(Learner):
         for i in range(len(X)):
             z = self.problem.features.transform(X[i : i + 1])
             f[i] = node.learn(self.crew, new, 0, z, Y[i : i + 1], one, ours).mean[0]
+            new.nodes["count"][0] += 1
             if not np.isfinite(f[i]).all():
                 raise BadInput(f"row {i}: its target is too large to be learned: remove the row")
-        new.nodes["count"] += len(X)
         new.clock, new.peak = state.clock + len(X), float(np.abs(Y).max(initial=state.peak))
         node.fold(self.crew, new)
         return new, f
@@ -111,7 +111,8 @@ class SquaresLearner(Learner):
         first over the second: below 1, sharing helps.
         """
         rows = float(state.learned[0])
-        both, alone = (float(e) / rows if rows else None for e in state.error[0])
+        *errors, counted = state.error[0].tolist()
+        both, alone = (error / counted if counted else None for error in errors)
         return {
             "error": both,
             "alone": alone,

@@ -64,6 +64,7 @@ class ZenohSession:
         self._rings: list[tuple[str, str, Any]] = []
         self._declared: list[Any] = []
         self._edges: dict[str, Edge] = {}
+        self._publishers: dict[str, Any] = {}
         try:
             self._publishers = {kind: self._publisher(kind, lossless) for kind in KINDS}
             for peer in network.neighbours(name):
@@ -178,6 +179,9 @@ class ZenohSession:
 
     def _close_session(self) -> None:
         try:
+            # Zenoh keeps some 40 kB for each publisher that is still there when a session closes.
+            for publisher in self._publishers.values():
+                publisher.undeclare()
             self._session.close()
         except self._zenoh.ZError as error:
             log.warning("closing the session of node %s: %s", self._name, error)

@@ -56,9 +56,11 @@ class Bins:
             n, total = bins.pop()
             bins.append((n + self.n, total + self.total))
         while len(bins) > MOST_DRAWN:  # what is left is less noisy
-            rest = [bins.pop()] if len(bins) % 2 else []
+            if len(bins) % 2:
+                (m, a), (k, b) = bins[-2:]
+                bins[-2:] = [(m + k, a + b)]
             pairs = zip(bins[0::2], bins[1::2], strict=True)
-            bins = [(m + k, a + b) for (m, a), (k, b) in pairs] + rest
+            bins = [(m + k, a + b) for (m, a), (k, b) in pairs]
         counts, totals = np.array(bins, float).reshape(-1, 2).T
         return np.cumsum(counts), totals / counts
 

@@ -206,7 +206,9 @@ def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, .
     prepared = model.preprocessor
     open_ = [] if prepared is None else [n for n in prepared.levels if n not in training.levels]
     if open_ and prepared is not None:
-        shown = listed([f"{name} ({len(prepared.levels[name])} levels)" for name in open_])
+        sizes = {name: len(prepared.levels[name]) for name in open_}
+        many = {name: f"{n} level{'' if n == 1 else 's'}" for name, n in sizes.items()}
+        shown = listed([f"{name} ({many[name]})" for name in open_])
         found.append(f"taken as text: {shown}; --levels COLUMN=A,B,... or --numeric COLUMN")
     if training.task == "auto" and not training.classes:
         y = chunk.y if chunk.y is not None else chunk.columns[str(model.target)]

@@ -19,6 +19,7 @@ from dokl.agents.runtime import Agent
 from dokl.agents.store import JournalLoss
 from dokl.agents.store import accept_loss as accept_store
 from dokl.errors import BadInput, DoklError, MissingExtra
+from dokl.jobs.live.sensors import SensorFeeder, checked_source
 from dokl.state import State
 
 LINGER = 1.0  # seconds in which neighbours may still ask a node that is at its end
@@ -29,10 +30,10 @@ ENDS = (signal.SIGTERM, signal.SIGINT)
 class Settings:
     """What to run, and how.
 
-    data: a file, "-" for stdin, None where samples come by HTTP alone. follow: go on when the file
-    grows. state: the folder of the journal. http: the address of the HTTP face, "off" for none,
-    None as the description says. warm: a model file to begin with. once: end with the data. rate:
-    rows a second, at most. log: a file for the log lines, stderr otherwise.
+    data: a file, "-" for stdin, None for the broker of the description, if it has one. follow: go
+    on when the file grows. state: the folder of the journal. http: the address of the HTTP face,
+    "off" for none, None as the description says. warm: a model file to begin with. once: end with
+    the data. rate: rows a second, at most. log: a file for the log lines, stderr otherwise.
     """
 
     description: Path
@@ -73,6 +74,7 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
     with ExitStack() as stack:
         listens = _obey(settings.description, done, stack)
         network = _checked(settings)
+        broker = checked_source(network, settings.name) if settings.data is None else None
         log = stack.enter_context(log_file(settings.log)) if settings.log else None
         agent = _made(network, settings, log)
         stack.callback(agent.stop)
@@ -85,6 +87,10 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
         if settings.data is not None:
             stack.callback(feeder.stop)
             feeder.start()
+        elif broker is not None:
+            sensors = SensorFeeder(agent, *broker, settings.folder)
+            stack.callback(sensors.stop)
+            sensors.start()
         done.wait()
     if settings.once and feeder.failure is not None:
         raise feeder.failure

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl import answers
 from dokl.agents.description import AgreedInputs, Model
 from dokl.arrays import Array
 from dokl.errors import BadInput
@@ -17,6 +18,7 @@ from dokl.estimators.choices import SIGMAS, variant_of, width
 from dokl.jobs.files.start import Training, guesses, known_classes, start
 from dokl.kernels import resolve as resolve_kernel
 from dokl.losses import resolve as resolve_loss
+from dokl.plan.lengths import MOST_INPUTS, sample_scales
 from dokl.preprocess import class_target, numeric_target
 from dokl.readers import Chunk, Options, open_table
 from dokl.readers.told import words
@@ -39,10 +41,21 @@ class Sample:
     d: int | None = None
 
 
+@dataclass(frozen=True)
+class AgreedRows:
+    """Rows of the sample: inputs X (n, d), all zero where there is no sample; which ones have a
+    target, (n,); and these targets or labels y.
+    """
+
+    X: Array
+    keep: Array
+    y: Array | None = None
+
+
 def agreed_inputs(
     sample: Sample, say: Callable[[str], None] | None = None
-) -> tuple[AgreedInputs, Array]:
-    """The section [inputs], and the inputs X (n, d) of the sample; all zero where there is none.
+) -> tuple[AgreedInputs, AgreedRows]:
+    """The section [inputs], and the rows of the sample.
 
     `say` is told what was guessed of the sample, a line at a time.
     """
@@ -64,7 +77,7 @@ def agreed_inputs(
 
 def _from_rows(
     sample: Sample, chunk: Chunk, say: Callable[[str], None] | None
-) -> tuple[AgreedInputs, Array]:
+) -> tuple[AgreedInputs, AgreedRows]:
     told = sample.target, sample.task, sample.classes
     training = Training(*told, standardise=sample.standardise, learner="gradient")
     planned = start(training, chunk)
@@ -99,7 +112,7 @@ def _from_rows(
         target_range=() if labels else _believed(y[keep]),
         ranges=tuple(_believed(chunk.columns[name]) for name in prepared.numeric),
     )
-    return inputs, prepared.transform(chunk.columns)
+    return inputs, AgreedRows(prepared.transform(chunk.columns), keep, y[keep])
 
 
 def _believed(values: Array) -> tuple[float, float]:
@@ -114,7 +127,7 @@ def _believed(values: Array) -> tuple[float, float]:
     return float(f"{low - room:.3g}"), float(f"{high + room:.3g}")
 
 
-def _without_sample(sample: Sample) -> tuple[AgreedInputs, Array]:
+def _without_sample(sample: Sample) -> tuple[AgreedInputs, AgreedRows]:
     if sample.d is None:
         raise BadInput("what are the inputs? Give --sample FILE, or --inputs and their number")
     classifying = sample.task == "classification" or bool(sample.classes)
@@ -125,7 +138,7 @@ def _without_sample(sample: Sample) -> tuple[AgreedInputs, Array]:
     made = AgreedInputs.plain(sample.d, sample.target or "y", labels)
     believed = (-UNSEEN, UNSEEN)
     made = replace(made, target_range=() if labels else believed, ranges=(believed,) * sample.d)
-    return made, np.zeros((2, sample.d))
+    return made, AgreedRows(np.zeros((2, sample.d)), np.zeros(2, bool))
 
 
 def _plain_labels(classes: tuple[str, ...]) -> tuple[Any, ...]:
@@ -146,15 +159,20 @@ def _number(text: str) -> Any:
     return text
 
 
-def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, X: Array) -> Model:
-    """The section [model] from options, None where one was not given; X: (n, d) of the sample.
+def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, rows: AgreedRows) -> Model:
+    """The section [model] from options, None where one was not given, and the sample's rows.
 
     sigma "auto" is what `dokl train` takes, "scale" of the rows, sqrt(d/2) where there are none;
-    "median" their median distance. variant "auto" is the best that kernel and D allow; "huber:2" a
-    loss with its number.
+    "median" their median distance; "learned" one for each input, by the rows. variant "auto" is the
+    best that kernel and D allow; "huber:2" a loss with its number.
     """
     values = {key: value for key, value in given.items() if value is not None}
-    values["sigma"] = _width(values.get("sigma", "auto"), X)
+    sigma = values.get("sigma", "auto")
+    values["sigma"] = (
+        tuple(float(f"{each:.4g}") for each in _learned(rows, inputs.classifying))
+        if sigma == "learned"
+        else _width(sigma, rows.X)
+    )
     kernel = resolve_kernel(
         values.get("kernel", Model.kernel), values["sigma"], **values.get("parameters", {})
     )
@@ -171,16 +189,32 @@ def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, X: Array) -> Mo
     return model
 
 
-def _width(sigma: Any, X: Array) -> float:
+def _width(sigma: Any, X: Array) -> float | tuple[float, ...]:
+    """As a person would write it: it is in every copy of lab.toml."""
     if sigma in ("auto", *SIGMAS):
         found = width("scale" if sigma == "auto" else sigma, X)
-        return float(f"{found:.3g}")  # as a person would write it: it is in every copy of lab.toml
+        return float(f"{found:.3g}")
     try:
-        return width(float(sigma), X)
+        widths = [width(float(each), X) for each in str(sigma).split(",")]
     except ValueError:
         raise BadInput(
-            f"sigma must be a number above 0, auto, scale or median, got {sigma!r}"
+            "sigma must be a number above 0, auto, scale or median; or one for each input: "
+            f"learned, or numbers with commas; got {sigma!r}"
         ) from None
+    return widths[0] if len(widths) == 1 else tuple(widths)
+
+
+def _learned(rows: AgreedRows, classifying: bool) -> Array:
+    """Length scales (d,) by the rows of the sample, as the experts learn them."""
+    if rows.y is None:
+        raise BadInput("sigma learned: length scales are learned from rows, so give --sample FILE")
+    names, numbers = np.unique(rows.y, return_inverse=True)
+    Y = answers.targets(numbers, len(names)) if classifying else rows.y[:, None]
+    found = sample_scales(rows.X[rows.keep], Y, classifying)
+    if found is None:
+        d = rows.X.shape[1]
+        raise BadInput(f"sigma learned is for at most {MOST_INPUTS} inputs, and there are {d}")
+    return found.lengths
 
 
 def _loss_number(loss: str, number: str) -> float:

@@ -282,6 +282,7 @@ def _delete(file: Any, name: str, revoke: bool) -> None:
     file["nodes"].pop(name, None)
     for way in [way for way in file.get("routes", {}) if name in way.split("->")]:
         del file["routes"][way]
+    file.get("sources", {}).pop(name, None)
     if revoke and name not in file["network"].get("revoked", []):
         file["network"].setdefault("revoked", []).append(name)
 

@@ -37,11 +37,11 @@ def new(
     """
     check_new(path, overwrite)
     nodes, links = placed(places)
-    inputs, X = agreed_inputs(sample, say)
+    inputs, rows = agreed_inputs(sample, say)
     security = "mtls" if secure else "insecure-loopback"
     certificates = f"{path.stem}.certs" if secure else None
     about = About(_network_name(name, path), links, security, certificates)
-    chosen = chosen_model(model, inputs, X)
+    chosen = chosen_model(model, inputs, rows)
     network = Network(about, chosen, inputs, exchange, nodes=nodes, path=path)
     wrong = layout_problems(network)
     if wrong:

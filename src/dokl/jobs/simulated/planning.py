@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,28 @@ from dokl import graphs, report
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.jobs.files.sources import Source
-from dokl.plan import Plan
+from dokl.plan import Budget, Plan, Way, compare
 from dokl.preprocess import Preprocessor, class_target, guessed_task, is_text, numeric_target
 from dokl.random_numbers import generator
+from dokl.readers import Chunk, Options
+from dokl.readers.told import words
+
+
+@dataclass(frozen=True)
+class FileSample:
+    """Rows of a file: X (n, d) standardised, y (n,), and why agents cannot read such a file, or
+    nothing.
+    """
+
+    X: Any
+    y: Array
+    unfit: str = ""
 
 
 def read_sample(
     source: Source, target: str | None, rows: int, say: Callable[[str], None] | None = None
-) -> tuple[Any, Array]:
-    """Up to `rows` rows of a file as X (standardised) and y, in random order.
+) -> FileSample:
+    """Up to `rows` rows of a file, in random order.
 
     The first rows that fit are taken; a stream has no other sample to offer. `say` is told what was
     guessed, a line at a time.
@@ -42,7 +57,18 @@ def read_sample(
         for line in (*chunks[0].guesses, guessed_task(y, target or "y")[1]):
             say(line)
     order = generator(0, "plan-rows").permutation(X.shape[0])[:rows]
-    return X[order], y[order]
+    return FileSample(X[order], y[order], _unfit(source, chunks[0]))
+
+
+def _unfit(source: Source, first: Chunk) -> str:
+    """Why a network of agents cannot take this file as its sample; "" if it can."""
+    if first.X is not None:
+        return "agents need rows with named columns"
+    if first.forms:
+        name, form = next(iter(first.forms.items()))
+        return f"column {name!r} holds {words(form)}, and agents take plain numbers and texts"
+    told = replace(source.options, chunk=None) != replace(Options(), chunk=None)
+    return "agents take files that need no options to be read" if told else ""
 
 
 def _own(y: Array | None) -> Array:
@@ -64,6 +90,79 @@ def _prepared(chunks: list[Any], target: str | None) -> tuple[Array, Array]:
 def weights_of(graph: str | None, nodes: int, seed: int) -> Any:
     """Metropolis weights of a named topology, None for one node."""
     return None if graph is None else graphs.metropolis(graphs.build(graph, nodes, seed=seed))
+
+
+def train_lines(plan: Plan, data: str, told: Sequence[str]) -> dict[str, str]:
+    """The commands that apply a plan to a file, the advised one first, each after what it is.
+
+    told: further words of the command: the target, the task, how to read the file.
+    """
+    start = shlex.join(["dokl", "train", data, *told, "--model", "model.dokl"])
+    tuned = f"{start} --standardise fixed {plan.train_options}"
+    if plan.learner == "auto":
+        return {"applied": start, "by gradients, where time or memory is short": tuned}
+    return {"applied": tuned, "without settings, slower, and mostly better": start}
+
+
+def network_line(
+    plan: Plan, data: str, target: str | None, graph: str | None, nodes: int, seed: int
+) -> str:
+    """The `dokl network new` that applies a plan to live nodes; without a graph, a small ring."""
+    where = ["--graph", graph, "--nodes", str(nodes)] if graph else ["--nodes", "3"]
+    told = ["--sample", data, *(["--target", target] if target else []), "--task", plan.task]
+    start = shlex.join(["dokl", "network", "new", "network.toml", *where, *told])
+    return f"{start} {plan.network_options} --seed {seed}"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Ways to share, compared on the sample; none, and why, where they could not be."""
+
+    ways: list[Way]
+    why: str = ""
+
+    @property
+    def best(self) -> Way | None:
+        """The least error among those that the budget allows."""
+        return min((w for w in self.ways if w.fits), key=lambda way: way.error, default=None)
+
+    def table(self) -> list[list[str]]:
+        """Way, rows between exchanges, error, bytes of a node and row, microseconds, and a mark."""
+        return [
+            [
+                way.name,
+                f"{way.every or 'never'}",
+                *map(_figure, (way.error, way.bytes_sent, way.microseconds)),
+                "best" if way is self.best else "" if way.fits else "over budget",
+            ]
+            for way in self.ways
+        ]
+
+
+def sharing(plan: Plan, sample: FileSample, weights: Any, budget: Budget, seed: int) -> Sharing:
+    """Try ways to share on the sample."""
+    try:
+        return Sharing(compare(plan, sample.X, sample.y, weights, budget, seed))
+    except BadInput as error:
+        return Sharing([], str(error))
+
+
+def sharing_lines(found: Sharing, graph: str, nodes: int, seed: int) -> list[str]:
+    """How to simulate each way, in Python; gradients' vectors are a live network's, too."""
+    start = [
+        "from dokl import *; from dokl.kernels import *",
+        f"weights = graphs.metropolis(graphs.build({graph!r}, {nodes}, seed={seed}))",
+    ]
+    maps = list(dict.fromkeys(way.map_python for way in found.ways if way.map_python))
+    lines = [way.python for way in found.ways]
+    for i, made in enumerate(maps):
+        start.append(f"z{i} = {made}")
+        lines = [line.replace(made, f"z{i}") for line in lines]
+    return start + [f"{line}  # {way.name}" for line, way in zip(lines, found.ways, strict=True)]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4g}" if value < 1e4 else f"{value:,.0f}"
 
 
 def rows(plan: Plan) -> list[list[str]]:
@@ -90,7 +189,7 @@ def draw(plan: Plan, path: Path) -> Path:
     for colour, (label, curve) in zip(report.COLOURS, curves.items(), strict=False):
         axes.plot(np.arange(1, len(curve.mse) + 1), curve.decibels, color=colour, label=label)
     axes.axhline(10 * np.log10(plan.curve.j_opt), color="#555555", lw=0.9, ls=":")
-    axes.annotate("smallest reachable", (1, 10 * np.log10(plan.curve.j_opt)), (4, 4),
+    axes.annotate("best vector", (1, 10 * np.log10(plan.curve.j_opt)), (4, 4),
                   textcoords="offset points", fontsize=9, color="#555555")  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlabel("samples per node")

@@ -55,6 +55,7 @@ class Cooperation:
     members: tuple[Member, ...] = MEMBERS
     name = "cooperation"
     conserved = True
+    merges = False
 
     def __post_init__(self) -> None:
         squares(self.ridge, bound=self.bound)  # which checks both
@@ -83,7 +84,7 @@ class Cooperation:
         shape = tracked.width.shape
         made |= {"reach": Slot(shape, kind, tracked.width), "own_reach": Slot(shape, kind)}
         made |= {"energy": Slot(shape, kind, tracked.energy), "covered": Slot(shape[1:], kind)}
-        made |= {"error": Slot((2,), kind), "learned": Slot((), kind), "count": Slot((), np.int64)}
+        made |= {"error": Slot((3,), kind), "learned": Slot((), kind), "count": Slot((), np.int64)}
         if crew.shared:
             _check(exchange)
             size = sum(place.stop - place.start for place in crew.sums(D, m).values())

@@ -25,6 +25,8 @@ from dokl.state import State
 LEAST_WEIGHT = 1e-20
 # Rows over which errors and coverage are accounted for.
 LATELY = 1000.0
+# A node's first rows, of which everybody errs and chance decides, are not accounted for.
+BEGINNING = 30
 # Both mixtures of a node: of its own members, and of that mixture with all others, so that no
 # node is ever much worse than it would be alone.
 MIXTURES = ("all", "alone")
@@ -224,8 +226,9 @@ def _mixed(
             nodes[f"{name}.{part}"][k] = getattr(after, part)
         said.append((f, variance))
         F, V = np.concatenate([np.stack(said[0])[:, :, None], both[:, :, crew.others]], axis=2)
-    for j, (f, _) in enumerate(reversed(said)):
-        nodes["error"][k, j] = lately(nodes["error"][k, j], weight, np.mean((Y - f) ** 2, axis=1))
+    late = np.where(nodes["count"][k] + np.arange(len(Y)) >= BEGINNING, weight, 0.0)
+    for j, f in enumerate((said[1][0], said[0][0], Y + 1.0)):
+        nodes["error"][k, j] = lately(nodes["error"][k, j], late, np.mean((Y - f) ** 2, axis=1))
     nodes["learned"][k] = lately(nodes["learned"][k], weight, np.ones(len(Y)))
     return said[1]
 

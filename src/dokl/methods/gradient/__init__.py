@@ -113,7 +113,8 @@ class Gradient:
         """Row by row what `check` says of a block as a whole: Y and f (n, m) of one node. So the
         same rows are refused however they were cut into blocks.
         """
-        peak = np.maximum.accumulate(np.maximum(np.abs(Y).max(axis=1, initial=0.0), old.peak))
+        largest = np.abs(Y).max(axis=1, initial=0.0).astype(np.float64)  # float32 would overflow
+        peak = np.maximum.accumulate(np.maximum(largest, old.peak))
         wild = np.abs(f).max(axis=1, initial=0.0) > self.limit(peak)
         if wild.any() or not np.isfinite(new.theta).all():
             raise Diverged(

@@ -1,0 +1,86 @@
+"""The experts without settings as a plan's advice: how they do on the sample, and their price."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dokl import answers
+from dokl.arrays import Array, is_sparse
+from dokl.estimators import AutoClassifier, AutoRegressor
+from dokl.estimators.auto import matrix_bytes
+from dokl.plan.advice import Advice, Budget
+from dokl.plan.lengths import MOST_INPUTS
+
+EXPERT_ROWS = 1500  # of the sample that they are tried on: a few seconds
+
+
+@dataclass(frozen=True)
+class ExpertPilot:
+    """How the experts did: error (mean square or rate) over the second half of so many rows,
+    microseconds per row, bytes of their matrices; refused: why they are not advised, else "".
+    """
+
+    refused: str = ""
+    error: float = math.nan
+    rows: int = 0
+    microseconds: float = math.nan
+    memory: float = math.nan
+
+    @property
+    def lines(self) -> list[Advice]:
+        """What a plan says of them."""
+        if self.refused:
+            return [Advice("learner", "gradient", self.refused)]
+        about = f"{self.rows:,} rows of the sample, the second half counted"
+        return [
+            Advice("learner", "experts, no settings", "the best there is, wherever a budget lets"),
+            Advice("error of the experts", self.error, about),
+            Advice("microseconds a row", self.microseconds, "this machine, just now, with pilots"),
+            Advice("memory of the experts, bytes", self.memory, "float64; matrices when full"),
+        ]
+
+
+def expert_pilot(
+    X: Any, Y: Array, classifying: bool, budget: Budget, network: bool, D: int | None
+) -> ExpertPilot:
+    """Try the experts on a part of the sample, unless something speaks against them.
+
+    X: (N, d), Y: (N, m) as engines take them. D: components that were asked for.
+    """
+    model: Any = (AutoClassifier if classifying else AutoRegressor)(random_state=0)
+    memory = matrix_bytes(model._settings().kinds, model.n_components)
+    refused = _refused(X, budget, network, D, memory)
+    if refused:
+        return ExpertPilot(refused)
+    rows = min(X.shape[0], EXPERT_ROWS)
+    half, began = rows // 2, time.perf_counter()
+    if classifying:
+        y = answers.class_numbers(Y[:rows])
+        said = model.prequential(X[:rows], y, classes=np.arange(max(2, Y.shape[1])))
+        error = float(np.mean(said[half:] != y[half:]))
+    else:
+        said = model.prequential(X[:rows], Y[:rows, 0])
+        error = float(np.mean((said[half:] - Y[half:rows, 0]) ** 2))
+    spent = (time.perf_counter() - began) / rows * 1e6
+    if budget.microseconds is not None and spent > budget.microseconds:
+        return ExpertPilot(f"time: experts take {spent:.0f} microseconds a row")
+    return ExpertPilot("", error, rows, spent, memory)
+
+
+def _refused(X: Any, budget: Budget, network: bool, D: int | None, memory: float) -> str:
+    if network:
+        return "a network's: its nodes' vectors travel"
+    if D is not None:
+        return "so many components were asked for"
+    if is_sparse(X) or X.shape[1] > MOST_INPUTS:
+        return "very many inputs: length scales would take minutes"
+    if budget.memory is not None and memory > budget.memory:
+        return f"memory: experts take {memory / 1e6:.0f} MB"
+    if budget.microseconds is not None and budget.microseconds < 1:
+        return "time: experts take more than a microsecond a row"
+    return ""
