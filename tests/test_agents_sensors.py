@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dokl.agents.answers import Busy, Stopping
+from dokl.agents.certificates import Authority
 from dokl.agents.clock import Clock
 from dokl.agents.description import SensorSource, parse, read
 from dokl.agents.description.inspection import layout_problems
@@ -31,10 +32,14 @@ SECTION = '[sources.a]\nkind = "mqtt"\nbrokers = ["127.0.0.1:1883"]\ntopics = ["
 
 # -- the description -------------------------------------------------------------------------------
 def test_what_is_written_is_read_again():
-    sources = {"a": MQTT, "b": SensorSource("mqtt", ("[::1]:1883",), ("x", "y/#"), client="b")}
+    sources = {
+        "a": MQTT,
+        "b": SensorSource("mqtt", ("[::1]:1883",), ("x", "y/#"), client="b", repeats="learn"),
+        "c": SensorSource("kafka", ("k1:9092", "k2:9092"), ("readings",), "said", "group"),
+    }
     found = parse(text(small(sources=sources)), "lab.toml")
     assert found.sources == sources
-    assert found.without(["a"]).sources.keys() == {"b"}
+    assert found.without(["a"]).sources.keys() == {"b", "c"}
     assert found.fingerprint == small().fingerprint
 
 
@@ -60,6 +65,23 @@ def test_a_wrong_section_says_what_is_wrong(change, said):
     with pytest.raises(BadInput) as caught:
         parse(text(small()) + SECTION.replace(*change), "lab.toml")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"topics": ("a/b",)}, "topic 'a/b' cannot be one of Kafka"),
+        ({"topics": ("..",)}, "topic '..' cannot be one of Kafka"),
+        ({"predictions": "readings"}, "the node would hear itself"),
+        ({"predictions": ""}, "topic '' cannot be one of Kafka"),
+        ({"repeats": "learn"}, "repeats is for MQTT"),
+        ({"brokers": ("k1",)}, "address 'k1' is not HOST:PORT"),
+    ],
+)
+def test_a_wrong_section_of_kafka_says_what_is_wrong(change, said):
+    good = {"kind": "kafka", "brokers": ("k1:9092",), "topics": ("readings",)}
+    with pytest.raises(BadInput, match=said):
+        SensorSource(**{**good, **change})
 
 
 def test_two_nodes_must_not_be_one_client():
@@ -140,6 +162,34 @@ def test_an_mqtt_message_is_known_by_topic_and_body():
     keys = {mqtt.message_key(*given) for given in (("a", b"1"), ("a", b"2"), ("b", b"1"))}
     assert len(keys) == 3
     assert mqtt.message_key("a", b"1") in keys
+
+
+def test_a_kafka_message_is_known_by_its_place_and_its_time():
+    kafka = pytest.importorskip("dokl.agents.sources.kafka", exc_type=ImportError)
+    given = (("t", 0, 1, 5), ("t", 1, 0, 5), ("t", 0, 1, 6), ("u", 0, 1, 5))
+    assert len({kafka.message_key(*each) for each in given}) == 4
+
+
+def test_what_kafka_is_told_of_who_we_are(tmp_path):
+    kafka = pytest.importorskip("dokl.agents.sources.kafka", exc_type=ImportError)
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(Authority.new("kafka").files()["ca.pem"])
+    source = SensorSource("kafka", ("k1:9092", "k2:9092"), ("t",))
+
+    def words(brokers=source.brokers, **given):
+        named = {f"DOKL_KAFKA_{key}": value for key, value in given.items()}
+        return kafka.client_settings(source, broker_access("kafka", brokers, named))
+
+    assert words()["security.protocol"] == "ssl"
+    assert words(["127.0.0.1:1"])["security.protocol"] == "plaintext"
+    found = words(USERNAME="u", PASSWORD="p", CA=str(ca), MECHANISM="SCRAM-SHA-256")
+    assert found["bootstrap.servers"] == "k1:9092,k2:9092"
+    assert found["security.protocol"] == "sasl_ssl"
+    assert (found["sasl.username"], found["sasl.password"]) == ("u", "p")
+    assert (found["sasl.mechanism"], found["ssl.ca.location"]) == ("SCRAM-SHA-256", str(ca))
+    kafka.Consumer({**found, "bootstrap.servers": "", "group.id": "g"}).close()  # it knows them all
+    with pytest.raises(BadInput, match="DOKL_KAFKA_MECHANISM"):
+        words(USERNAME="u", PASSWORD="p", MECHANISM="GUESS")
 
 
 # -- dead letters ----------------------------------------------------------------------------------

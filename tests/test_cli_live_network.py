@@ -342,10 +342,13 @@ def test_without_the_authoritys_key_nobody_joins(lab):
 
 
 def test_remove_node_takes_everything_along(lab):
+    broker = '[sources.b]\nkind = "mqtt"\nbrokers = ["127.0.0.1:1883"]\ntopics = ["t"]\n'
+    lab.write_text(lab.read_text() + broker)
     result = dokl("network", "remove-node", lab, "b")
     network = read(lab)
     assert network.names == ("a", "c", "d")
     assert problems(network) == []
+    assert network.sources == {}
     assert not [name for name in files(network.folder) if name.startswith("b.")]
     assert "--name a" in result.stderr
     assert "--name c" in result.stderr

@@ -43,8 +43,9 @@ SMALL = {"sigma": 1.0, "n_components": 50, "random_state": 0}
 
 Regressor = functools.partial(KernelRegressor, **SMALL)
 Classifier = functools.partial(KernelClassifier, **SMALL)
-Network = functools.partial(NetworkRegressor, "ring", n_nodes=4, **SMALL)
-NetworkOfClassifiers = functools.partial(NetworkClassifier, "ring", n_nodes=4, **SMALL)
+FOUR = {"n_nodes": 4, "learner": "gradient"}  # tests/test_cooperation.py has the default
+Network = functools.partial(NetworkRegressor, "ring", **FOUR, **SMALL)
+NetworkOfClassifiers = functools.partial(NetworkClassifier, "ring", **FOUR, **SMALL)
 EVERY = [Regressor, Classifier, Network, NetworkOfClassifiers]
 
 

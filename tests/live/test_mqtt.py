@@ -202,6 +202,43 @@ def listening(agent, broker, tmp_path, stop):
     return thread
 
 
+def test_kill_9_amid_messages_loses_none_and_doubles_none(tmp_path, by_the_letter):
+    with made_lab(tmp_path, by_the_letter.port) as lab:
+        lab.start()
+        assert by_the_letter.subscribed.wait(10)
+        sent = readings(150, 1)
+        for part in (sent[:50], sent[50:100], sent[100:]):
+            before = len(by_the_letter.acknowledged)
+            for each in part:
+                by_the_letter.publish("stations/a", each)
+            if part[-1] != sent[-1]:
+                wait_for(lambda n=before: len(by_the_letter.acknowledged) > n, "some are taken")
+                lab.kill("a")
+                lab.start()
+        wait_for(lambda: not by_the_letter.waiting, "all are acknowledged", 20)
+        assert lab.status("a")["samples"] == 150
+        assert lab.status("a")["source"]["dead_letters"] == 0
+
+
+def test_more_than_can_wait_is_asked_for_again(tmp_path, by_the_letter, monkeypatch):
+    monkeypatch.setattr("dokl.agents.sources.mqtt.HELD_BYTES", 2 * len(body(1)) + 2100)
+    agent, stop = Held(), threading.Event()
+    thread = listening(agent, by_the_letter, tmp_path, stop)
+    by_the_letter.publish("t", body(0))
+    wait_for(lambda: agent.under_way, "the first is on its way")
+    for i in range(1, 6):  # while the journal hangs
+        by_the_letter.publish("t", body(i))
+    time.sleep(0.3)
+    agent.holds = False
+    agent.journal()
+    wait_for(lambda: len(by_the_letter.acknowledged) == 6, "all are acknowledged")
+    assert sorted(agent.learned) == [0, 1, 2, 3, 4, 5]
+    assert agent.source["connects"] > 1
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 def body(i):
     return json.dumps({"x1": i, "x2": 0, "x3": 0, "y": 1}).encode()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from dokl.cli.light import load_sklearn
 from dokl.progress import Bar, progress
 
 PATIENCE = 1.0
@@ -76,6 +77,7 @@ def loading(quiet: bool) -> Iterator[None]:
     if seen:
         timer.start()
     try:
+        load_sklearn()
         yield
     finally:
         timer.cancel()

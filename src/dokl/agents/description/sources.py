@@ -6,6 +6,7 @@ and are taken from its environment (`dokl.agents.sources.access`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +24,11 @@ SECRETS = ("username", "user", "password", "token", "ca", "certificate", "cert",
 class SensorSource:
     """One node's broker; make one with `sensor_source`.
 
-    kind: "mqtt". brokers: HOST:PORT. topics: what to subscribe to. predictions: a topic to publish
-    predictions to. client: under which name the broker knows the node and keeps what it missed;
-    dokl-NETWORK-NODE unless said otherwise. repeats: what to do with a message equal to an earlier
-    one, "skip" it as a redelivery, or "learn" it again.
+    kind: "mqtt" or "kafka". brokers: HOST:PORT; Kafka may have several to begin with. topics: what
+    to subscribe to. predictions: a topic to publish predictions to. client: under which name the
+    broker knows the node and keeps what it missed, of Kafka the consumer group; dokl-NETWORK-NODE
+    unless said otherwise. repeats: what to do with an MQTT message equal to an earlier one, "skip"
+    it as a redelivery, or "learn" it again.
     """
 
     kind: str
@@ -125,5 +127,24 @@ def topic_matches(pattern: str, topic: str) -> bool:
     return len(wanted) == len(levels)
 
 
-_CHECKS: dict[str, Callable[[SensorSource], None]] = {"mqtt": _check_mqtt}
-KINDS = tuple(_CHECKS)
+# -- Kafka ---------------------------------------------------------------------------------------
+_KAFKA_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+
+def _check_kafka(source: SensorSource) -> None:
+    told = () if source.predictions is None else (source.predictions,)
+    for topic in (*source.topics, *told):
+        if not _KAFKA_TOPIC.fullmatch(topic):
+            raise BadInput(
+                f"topic {topic!r} cannot be one of Kafka: use 1 to 249 of the letters A-Z a-z, "
+                "digits, dot, _ and -"
+            )
+    if source.predictions in source.topics:
+        raise BadInput(
+            f"predictions {source.predictions!r} is among the topics: the node would hear itself"
+        )
+    if source.repeats != REPEATS[0]:
+        raise BadInput("repeats is for MQTT: Kafka numbers its messages, so equal ones are two")
+
+
+_CHECKS: dict[str, Callable[[SensorSource], None]] = {"mqtt": _check_mqtt, "kafka": _check_kafka}

@@ -175,6 +175,8 @@ def _source(name: str, source: SensorSource) -> str:
         lines += _line("predictions", source.predictions, "what it predicts is published there")
     if source.client is not None:
         lines += _line("client", source.client, "the broker knows it by this name")
+    if source.kind != "mqtt":
+        return lines
     return lines + _line("repeats", source.repeats, "equal messages: skip, or learn again")
 
 

@@ -7,6 +7,7 @@ For MQTT (Kafka: DOKL_KAFKA_...)::
     DOKL_MQTT_TLS                              on or off; on by default, off for loopback
     DOKL_MQTT_CA                               authority of the broker; the system's otherwise
     DOKL_MQTT_CERTIFICATE, DOKL_MQTT_KEY       our own, where the broker wants one
+    DOKL_KAFKA_MECHANISM                       of SASL: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dokl.agents.description import is_loopback
-from dokl.errors import BadInput
+from dokl.errors import BadInput, UnknownName
 
 _FILES = ("CA", "CERTIFICATE", "KEY")
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class BrokerAccess:
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
+    mechanism: str = "SCRAM-SHA-512"
 
     def context(self) -> ssl.SSLContext | None:
         """For TLS that checks the broker's certificate and name; None where there is no TLS."""
@@ -73,9 +76,11 @@ def broker_access(
     tls = _tls(start, given, brokers)
     if not tls and any(files.values()):
         raise BadInput(f"{start}CA and the like are set, and there is no TLS: {start}TLS=on")
-    return BrokerAccess(
-        tls, given.get("USERNAME"), password, files["CA"], files["CERTIFICATE"], files["KEY"]
-    )
+    mechanism = given.get("MECHANISM", MECHANISMS[0])
+    if mechanism not in MECHANISMS:
+        raise UnknownName(f"{start}MECHANISM", mechanism, MECHANISMS)
+    who = given.get("USERNAME"), password
+    return BrokerAccess(tls, *who, files["CA"], files["CERTIFICATE"], files["KEY"], mechanism)
 
 
 def _tls(start: str, given: Mapping[str, str], brokers: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ its topic and body. That holds for retained messages, too, which come with every
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -35,6 +36,10 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before dialling again
 KEEPALIVE = 30  # seconds after which a silent connection is dead
 HELD_BYTES = 64_000_000  # of messages that wait for the journal
 REFUSED = 128  # what a broker says of a subscription that it does not allow
+# What it has to say is told by us; its own lines are no JSON, and may come in floods.
+_quiet = logging.getLogger("dokl.mqtt")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
 
 
 def message_key(topic: str, body: bytes) -> str:
@@ -98,6 +103,7 @@ class MqttListener:
             keepalive=KEEPALIVE,
             tls_context=self.access.context(),
             queue_type=_Bounded,
+            logger=_quiet,
         )
         # Before connecting: what waited for us comes at once. aiomqtt has no word for it yet.
         client._client.manual_ack_set(True)
