@@ -10,6 +10,7 @@ from dokl.errors import BadInput, FingerprintMismatch
 
 LEARNING = (
     "loss", "loss_parameter", "schedule", "mu", "lam", "n0", "power", "eps", "intercept",
+    "method", "ridge",
 )  # fmt: skip
 
 

@@ -40,7 +40,9 @@ from dokl.agents.protocol.effects import (
     SendTheta,
 )
 from dokl.agents.reloading import expiry, reload_description
+from dokl.agents.rolls import roll_of
 from dokl.agents.store import Store, StoreFailed
+from dokl.agents.sums import SquaresLearner
 from dokl.agents.transports import Transport
 from dokl.arrays import Array
 from dokl.errors import BadInput, DoklError
@@ -51,6 +53,7 @@ IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
 EXPIRY = 60.0  # seconds between two looks for inputs that have waited too long
 AHEAD = 86_400.0  # seconds by which a neighbour's clock may be ahead of ours when it starts
+SQUARES_ROWS = 1000  # rows between two snapshots by method "squares", at most
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -139,7 +142,9 @@ class Agent:
         return self.learner.predict(self._adopted, X, workers=1)
 
     def further(self, X: Array, names: Sequence[str]) -> dict[str, Any]:
-        """What else was asked of inputs X: (n, d); a node knows nothing else."""
+        """What else was asked of inputs X: (n, d): intervals, of method "squares"."""
+        if isinstance(self.learner, SquaresLearner) and list(names) == ["intervals"]:
+            return self.learner.interval_answers(self._adopted, X)
         raise BadInput(f"a node of a network has no {names[0]}: it says numbers, or scores")
 
     def status(self) -> dict[str, Any]:
@@ -182,6 +187,12 @@ class Agent:
         return self._queued
 
     @property
+    def _snapshot_rows(self) -> int:
+        """Rows after which the state is written: least squares takes longer to learn them again."""
+        rows = self.network.durability.snapshot_rows
+        return min(rows, SQUARES_ROWS) if isinstance(self.learner, SquaresLearner) else rows
+
+    @property
     def uptime(self) -> float:
         """Seconds since the start."""
         return self.clock.now() - self._began
@@ -199,6 +210,7 @@ class Agent:
             self.store.incarnation,
             state,
             learned,
+            roll_of(self.network, self.name),
         )
         if self.store.power_cut:
             text = f"the last {self.store.power_cut:,} acknowledged rows went when the machine did"
@@ -280,7 +292,7 @@ class Agent:
             group.take(arrival, future, now)
         group.effects += self._guarded(partial(self.protocol.tick, now))
         try:
-            group.commit(self.network.durability.snapshot_rows)
+            group.commit(self._snapshot_rows)
         except StoreFailed as error:
             self.protocol.back(mark)
             self._not_stored(error, jobs)
@@ -456,7 +468,8 @@ class Agent:
         network = reload_description(path, self.name, self.network)
         self.transport.reopen(network)  # which refuses certificates that cannot be used
         self.network = network
-        self.protocol.change(network.neighbours(self.name), network.exchange)
+        roll = roll_of(network, self.name)
+        self.protocol.change(network.neighbours(self.name), network.exchange, roll)
         self.certificate_expires = expiry(network, self.name)
         self.when_reloaded()
         self.problems.pop("reload", None)

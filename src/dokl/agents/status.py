@@ -11,6 +11,7 @@ import numpy as np
 from dokl import __version__
 from dokl.agents.process import process_facts
 from dokl.agents.protocol.messages import REASONS
+from dokl.agents.sums import SquaresLearner
 from dokl.exchange.rules import sum_of_squares
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def of(agent: Agent) -> dict[str, Any]:
         "theta_norm": float(np.sqrt(sum_of_squares(agent.protocol.state.theta))),
         "disagreement": facts["disagreement"],
         "exchange": _exchange(agent, facts),
+        "sharing": _sharing(agent, facts),
         "neighbours": neighbours,
         "bytes_in": sum(agent.transport.bytes_in.values()),
         "bytes_out": sum(agent.transport.bytes_out.values()),
@@ -110,6 +112,13 @@ def _exchange(agent: Agent, facts: dict[str, Any]) -> dict[str, Any]:
     policy = agent.network.exchange
     keys = ("mode", "every_seconds", "every_samples", "dtype", "clip")
     return {**{key: getattr(policy, key) for key in keys}, "combines": facts["combines"]}
+
+
+def _sharing(agent: Agent, facts: dict[str, Any]) -> dict[str, Any] | None:
+    """What sharing is worth here, and whose rows are known, by method "squares"."""
+    if not isinstance(agent.learner, SquaresLearner):
+        return None
+    return {**agent.learner.worth(agent.protocol.state), **(facts["sums"] or {})}
 
 
 def _journal(agent: Agent) -> dict[str, Any]:

@@ -16,6 +16,7 @@ SCHEDULES = ("normalised", "constant", "sqrt", "inverse_power", "pegasos")
 MODES = ("push", "pull", "lockstep", "off")
 DTYPES = ("float32", "float16")
 STANDARDISE = ("fixed", "off")
+METHODS = ("gradient", "squares")
 Description = click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 Days = click.option("--days", type=click.IntRange(1), metavar="N", default=365, show_default=True,
                     help="How long certificates of nodes are valid.")  # fmt: skip
@@ -57,6 +58,8 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--mu", type=float, help="The step, or the first one: 0.5 if normalised."),
         click.option("--lam", type=float, default=0.0, show_default=True,
                      help="L2 regularization."),
+        click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True,
+                     help="squares: exact least squares, whose nodes exchange sums."),
         click.option("--intercept", type=float, default=0.0, show_default=True,
                      help="Size of a private constant feature; 0 is none."),
         click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",

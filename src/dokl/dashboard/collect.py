@@ -164,6 +164,7 @@ class Collector:
             sum(peer.up for peer in said.peers.values()) if past.here else 0,
             self.network.degree(name), said.assumptions if past.here else (),
             said.problems if past.here else (), past.here and said.ended,
+            sharing=said.sharing if past.here else None,
         )  # fmt: skip
         return replace(made, says=own_words(made, self.network.neighbours(name)))
 

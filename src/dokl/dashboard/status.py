@@ -51,6 +51,7 @@ class Status:
     assumptions: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     ended: bool = False
+    sharing: float | None = None
 
 
 def parse(body: bytes) -> Status:
@@ -92,6 +93,7 @@ def _status(said: dict[str, Any]) -> Status:
         assumptions=_lines(said.get("assumptions")),
         problems=_lines(said.get("problems")),
         ended=_table(said.get("source")).get("finished") is True,
+        sharing=_not_negative(_table(said.get("sharing")).get("ratio")),
     )
 
 

@@ -33,6 +33,7 @@ class NodeView:
     problems: tuple[str, ...] = ()
     ended: bool = False
     says: tuple[str, ...] = ()
+    sharing: float | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,18 @@ def own_words(node: NodeView, neighbours: Iterable[str]) -> tuple[str, ...]:
     ended = ("its source has ended",) if node.ended and node.state == UP else ()
     why = (node.why,) if node.why else ()
     rest = (text for text in node.assumptions if not _of_silence(text, neighbours))
-    return (*why, *node.problems, *ended, *rest)
+    return (*why, *node.problems, *ended, *rest, *_worth(node.sharing))
+
+
+def _worth(ratio: float | None) -> tuple[str, ...]:
+    """What sharing is worth to a node, where nodes exchange sums.
+
+    >>> _worth(0.917), _worth(None)
+    (('with the others its error is 0.92 of what it is alone',), ())
+    """
+    if ratio is None:
+        return ()
+    return (f"with the others its error is {ratio:.2f} of what it is alone",)
 
 
 def _of_silence(text: str, neighbours: Iterable[str]) -> bool:

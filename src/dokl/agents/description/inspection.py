@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dokl.agents.description.sections import NAME, Node, host_port, is_loopback
+from dokl.agents.protocol.messages import most_bytes
 from dokl.errors import BadInput
 
 if TYPE_CHECKING:
     from dokl.agents.description.network import Network
 
 
+MOST_ENTRY, MOST_ACCOUNT = 2_000_000, 1_000_000_000  # bytes of sums: one origin's, and all
 ANYWHERE = ("0.0.0.0", "::")  # hosts to listen at, not to dial
 
 
@@ -206,12 +208,31 @@ def _model(network: Network) -> Iterator[str]:
     attempts = (network.recipe, network.loss, network.schedule)
     wrong = [text for attempt in attempts if (text := _failure(attempt))]
     yield from (text if "[" in text else f"[model] {text}" for text in wrong)
+    if not wrong and network.model.squares:
+        yield from _sums(network)
     written = network.inputs.fingerprint
     if not wrong and written is not None and written != network.fingerprint:
         yield (
             f"[inputs] fingerprint is {written}, and this content comes to {network.fingerprint}: "
             "kernel, sigma, D, seed, variant, scaling or labels were changed after it was "
             "written. Undo that; or, if all nodes get the change and start anew, correct the line"
+        )
+
+
+def _sums(network: Network) -> Iterator[str]:
+    """What method "squares" cannot do, or would take too much room for."""
+    if network.exchange.mode not in ("push", "off"):
+        yield f"[exchange] mode {network.exchange.mode!r}: sums are pushed, take 'push' or 'off'"
+    size = most_bytes(network.m, network.model.D)
+    if size > MOST_ENTRY:
+        yield (
+            f"[model] D = {network.model.D}: sums of {size / 1e6:.1f} MB a message, and at most "
+            f"{MOST_ENTRY / 1e6:g} are sent: take fewer features, or method = 'gradient'"
+        )
+    if size * len(network.names) > MOST_ACCOUNT:
+        yield (
+            f"sums of {len(network.names)} origins with D = {network.model.D} take "
+            f"{size * len(network.names) / 1e9:.1f} GB at every node: take fewer features"
         )
 
 

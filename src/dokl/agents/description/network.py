@@ -28,6 +28,7 @@ from dokl.agents.description.sections import (
     check_name,
 )
 from dokl.agents.description.sources import SensorSource, sensor_source
+from dokl.agents.sums.learner import SquaresLearner
 from dokl.diffusion import Problem
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import Exchange
@@ -38,6 +39,7 @@ from dokl.methods import gradient
 from dokl.preprocess import Preprocessor
 
 ARROW = "->"
+BOUND = 10.0  # standard deviations from which least squares believes a target no more
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,11 @@ class Network:
         """
         made = self.recipe()
         features = FeatureMap(made.kernel, made.d, made.D, made.variant, self.model.seed)
-        labels = {"classes": list(self.inputs.labels)} if self.inputs.classifying else {}
+        labels: dict[str, Any] = {}
+        if self.inputs.classifying:
+            labels["classes"] = list(self.inputs.labels)
+        if self.model.squares:  # sums and vectors are nothing to each other
+            labels |= {"method": {"name": "squares", "ridge": float(self.model.ridge)}}
         learned = agreed_fingerprint(features.fingerprint, **labels)
         return agreed_fingerprint(learned, preprocessing=self.preprocessor().agreed())
 
@@ -179,6 +185,11 @@ class Network:
     def learner(self) -> Learner:
         """One node of this network, ready to learn; it refuses the same rows on every replay."""
         inputs = self.inputs
+        if self.model.squares:
+            return SquaresLearner(
+                self.features(), self.model.ridge, BOUND, inputs.m,
+                inputs.labels if inputs.classifying else None, self.fingerprint,
+            )  # fmt: skip
         return Learner(
             self.problem(),
             Exchange(None, intercept=self.model.intercept),

@@ -23,6 +23,7 @@ OUTSIDE = ("refuse", "clip")
 MODES = ("push", "pull", "lockstep", "off")
 DTYPES = ("float32", "float16")
 MIXINGS = ("ios", "mean")
+METHODS = ("gradient", "squares")
 DURABILITY = ("process", "full")
 # Names become keys of the network, common names of certificates, and names of files.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -77,6 +78,8 @@ class Model:
 
     sigma: the width, or a list with one for each input. mu None is the schedule's own: 0.5 where
     it is normalised, else 1. intercept is the size of a private constant feature, never exchanged.
+    method: "gradient" steps along the slope of the loss and averages vectors; "squares" is exact
+    least squares, with ridge, and exchanges sums.
     """
 
     kernel: str = "gaussian"
@@ -94,9 +97,24 @@ class Model:
     power: float | None = None
     eps: float | None = None
     intercept: float = 0.0
+    method: str = "gradient"
+    ridge: float = 0.01
 
     def __post_init__(self) -> None:
         _at_least("model", self, "lam", "intercept")
+        _one_of("model", "method", self.method, METHODS)
+        if not 0 < self.ridge < math.inf:
+            raise BadInput(f"[model] ridge must be finite and above 0, got {self.ridge!r}")
+        if self.method == "squares" and (self.loss != "squared" or self.intercept):
+            raise BadInput(
+                "[model] method = 'squares' is least squares: loss is 'squared', and its own "
+                "experts take the place of a private intercept; leave both as they are"
+            )
+
+    @property
+    def squares(self) -> bool:
+        """Whether sums travel."""
+        return self.method == "squares"
 
 
 @dataclass(frozen=True)
@@ -243,7 +261,9 @@ class ExchangePolicy:
     neighbours farthest from all others, as many as the neighbourhood can stand liars; "mean" uses
     all. clip: the longest difference that a neighbour may contribute, 0 is any. order and
     patience_seconds are for "lockstep": how long to wait for a neighbour that is alive.
-    join_seconds: how long a newcomer looks for neighbours to start from.
+    join_seconds: how long a newcomer looks for neighbours to start from. fewest_rows: own rows that
+    a message of sums adds at least, since few could be read off; rows_per_second: the most that are
+    believed of one origin.
     """
 
     mode: str = "push"
@@ -255,6 +275,8 @@ class ExchangePolicy:
     patience_seconds: float = 5.0
     join_seconds: float = 2.0
     mixing: str = "ios"
+    fewest_rows: int = 50
+    rows_per_second: float = 10_000.0
 
     def __post_init__(self) -> None:
         _one_of("exchange", "mode", self.mode, MODES)
@@ -263,6 +285,7 @@ class ExchangePolicy:
         _one_of("exchange", "order", self.order, ORDERS)
         _at_least("exchange", self, "every_seconds", "every_samples", "clip", "join_seconds")
         _at_least("exchange", self, "patience_seconds")
+        _at_least("exchange", self, "fewest_rows", "rows_per_second", low=1)
         if self.mode in ("push", "pull") and not (self.every_seconds or self.every_samples):
             raise BadInput(
                 "[exchange] every_seconds and every_samples are both 0, so nothing would ever be "

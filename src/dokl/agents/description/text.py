@@ -66,8 +66,16 @@ def _model(model: Model) -> str:
         f"{_line('schedule', model.schedule)}"
         f"{more}"
         f"{_line('lam', float(model.lam), 'L2 regularization')}"
+        f"{_method(model)}"
         f"{_line('intercept', float(model.intercept), 'private constant feature; 0: none')}"
     )
+
+
+def _method(model: Model) -> str:
+    if not model.squares:
+        return ""
+    why = "gradient, or squares: exact least squares, sums travel"
+    return _line("method", model.method, why) + _line("ridge", float(model.ridge))
 
 
 def _sigma(sigma: float | tuple[float, ...]) -> str:
@@ -116,10 +124,21 @@ def _exchange(network: Network) -> str:
         f"{_line('every_samples', policy.every_samples, '0: not by count')}"
         f"{_line('dtype', policy.dtype, 'float32, or float16 for half the bytes')}"
         f"{_line('mixing', policy.mixing, 'ios: without the farthest neighbours; mean')}"
+        f"{_of_sums(network)}"
         f"{_line('clip', float(policy.clip), 'how far one neighbour may pull; 0: any')}"
         f"{_line('order', policy.order, 'lockstep: cta, or atc')}"
         f"{_line('patience_seconds', float(policy.patience_seconds), 'lockstep: wait so long')}"
         f"{_line('join_seconds', float(policy.join_seconds), 'a newcomer looks for neighbours')}"
+    )
+
+
+def _of_sums(network: Network) -> str:
+    policy, most = network.exchange, float(network.exchange.rows_per_second)
+    if not network.model.squares:
+        return ""
+    return (
+        f"{_line('fewest_rows', policy.fewest_rows, 'own rows that a message adds at least')}"
+        f"{_line('rows_per_second', most, 'of one origin, at most')}"
     )
 
 

@@ -128,7 +128,7 @@ def _predict(text: Data) -> Data:
         "summary": "Predict for rows, one or many; nothing is learned.",
         "parameters": [
             _switch("scores", "Of a classification, the scores behind the labels, too."),
-            _switch("intervals", "Of a model by experts (dokl serve), the ends of intervals."),
+            _switch("intervals", "Of experts (method squares, dokl serve): ends of intervals."),
             _switch("probabilities", "Of such a classifier (dokl serve), in the labels' order."),
         ],
         "requestBody": _body("Inputs"),

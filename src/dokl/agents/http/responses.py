@@ -63,7 +63,7 @@ def as_csv(found: Mapping[str, Any]) -> Response:
     if "probabilities" in found:
         names = [f"probability {label}" for label in labels]
         columns |= dict(zip(names, zip(*found["probabilities"], strict=True), strict=True))
-    columns |= {end: found[end] for end in ("lower", "upper") if end in found}
+    columns |= {end: found[end] for end in ("lower", "upper", "std") if end in found}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

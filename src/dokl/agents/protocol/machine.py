@@ -16,10 +16,11 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dokl.agents.protocol import messages
+from dokl.agents.protocol.accounts import Accounts, Roll
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
 from dokl.agents.protocol.lockstep import Lockstep
-from dokl.agents.protocol.messages import HELLO, TWICE, Message, Refused
+from dokl.agents.protocol.messages import HELLO, TWICE, Message, Refused, most_bytes
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import SOON, LiveNode
 from dokl.agents.protocol.states import Event, Life, Supply, Trust, after
@@ -48,11 +49,13 @@ class Protocol:
         incarnation: int,
         state: State | None = None,
         learned: int = 0,
+        roll: Roll | None = None,
     ) -> None:
+        self._roll = roll
         self._node = LiveNode(learner, name, neighbours, exchange, incarnation, state, learned)
         if exchange.mode == "lockstep":
             self._node.step = learned
-        self._way: Gossip | Lockstep = _way(self._node)
+        self._way: Gossip | Lockstep | Accounts = _way(self._node, roll)
         self.latest: int | None = None  # the largest incarnation that is believed; None: any
 
     @property
@@ -102,7 +105,7 @@ class Protocol:
             effects = self._node.learn(X, Y)
         except Diverged as error:  # accepted before it was clear where to start from
             effects = self._node.pass_over(len(X), error)
-        self._way = _way(self._node)
+        self._way = _way(self._node, self._roll)
         return effects
 
     def message(self, peer: str, data: bytes, now: float) -> list[Effect]:
@@ -115,7 +118,8 @@ class Protocol:
         learner, known = node.learner, node.peers[peer]
         try:
             fingerprint, m, D = learner.fingerprint, learner.m, learner.D
-            message = messages.unpack(data, fingerprint=fingerprint, m=m, D=D)
+            most = 0 if self._roll is None else most_bytes(m, D)
+            message = messages.unpack(data, fingerprint=fingerprint, m=m, D=D, most=most)
         except Refused as error:
             if error.reason in ("fingerprint", "shape"):
                 before = known.trust
@@ -150,8 +154,7 @@ class Protocol:
             return self._way.hello(peer, message, now)
         if peer.barred:
             return node.refuse(peer.name, "fingerprint", f"not used since its hello: {peer.unlike}")
-        assert message.theta is not None
-        if node.learner.wild(node.state, message.theta):
+        if message.theta is not None and node.learner.wild(node.state, message.theta):
             text = f"neighbour {peer.name!r}: predictions a million times our largest target"
             return node.refuse(peer.name, "large", text)
         node.hears(peer, message, now)
@@ -194,13 +197,21 @@ class Protocol:
         times += [] if off else [peer.rivals_end() for peer in self._node.peers.values()]
         return min((time for time in times if time is not None), default=None)
 
-    def change(self, neighbours: Sequence[str], exchange: ExchangePolicy | None = None) -> None:
-        """Take a new description: other neighbours, another policy."""
+    def change(
+        self,
+        neighbours: Sequence[str],
+        exchange: ExchangePolicy | None = None,
+        roll: Roll | None = None,
+    ) -> None:
+        """Take a new description: other neighbours, another policy, other origins of sums."""
         node, before = self._node, self._node.exchange
         node.set_neighbours(neighbours)
-        node.exchange = exchange or before
-        if node.exchange.mode != before.mode:
-            self._way = _way(node)
+        node.exchange, self._roll = exchange or before, roll or self._roll
+        if isinstance(self._way, Accounts):
+            if self._roll is not None:
+                self._way.change(self._roll)
+        elif node.exchange.mode != before.mode:
+            self._way = _way(node, self._roll)
 
     # -- own messages ------------------------------------------------------------------------
     def hello(self, now: float) -> bytes:
@@ -237,14 +248,18 @@ class Protocol:
             "silences": node.silences,
             "diverged": node.diverged,
             "queued": node.queue.rows,
+            "sums": self._way.facts() if isinstance(self._way, Accounts) else None,
             "assumptions": self._assumptions(),
             "problems": self.disputes(),
         }
 
     def disputes(self) -> list[str]:
         """Who is not believed, here or there, until somebody does something about it."""
-        now = self._node.now or 0.0
-        return [text for peer in self._node.peers.values() for text in _disputes(peer, now)]
+        now, peers = self._node.now or 0.0, self._node.peers.values()
+        found = [text for peer in peers for text in _disputes(peer, now)]
+        if isinstance(self._way, Accounts) and self._way.hurt:
+            found.append("others' rows make predictions worse here, and are left out")
+        return found
 
     def _assumptions(self) -> list[str]:
         """Which assumptions of the theory do not hold now, and why."""
@@ -258,7 +273,10 @@ class Protocol:
         return self._node
 
 
-def _way(node: LiveNode) -> Gossip | Lockstep:
+def _way(node: LiveNode, roll: Roll | None) -> Gossip | Lockstep | Accounts:
+    if roll is not None:
+        node.life = after(node.life, Event.NO_JOIN)
+        return Accounts(node, roll)
     mode = node.exchange.mode
     joins = mode in ("push", "pull") and node.peers
     node.life = after(node.life, Event.JOIN if joins else Event.NO_JOIN)

@@ -9,7 +9,8 @@ offset    type    meaning
 ========= ======= ==================================================================
 0         4 bytes "dokl"
 4         u8      version of this layout, 1
-5         u8      kind: 1 hello (no theta), 2 theta
+5         u8      kind: 1 hello (no theta), 2 theta; method "squares": 3 sums of an origin,
+                  sealed, 4 which versions of sums the sender has (16 + 8 bytes each)
 6         u8      numbers of theta: 0 none, 1 float32, 2 float16
 7         u8      flags: 1 finished (no more samples will come), 2 waiting (please repeat)
 8         8 bytes fingerprint of features, scaling and labels
@@ -44,7 +45,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.exchange.rules import LARGEST16
 
-HELLO, THETA = 1, 2
+HELLO, THETA, SUMS, VERSIONS = 1, 2, 3, 4
 FINISHED, WAITING = 1, 2
 VERSION = 1
 MAGIC = b"dokl"
@@ -62,7 +63,8 @@ REASONS = (
     "stale", "duplicate", "large", "stranger", "off", "ahead",
 )  # fmt: skip
 TWICE = "twice"  # two agents speak under the name
-SAID = (*REASONS, TWICE)  # what a hello can say of a neighbour; only ever added to
+OF_SUMS = ("sums", "signature")  # sums that cannot be, or are not of whom they say
+SAID = (*REASONS, TWICE, *OF_SUMS)  # what a hello can say of a neighbour; only ever added to
 REFUSAL = struct.Struct("<8sQB")
 MOST_REFUSALS = 32
 
@@ -107,11 +109,17 @@ class Message:
     theta: Array | None = None
     waiting: bool = False
     refusals: tuple[ToldRefusal, ...] = ()
+    body: bytes = b""
 
     @property
     def version(self) -> tuple[int, int]:
         """(incarnation, step): of two messages of a node the newer has the larger."""
         return self.incarnation, self.step
+
+
+def most_bytes(m: int, D: int) -> int:
+    """The most bytes of a sealed entry of sums: numbers in float32, a name, a seal."""
+    return 4 * (2 + D * (D + 1) // 2 + m * (D + 1)) + 16_384
 
 
 def fits(theta: Array, dtype: str) -> bool:
@@ -128,6 +136,8 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
         bytes.fromhex(message.fingerprint), message.m, message.D, message.degree,
         message.incarnation, message.step, message.count, message.learned, message.wall,
     )  # fmt: skip
+    if message.body:
+        return head + message.body
     if message.theta is None:
         told = message.refusals[:MOST_REFUSALS]
         return head + b"".join(
@@ -139,8 +149,11 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
     return bytes(head + theta.astype(_NUMBERS[code]).tobytes())
 
 
-def unpack(data: bytes, *, fingerprint: str, m: int, D: int) -> Message:
-    """The message in these bytes, if it comes from a node like this one; else `Refused`."""
+def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> Message:
+    """The message in these bytes, if it comes from a node like this one; else `Refused`.
+
+    most: where sums travel, the most bytes of a sealed entry; theta does not then.
+    """
     if len(data) < HEADER.size:
         raise Refused("size", f"{len(data)} bytes, a message has at least {HEADER.size}")
     magic, version, kind, code, flags, print_, *shape = HEADER.unpack_from(data)
@@ -149,13 +162,16 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int) -> Message:
         raise Refused("magic", "this is not a message of dokl's")
     if version != VERSION:
         raise Refused("version", f"message layout {version}, this node reads {VERSION}")
-    if kind not in (HELLO, THETA) or code not in ((0,) if kind == HELLO else _NUMBERS):
+    known = (HELLO, SUMS, VERSIONS) if most else (HELLO, THETA)
+    if kind not in known or code not in (_NUMBERS if kind == THETA else (0,)):
         raise Refused("kind", f"kind {kind} with numbers of type {code} is not known")
     if print_.hex() != fingerprint:
         raise Refused("fingerprint", _strangers(fingerprint, print_.hex()))
     if (theirs_m, theirs_D) != (m, D):
         raise Refused("shape", f"theta of shape {(theirs_m, theirs_D)}, ours has {(m, D)}")
     size = HEADER.size + (m * D * _NUMBERS[code].itemsize if code else _tail(data))
+    if kind in (SUMS, VERSIONS):
+        size = min(len(data), HEADER.size + most)
     if len(data) != size:
         raise Refused("size", f"{len(data)} bytes instead of {size}")
     if max(counters) >= LARGEST_COUNT or not math.isfinite(wall) or flags & ~(FINISHED | WAITING):
@@ -165,7 +181,8 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int) -> Message:
     incarnation, step, count, learned = counters
     return Message(
         kind, fingerprint, m, D, degree, incarnation, step, count, learned, wall, finished, theta,
-        waiting, () if code else _refusals(data),
+        waiting, _refusals(data) if kind == HELLO else (),
+        data[HEADER.size :] if kind in (SUMS, VERSIONS) else b"",
     )  # fmt: skip
 
 

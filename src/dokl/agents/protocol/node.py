@@ -227,6 +227,13 @@ class LiveNode:
         made = Message(*about, *numbers, theta, waiting, tuple(told))
         return messages.pack(made, self.exchange.dtype)
 
+    def pack_body(self, kind: int, body: bytes, now: float, waiting: bool = False) -> bytes:
+        """A message of this node that carries sums, or which of them it has."""
+        m, D, degree = self.learner.m, self.learner.D, min(len(self.peers), 0xFFFF)
+        about = kind, self.learner.fingerprint, m, D, degree, self.incarnation, self.step
+        numbers = int(self.state.count[0]), self.learned, now, self.says_finished
+        return messages.pack(Message(*about, *numbers, waiting=waiting, body=body))
+
     def too_large(self, theta: Array) -> list[Effect]:
         """Say once when float16 cannot hold what is sent."""
         before, self.cut_short = self.cut_short, not messages.fits(theta, self.exchange.dtype)

@@ -13,6 +13,7 @@ median of all than that is long, and than three times the usual distance from it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,7 +34,10 @@ def left_out(
     liars = most_liars(speakers) if rule == "ios" else 0
     if not liars:
         return [False] * len(heard)
-    return [not use for use in Mixing(rule=rule, liars=liars).kept(own, heard)]
+    # Who is not heard yet cannot tell who is far: then the farthest goes in any case.
+    mixing = Mixing(rule=rule, liars=liars)
+    mixing = mixing if len(heard) == len(speakers) else replace(mixing, far=0.0)
+    return [not use for use in mixing.kept(own, heard)]
 
 
 def far(own: Array, vectors: Sequence[Array]) -> list[bool]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from dokl.agents.description import Network
 from dokl.agents.doors.accepting import Note
+from dokl.agents.protocol.messages import most_bytes
 from dokl.agents.transports.boxes import ReceiveBox, SendBox
 from dokl.agents.transports.zenoh_session import Version, ZenohSession, zenoh_module
 from dokl.agents.transports.zenoh_settings import check
@@ -46,7 +47,10 @@ class ZenohTransport:
         network.node(name)
         self.name = name
         self._network, self._lossless, self._note = network, lossless, note
-        self._max_bytes = max_bytes or 4 * network.m * network.model.D + _HEADER
+        largest = 4 * network.m * network.model.D
+        if network.model.squares:
+            largest = most_bytes(network.m, network.model.D)
+        self._max_bytes = max_bytes or largest + _HEADER
         self._inbox = ReceiveBox(lossless, self._max_bytes, wake)
         self._outbox = SendBox(lossless)
         self.bytes_in, self.refused = self._inbox.bytes_in, self._inbox.refused

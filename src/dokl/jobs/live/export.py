@@ -27,6 +27,11 @@ def export(
     network = read(description)
     network.node(name)
     state, learned = learned_so_far(network, name, folder or state_folder(description))
+    if network.model.squares:
+        raise BadInput(
+            f"{description}: a node of method 'squares' has several experts and no model file yet; "
+            "ask it by HTTP (/predict), or roll it back from its snapshots"
+        )
     model = as_model(network, state)
     model.rows_read = learned
     model.save(path)
@@ -82,6 +87,8 @@ def _estimator(network: Network) -> Any:
 
 def warm_state(network: Network, path: Path) -> State:
     """What a model file has learned, as the state of an agent; its features must be ours."""
+    if network.model.squares:
+        raise BadInput("--model: a node of method 'squares' begins with its own rows, not a model")
     model = TableModel.load(path)
     if model.fingerprint_ != network.fingerprint:
         raise BadFile(

@@ -179,7 +179,8 @@ def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, rows: AgreedRow
     D = values.get("D", Model.D)
     values["variant"] = variant_of(values.get("variant", "auto"), kernel, D)
     loss, colon, number = values.get("loss", "").partition(":")
-    values["loss"] = loss or ("logistic" if inputs.classifying else "squared")
+    steps = values.get("method", Model.method) == "gradient"
+    values["loss"] = loss or ("logistic" if inputs.classifying and steps else "squared")
     if colon:
         values["loss_parameter"] = _loss_number(loss, number)
     model = Model(**values)

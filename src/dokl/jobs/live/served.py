@@ -254,6 +254,6 @@ def served(model: TableModel, path: Path, mark: str, durability: str = "process"
     )  # fmt: skip
     return ServedNetwork(
         About(NAME, security="insecure-loopback"), Model(), inputs, ExchangePolicy("off"),
-        Durability(durability), nodes={NAME: Node("127.0.0.1:1")}, path=path, served=model,
-        mark=mark,
+        Durability(durability, keep_minutes=0.0), nodes={NAME: Node("127.0.0.1:1")}, path=path,
+        served=model, mark=mark,
     )  # fmt: skip

@@ -1,0 +1,371 @@
+"""Exchange by method "squares": sums per origin, signed by it, relayed, the newest wins.
+
+A node keeps an account: the newest entry of every origin that it has heard of, as it was sealed. It
+sends its own again when it has learned enough rows since, and passes on what is news. Neighbours
+tell each other which versions they have (`VERSIONS`), again and again while they differ, and send
+what the other lacks; so whatever is lost, repeated, late or forgotten in a crash, accounts agree
+in the end, and then there is silence. The total is added up from the account and the node's own
+sums, so no row can be missing or count twice.
+
+An entry is checked before it is believed or passed on: its seal, that some rows could have these
+sums, and that they are no more than the origin can have seen since (`methods.squares.checks`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dokl.agents.protocol.effects import Effect, SendHello, SendTheta
+from dokl.agents.protocol.messages import LARGEST_COUNT, SUMS, VERSIONS, Message, mark_of
+from dokl.agents.protocol.neighbours import Neighbour
+from dokl.agents.protocol.node import LiveNode
+from dokl.agents.sums import Seals, SquaresLearner
+from dokl.errors import BadInput
+from dokl.methods.squares import checks, origins
+from dokl.methods.squares.origins import Account, Entry
+
+Version = tuple[int, int]
+_VERSION = struct.Struct("<8sQQ")
+SOLVE_SECONDS = 1.0  # between two solutions of the total
+AGAIN_SECONDS = 1.0  # until what a neighbour still lacks is sent once more
+SLOW_SECONDS = 5.0  # between two lists of versions, when several have changed nothing
+QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
+GRACE_SECONDS = 60.0  # that an origin may have saved rows for, beyond what was heard of it
+MOST_TOLD = 4096  # versions in a message
+
+
+@dataclass(frozen=True)
+class Roll:
+    """Who may have an entry, how entries are sealed, and what they may say.
+
+    names: of the origins. target: the largest |y| that is believed. rate: rows a second that an
+    origin may have.
+    """
+
+    names: frozenset[str]
+    seals: Seals
+    target: float = float("inf")
+    rate: float = float("inf")
+
+
+def pack_versions(account: Account) -> bytes:
+    """What is in an account, in short."""
+    told = sorted(account.values(), key=lambda entry: entry.origin)[:MOST_TOLD]
+    return b"".join(_VERSION.pack(mark_of(e.origin), *e.version) for e in told)
+
+
+def unpack_versions(data: bytes) -> dict[bytes, Version]:
+    """The same, by the marks of origins."""
+    whole = data[: len(data) // _VERSION.size * _VERSION.size][: MOST_TOLD * _VERSION.size]
+    return {mark: (incarnation, rows) for mark, incarnation, rows in _VERSION.iter_unpack(whole)}
+
+
+class Accounts:
+    """Sums per origin, by pushing; arrays and dictionaries in it are replaced, never written to.
+
+    account: the newest entry of each origin, as others have it (of this node: as it was told).
+    sealed: their bytes. heard: when each came. theirs: what neighbours say they have. to_send:
+    origins whose entries are due. mine: whether the own entry in the account is of this life; one
+    of an earlier life is kept and passed on like another's until there are enough new rows.
+    """
+
+    joining = False
+
+    def __init__(self, node: LiveNode, roll: Roll) -> None:
+        self.node, self.roll = node, roll
+        self.account: Mapping[str, Entry] = {}
+        self.sealed: Mapping[str, bytes] = {}
+        self.heard: Mapping[str, float] = {}
+        self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
+        self.sent: Mapping[str, float] = {}
+        self.to_send: tuple[str, ...] = ()
+        self.incarnation, self.mine = node.incarnation, False
+        self.begun: float | None = None
+        self.sent_at = self.solved_at = self.told_at = float("-inf")
+        self.unsolved = self.asked = self.untold = self.hurt = False
+        self.quick = 0
+
+    @property
+    def learner(self) -> SquaresLearner:
+        """The node's, which knows what sums are."""
+        assert isinstance(self.node.learner, SquaresLearner)
+        return self.node.learner
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any exchange."""
+        return self.node.exchange.mode != "off"
+
+    # -- events ------------------------------------------------------------------------------
+    def samples(self, X: Any, Y: Any, now: float) -> list[Effect]:
+        """Learn at once; own rows are told when there are enough of them."""
+        self._began(now)
+        return self.node.learn(X, Y)
+
+    def theta(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        """An entry, of the neighbour's own or passed on, or which versions it has."""
+        self._began(now)
+        if message.kind == VERSIONS:
+            return self._versions(peer, message, now)
+        try:
+            entry = self._opened(message.body)
+        except BadInput as error:
+            return self.node.refuse(peer.name, "signature", f"neighbour {peer.name!r}: {error}")
+        return self._entry(peer, entry, message.body, now)
+
+    def _opened(self, body: bytes) -> Entry:
+        by, data = self.roll.seals.opened(body)
+        entry = origins.from_bytes(data)
+        if by not in (None, entry.origin):
+            raise BadInput(f"an entry of {entry.origin!r}, sealed by {by!r}")
+        if entry.origin not in self.roll.names:
+            raise BadInput(f"an entry of {entry.origin!r}, who is not of this network")
+        if entry.sums.zy.shape != (self.learner.m, self.learner.D):
+            raise BadInput("sums of another size")
+        if max(entry.version) >= LARGEST_COUNT:
+            raise BadInput("its counters are out of range")
+        return entry
+
+    def _entry(self, peer: Neighbour, entry: Entry, sealed: bytes, now: float) -> list[Effect]:
+        name, known = entry.origin, self.account.get(entry.origin)
+        if name == self.node.name:
+            self._of_myself(entry.version)
+            if self.mine:
+                return []
+        if known is not None and origins.newer(known, entry) is known:
+            peer.repeated += 1
+            return []
+        wrong = self._faults(known, entry, now)
+        if wrong:
+            text = f"neighbour {peer.name!r} sends sums of {name!r} that cannot be: {wrong[0]}"
+            return self.node.refuse(peer.name, "sums", text)
+        peer.welcome(hello=False)
+        peer.received, peer.last_received = peer.received + 1, now
+        self.account = {**self.account, name: entry}
+        self.sealed = {**self.sealed, name: sealed}
+        self.heard = {**self.heard, name: now}
+        self.unsolved = True
+        self._changed()
+        if len(self.node.peers) > 1:
+            self._want(name)
+        return []
+
+    def _faults(self, known: Entry | None, entry: Entry, now: float) -> list[str]:
+        layout = checks.layout_of(self.learner.problem.features)
+        limits = checks.RowLimits(1.0 + 1e-6, self.roll.target, self.roll.rate)
+        since = now - self.heard.get(entry.origin, float("-inf")) + GRACE_SECONDS
+        found = checks.growth_faults(known, entry, layout, limits, since)
+        if known is not None and entry.sums.rows > known.sums.rows + limits.rate * since:
+            found.append(f"{entry.sums.rows} rows, where {known.sums.rows} were there before")
+        return found
+
+    def _versions(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        told = unpack_versions(message.body)
+        peer.welcome(hello=True)
+        mine = told.get(mark_of(self.node.name))
+        if mine is not None and mine[0] < LARGEST_COUNT and mine[1] < LARGEST_COUNT:
+            self._of_myself(mine)
+        if self.theirs.get(peer.name) != told:
+            self.theirs = {**self.theirs, peer.name: told}
+            self.quick = QUICK_TIMES
+        self.asked = self.asked or message.waiting
+        self._offer(now)
+        return []
+
+    def _of_myself(self, version: Version) -> None:
+        """What others have of this node: newer than its own only after its clock went back."""
+        own = self.account.get(self.node.name)
+        if self.mine and own is not None and version > own.version:
+            self.incarnation, self.untold = version[0] + 1, True
+        elif not self.mine:
+            self.incarnation = max(self.incarnation, version[0] + 1)
+
+    def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        """Nothing to do with sums."""
+        self._began(now)
+        return []
+
+    def peer_up(self, peer: Neighbour, now: float) -> list[Effect]:
+        """It may have missed everything, and so may we."""
+        self._began(now)
+        self._changed()
+        return self.node.greet(now)
+
+    def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
+        """What it has is not known any more."""
+        self.theirs = {name: told for name, told in self.theirs.items() if name != peer.name}
+        return []
+
+    def finish(self, now: float) -> list[Effect]:
+        """Nobody waits here."""
+        self.node.announce()
+        return []
+
+    def change(self, roll: Roll) -> None:
+        """Other names: whoever is no longer of the network takes its rows away."""
+        self.roll = roll
+        gone = set(self.account) - roll.names
+        if gone:
+            self.account = {n: entry for n, entry in self.account.items() if n not in gone}
+            self.sealed = {n: data for n, data in self.sealed.items() if n not in gone}
+            self.to_send = tuple(name for name in self.to_send if name not in gone)
+            self.unsolved = True
+            self._changed()
+
+    # -- when it is time ---------------------------------------------------------------------
+    def tick(self, now: float) -> list[Effect]:
+        """Tell own rows, pass on entries, compare versions, solve: whatever is due."""
+        self._began(now)
+        effects: list[Effect] = []
+        if not self.active:
+            return effects
+        if self._enough and now >= self._tell_due():
+            self._tell()
+        if self._there and self.to_send and now >= self._send_due():
+            effects += self._send(now)
+        if self._there and self._comparing and now >= self._compare_due():
+            effects += self._compare(now)
+        if self.unsolved and now >= self.solved_at + SOLVE_SECONDS:
+            self._solve(now)
+        return effects
+
+    def next_due(self) -> float | None:
+        """When `tick` is wanted."""
+        if not self.active or self.begun is None:
+            return None
+        times = [self._tell_due()] if self._enough else []
+        if self._there:
+            times += [self._send_due()] if self.to_send else []
+            times += [self._compare_due()] if self._comparing else []
+        times += [self.solved_at + SOLVE_SECONDS] if self.unsolved else []
+        return min(times, default=None)
+
+    @property
+    def _there(self) -> list[Neighbour]:
+        return [peer for peer in self.node.peers.values() if peer.usable and peer.believed]
+
+    def _send_due(self) -> float:
+        return max(self.sent_at, self.told_at) + max(self.node.exchange.every_seconds, 0.05)
+
+    def _began(self, now: float) -> None:
+        self.begun = now if self.begun is None else self.begun
+
+    def _changed(self) -> None:
+        self.quick, self.asked = QUICK_TIMES, True
+
+    def _want(self, name: str) -> None:
+        self.to_send = (*(each for each in self.to_send if each != name), name)
+
+    # -- own rows ----------------------------------------------------------------------------
+    @property
+    def _enough(self) -> bool:
+        """Whether there are own rows to tell: never few, which could be read off."""
+        rows, own = self.learner.own_rows(self.node.state), self.account.get(self.node.name)
+        before = 0 if own is None else own.sums.rows
+        if self.untold or rows < before:
+            return True  # what others have is not so any more
+        return rows - before >= max(self.node.exchange.fewest_rows, 1)
+
+    def _tell_due(self) -> float:
+        """Not before neighbours had the time to say what they have of this node's earlier life."""
+        begun = 0.0 if self.begun is None else self.begun
+        me = mark_of(self.node.name)
+        heard = [self.theirs.get(peer.name) for peer in self._there]
+        new = bool(heard) and all(told is not None and me not in told for told in heard)
+        at_once = new or self.node.name in self.account
+        return begun if at_once else begun + self.node.exchange.join_seconds
+
+    def _tell(self) -> None:
+        entry = Entry(self.node.name, self.incarnation, self.learner.own_sums(self.node.state))
+        data = origins.to_bytes(entry, "<f4")
+        self.account = {**self.account, self.node.name: origins.from_bytes(data)}
+        self.sealed = {**self.sealed, self.node.name: self.roll.seals.seal(data)}
+        self.untold, self.mine = False, True
+        self._want(self.node.name)
+        self._changed()
+
+    # -- sending -----------------------------------------------------------------------------
+    def _send(self, now: float) -> list[Effect]:
+        """One entry at a time: they are large, and a newer message makes an older one go."""
+        name, *rest = self.to_send
+        self.to_send, self.sent_at = tuple(rest), now
+        self.sent = {**self.sent, name: now}
+        return [SendTheta(self.node.pack_body(SUMS, self.sealed[name], now))]
+
+    @property
+    def _settled(self) -> bool:
+        """Whether all neighbours are known to have just what this node has."""
+        mine = unpack_versions(pack_versions(self.account))
+        return all(self.theirs.get(peer.name) == mine for peer in self._there)
+
+    @property
+    def _comparing(self) -> bool:
+        return self.asked or (not self._settled and not self.to_send)
+
+    def _compare_due(self) -> float:
+        return self.told_at + (AGAIN_SECONDS / 2 if self.quick or self.asked else SLOW_SECONDS)
+
+    def _compare(self, now: float) -> list[Effect]:
+        settled = self._settled
+        self.told_at, self.asked, self.quick = now, False, max(0, self.quick - 1)
+        self._offer(now)
+        data = self.node.pack_body(VERSIONS, pack_versions(self.account), now, not settled)
+        return [SendHello(data)]
+
+    def _offer(self, now: float) -> None:
+        """Send what a neighbour lacks, unless that is on its way already."""
+        for peer in self._there:
+            told = self.theirs.get(peer.name)
+            if told is None:
+                continue
+            for name, entry in self.account.items():
+                lacks = told.get(mark_of(name), (-1, -1)) < entry.version
+                late = now >= self.sent.get(name, float("-inf")) + AGAIN_SECONDS
+                if lacks and late and name not in self.to_send:
+                    self._want(name)
+
+    # -- the total ---------------------------------------------------------------------------
+    @property
+    def others(self) -> Account:
+        """The entries of all other origins."""
+        return {name: entry for name, entry in self.account.items() if name != self.node.name}
+
+    @property
+    def rows(self) -> int:
+        """Rows in the total: all of this node's own, and those that others have told of."""
+        own = self.learner.own_rows(self.node.state)
+        return own + sum(entry.sums.rows for entry in self.others.values())
+
+    def _solve(self, now: float) -> None:
+        own = self.learner.own_sums(self.node.state)
+        if self.others:
+            total = origins.total(self.others) + own
+            state = self.learner.knowing(self.node.state, total)
+            self.hurt = self.learner.hurts(state)
+            if self.hurt:  # flipped labels, say, which pass every check
+                state = self.learner.knowing(self.node.state, own)
+            self.node.state = state
+        self.unsolved, self.solved_at = False, now
+        self.node.step += 1
+        self.node.combines += 1
+
+    def facts(self) -> dict[str, Any]:
+        """For `/status`: rows by origin, and in the total."""
+        told = {name: entry.sums.rows for name, entry in sorted(self.others.items())}
+        return {
+            "rows": self.rows,
+            "left_out": self.hurt,
+            "origins": {**told, self.node.name: self.learner.own_rows(self.node.state)},
+        }
+
+    # -- going back --------------------------------------------------------------------------
+    def mark(self) -> dict[str, Any]:
+        """All that changes."""
+        return dict(vars(self))
+
+    def back(self, mark: dict[str, Any]) -> None:
+        """As it was at the mark."""
+        vars(self).update(mark)

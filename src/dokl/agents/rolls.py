@@ -1,0 +1,18 @@
+"""Who may speak of sums in a network, and how their entries are sealed and bounded."""
+
+from __future__ import annotations
+
+from dokl.agents.description import Network
+from dokl.agents.protocol.accounts import Roll
+from dokl.agents.sums import Seals
+
+
+def roll_of(network: Network, name: str) -> Roll | None:
+    """The roll of a network by method "squares", as node `name` has it; None for any other."""
+    model = getattr(network, "model", None)  # a model that is served alone is no network
+    if model is None or not model.squares:
+        return None
+    bounds = (1.0,) if network.inputs.classifying else network.inputs.target_range
+    largest = max(map(abs, bounds), default=float("inf"))
+    seals = Seals(network.certificate_files(name) if network.secure else None)
+    return Roll(frozenset(network.names), seals, largest, network.exchange.rows_per_second)

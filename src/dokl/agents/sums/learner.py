@@ -1,0 +1,176 @@
+"""One live node by method "squares": own, shared and corrected experts, mixed on its own rows.
+
+Everything goes row by row, features included: BLAS rounds other shapes otherwise, and after a crash
+the journal's rows, cut as they may be, must give the same bits. What the node has learned from its
+own rows alone, as sums, is part of its state (`sums`); what it knows of others' is not, is fetched
+again, and stands in the shared expert only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dokl import intervals
+from dokl import state as states
+from dokl.arrays import Array
+from dokl.diffusion import Problem
+from dokl.errors import BadInput
+from dokl.exchange import Exchange
+from dokl.learner import Learner
+from dokl.methods.cooperation import SOLVED, cooperation, node, reach
+from dokl.methods.cooperation.members import Member
+from dokl.methods.squares import memory as memories
+from dokl.methods.squares import shared
+from dokl.methods.squares.checks import squared_error
+from dokl.methods.squares.sums import Sums
+from dokl.state import State
+
+# Shared experts that forget need sums of their own, and travel without an account: there are none.
+MEMBERS = (
+    Member("own"),
+    Member("own", 1000, 100, 0.2),
+    Member("own", 100, 100, 0.2),
+    Member("shared"),
+    Member("corrected", 10, 0),
+    Member("corrected", math.inf, 100, 8.0),
+)
+SHARED = "shared0"
+_TWO = Exchange(np.full((2, 2), 0.5))  # somebody to share with: what a node remembers then
+LEVEL = 0.9
+WORSE = 2.0  # times the error alone, from which others' rows are left out
+
+
+class SquaresLearner(Learner):
+    """A node that learns by least squares; its `fingerprint` is that of a network like this."""
+
+    def __init__(
+        self, features: Any, ridge: float, bound: float, m: int, classes: Any, fingerprint: str
+    ) -> None:
+        method = cooperation(ridge, bound, MEMBERS)
+        super().__init__(
+            Problem(features, method), m=m, classes=classes, dtype=np.float64, engine="reference",
+            fingerprint=fingerprint, row_by_row=True,
+        )  # fmt: skip
+        self.crew = method.crew(_TWO)
+        self.slots = method.slots(features, self.m, _TWO)
+
+    def start(self) -> State:
+        """A node that knows nothing."""
+        return states.start(self.slots, 1, np.float64)
+
+    def learn(
+        self, state: State, X: Any, Y: Any, weight: Array | None = None
+    ) -> tuple[State, Array]:
+        """Rows X: (n, d), Y: (n, m) in order: the new state, and what was said of each before."""
+        X, Y = self.rows(X, Y)
+        new = _own(state)
+        ours, f, one = {n for n in new.nodes if not n.endswith(".P")}, np.empty(Y.shape), np.ones(1)
+        for i in range(len(X)):
+            z = self.problem.features.transform(X[i : i + 1])
+            f[i] = node.learn(self.crew, new, 0, z, Y[i : i + 1], one, ours).mean[0]
+            new.nodes["count"][0] += 1
+            if not np.isfinite(f[i]).all():
+                raise BadInput(f"row {i}: its target is too large to be learned: remove the row")
+        new.clock, new.peak = state.clock + len(X), float(np.abs(Y).max(initial=state.peak))
+        node.fold(self.crew, new)
+        return new, f
+
+    def predict(
+        self, state: State, X: Any, node: int | None = None, workers: int | None = None
+    ) -> Array:
+        """What the mixture says of rows X: (n, m)."""
+        return self.said(state, X)[0]
+
+    def said(self, state: State, X: Any) -> tuple[Array, Array]:
+        """Mean and standard deviation (n, m) of rows X."""
+        Z = self.problem.features.transform(np.asarray(X, np.float64))
+        mean, variance = node.predicted(self.crew, state, 0, Z)
+        return mean, np.sqrt(variance)
+
+    def interval(self, state: State, X: Any, level: float = LEVEL) -> tuple[Array, Array, Array]:
+        """Mean, lower and upper end (n, m) of intervals that cover so often."""
+        mean, deviation = self.said(state, X)
+        widths = reach.widths(state.reach[0], state.own_reach[0])  # (m, levels)
+        half = deviation * widths[:, intervals.LEVELS.index(level)]
+        return mean, mean - half, mean + half
+
+    def interval_answers(self, state: State, X: Any) -> dict[str, Any]:
+        """The ends of intervals and the standard deviation, as an answer to a question."""
+        if self.classes is not None:
+            raise BadInput("intervals are for regressions: here the predictions are labels")
+        _, lower, upper = self.interval(state, X)
+        ends = {"lower": lower, "upper": upper, "std": self.said(state, X)[1]}
+        flat = {name: values[:, 0] if self.m == 1 else values for name, values in ends.items()}
+        return {**{name: values.tolist() for name, values in flat.items()}, "coverage": LEVEL}
+
+    def worth(self, state: State) -> dict[str, float | None]:
+        """The recent mean square error of the mixture, of the node's own experts alone, and the
+        first over the second: below 1, sharing helps.
+        """
+        rows = float(state.learned[0])
+        *errors, counted = state.error[0].tolist()
+        both, alone = (error / counted if counted else None for error in errors)
+        return {
+            "error": both,
+            "alone": alone,
+            "ratio": both / alone if both is not None and alone else None,
+            "covered": float(state.covered[0, intervals.LEVELS.index(LEVEL)]) / rows
+            if rows
+            else None,
+        }
+
+    # -- sums --------------------------------------------------------------------------------
+    def own_sums(self, state: State) -> Sums:
+        """Of all rows that this node has learned itself."""
+        return shared.unpacked(state.sums[0], self.D, self.m)
+
+    def own_rows(self, state: State) -> int:
+        """How many these are."""
+        return int(state.sums[0, shared.ROWS])
+
+    def knowing(self, state: State, total: Sums) -> State:
+        """The node once its shared expert knows the rows of these sums, own ones included."""
+        memory = shared.learned(total, self.crew.numbers[self.crew.shared[0]].rho)
+        names = {f"{SHARED}.{part}" for part in SOLVED} | {"theta", "bias", "common", "seen"}
+        new = state.having(**{name: state.nodes[name].copy() for name in names})
+        nodes = new.nodes
+        nodes[f"{SHARED}.theta"][0], nodes[f"{SHARED}.P"][0] = memory.theta, memory.P.T
+        nodes[f"{SHARED}.num"][0], nodes[f"{SHARED}.den"][0] = memory.num, memory.den
+        for part, value in (("a", 1.0), ("b", 0.0), ("n", 0)):
+            nodes[f"{SHARED}.{part}"][0] = value
+        # The list is written to from its beginning, which an earlier state may still need.
+        nodes[f"{SHARED}.W"] = np.zeros_like(nodes[f"{SHARED}.W"])
+        nodes["seen"][0] = total.rows
+        node.fold(self.crew, new)
+        return new
+
+    def hurts(self, state: State) -> bool:
+        """Whether the shared expert is so much worse on this node's own rows than the node was
+        alone, before it had learned them, that others' rows are of no use here.
+        """
+        alone, own = self.worth(state)["alone"], self.own_sums(state)
+        if alone is None or not own.weight:
+            return False
+        error = squared_error(state.nodes[f"{SHARED}.theta"][0], own) / (own.weight * self.m)
+        return error > WORSE * max(alone, memories.LEAST_NOISE)
+
+    # -- as data -----------------------------------------------------------------------------
+    def pack(self, state: State) -> bytes:
+        """All that was learned, in bytes; exact, and without what is left beyond lists' ends."""
+        clean = {}
+        for name in self.crew.names:
+            n = int(state.nodes[f"{name}.n"][0])
+            for part in ("W", "c"):
+                clean[f"{name}.{part}"] = state.nodes[f"{name}.{part}"].copy()
+                clean[f"{name}.{part}"][0, n:] = 0.0
+        return states.pack(state.having(**clean), self.slots)
+
+
+def _own(state: State) -> State:
+    """A copy that may be written to; matrices are copied where they change."""
+    return state.having(
+        **{name: a.copy() for name, a in state.nodes.items() if not name.endswith(".P")}
+    )

@@ -1,0 +1,60 @@
+"""Method "squares" by processes: sums over real links, kill -9, and every total adds up."""
+
+import numpy as np
+from lab import Lab, ring, samples, wait_for
+from test_crashes import Client, batches, kill_and_restart
+
+from dokl.agents.description import ExchangePolicy, Model
+from dokl.jobs.live.export import learned_so_far
+
+SQUARES = Model(sigma=1.0, D=60, seed=3, method="squares")
+SUMS = ExchangePolicy(every_seconds=0.1, fewest_rows=20)
+
+
+def sharing(lab, name):
+    return lab.status(name)["sharing"]
+
+
+def test_every_node_counts_every_row_once_after_kills(tmp_path):
+    rng = np.random.default_rng(0)
+    names = ("a", "b", "c")
+    with Lab(tmp_path, ring(*names), model=SQUARES, exchange=SUMS) as lab:
+        lab.start()
+        clients = {name: Client(lab, name, batches(i, 12)) for i, name in enumerate(names)}
+        for client in clients.values():
+            client.start()
+        for name in ("b", "a"):
+            kill_and_restart(lab, name, clients[name], rng)
+        for client in clients.values():
+            client.finish()
+        everything = dict.fromkeys(names, 240)
+        for name in names:
+            wait_for(lambda name=name: sharing(lab, name)["origins"] == everything, "all rows")
+            assert sharing(lab, name)["rows"] == 720
+            assert lab.status(name)["samples"] == 240
+            assert not lab.status(name)["problems"]
+        X, y = samples(50, 99, noise=0.0)
+        asked = {"columns": ["x1", "x2"], "data": X.tolist()}
+        answer = lab.client("a").post("/predict?intervals=true", json=asked).json()
+        assert np.mean((np.array(answer["predictions"]) - y) ** 2) < 0.1
+        assert all(low < high for low, high in zip(answer["lower"], answer["upper"], strict=True))
+        assert min(answer["std"]) > 0
+
+
+def test_kill_leaves_the_same_bits_with_exchange_off(tmp_path):
+    states = {}
+    for killed in (False, True):
+        folder = tmp_path / str(killed)
+        folder.mkdir()
+        off = ExchangePolicy(mode="off")
+        with Lab(folder, ring("a", "b"), model=SQUARES, exchange=off, secure=False) as lab:
+            lab.start("a")
+            client = Client(lab, "a", batches(7, 12))
+            client.start()
+            if killed:
+                kill_and_restart(lab, "a", client, np.random.default_rng(1))
+            client.finish()
+            lab.kill("a")
+            state, learned = learned_so_far(lab.network, "a", folder / "lab.state")
+            states[killed] = lab.network.learner().pack(state), learned
+    assert states[True] == states[False]

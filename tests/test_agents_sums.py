@@ -1,0 +1,333 @@
+"""Method "squares" live: sums per origin over links that lose, repeat, reorder and break."""
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from dokl.agents.description import ExchangePolicy, parse
+from dokl.agents.description.text import text
+from dokl.agents.protocol import Protocol
+from dokl.agents.protocol.accounts import Roll, pack_versions, unpack_versions
+from dokl.agents.protocol.effects import SendTheta
+from dokl.agents.protocol.messages import SUMS, mark_of
+from dokl.agents.rolls import roll_of
+from dokl.agents.sums import Seals
+from dokl.errors import BadInput
+from dokl.methods.squares import origins, sums
+from dokl.methods.squares.origins import Entry
+from fake_link import Link, described, letter, reasons, rows
+from live_networks import on_disk
+
+EVERY = ExchangePolicy(every_seconds=0.1, fewest_rows=1)
+
+
+def network_of(graph, policy=EVERY, **model):
+    made = described(graph, method="squares", **{"D": 20, **model})
+    return replace(made, exchange=policy)
+
+
+class SumsLink(Link):
+    """A link of nodes by method "squares"; each keeps a journal of what it acknowledged."""
+
+    def __init__(self, graph, policy=EVERY, repeat=0.0, **options):
+        super().__init__(network_of(graph, policy), policy, **options)
+        self.repeat, self.journal = repeat, {}
+        self.roll = Roll(frozenset(self.network.names), Seals())
+        self.source = np.random.default_rng(5)
+
+    def start(self, *names):
+        for name in names or self.network.names:
+            about = self.network.neighbours(name), self.policy, next(self.incarnations)
+            self.nodes[name] = Protocol(self.learner, name, *about, roll=self.roll)
+            for X, Y in self.journal.setdefault(name, []):
+                self.nodes[name].replay(X, Y)
+            self.up.add(name)
+            self._meet(name)
+        return self
+
+    def teach(self, name, n):
+        X, Y = rows(self.source, n)
+        self.journal[name].append((X, Y))
+        self._done(name, self.nodes[name].samples(X, Y, self.now))
+
+    def carry(self, name, peer, what, body):
+        super().carry(name, peer, what, body)
+        if self.rng.random() < self.repeat:
+            super().carry(name, peer, what, body)
+
+    def acknowledged(self):
+        return {name: sum(len(X) for X, _ in kept) for name, kept in self.journal.items()}
+
+    def totals(self):
+        return {name: node.facts()["sums"]["rows"] for name, node in self.nodes.items()}
+
+
+# -- the account ------------------------------------------------------------------------------
+def test_every_node_comes_to_know_all_rows_once_and_falls_silent():
+    link = SumsLink(nx.path_graph(4)).start()
+    for name in link.nodes:
+        link.teach(name, 30)
+    link.run(30)
+    assert set(link.totals().values()) == {120}
+    before = dict(link.sent)
+    link.run(500)
+    assert link.sent == before
+    assert all(node.next_due(link.now) is None for node in link.nodes.values())
+
+
+def test_the_shared_expert_is_that_of_one_place_with_all_rows():
+    link = SumsLink(nx.cycle_graph(4)).start()
+    for name in link.nodes:
+        link.teach(name, 50)
+    link.run(30)
+    X, Y = (
+        np.concatenate([part[i] for n in link.journal for part in link.journal[n]]) for i in (0, 1)
+    )
+    Z = link.learner.problem.features.transform(X)
+    best = np.linalg.solve(Z.T @ Z + 0.01 * np.eye(20), Z.T @ Y)
+    for node in link.nodes.values():
+        theta = node.state.nodes["shared0.theta"][0].T
+        assert np.abs(theta - best).max() < 1e-3 * np.abs(best).max()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_no_row_is_lost_or_counted_twice(seed):
+    """Losses, repeats, reordering, partitions, crashes, a node that leaves and one that comes."""
+    rng = np.random.default_rng(seed)
+    graph = [nx.cycle_graph(5), nx.path_graph(4), nx.star_graph(4)][seed % 3]
+    link = SumsLink(graph, seed=seed, loss=0.2, delay=(0.001, 0.6), repeat=0.3)
+    late = letter(len(graph) - 1)
+    link.start(*(name for name in link.network.names if name != late))
+    for turn in range(25):
+        for name in list(link.nodes):
+            if rng.random() < 0.6:
+                link.teach(name, int(rng.integers(1, 6)))
+        event = rng.integers(5)
+        if event == 0 and len(link.nodes) > 1:
+            link.kill(str(rng.choice(sorted(link.nodes))))
+        elif event == 1:
+            for name in sorted(set(link.journal) - set(link.nodes)):
+                link.start(name)
+        elif event == 2:
+            link.part(link.network.links[int(rng.integers(len(link.network.links)))])
+        elif event == 3:
+            link.heal()
+        if turn == 12:
+            link.start(late)
+        link.run(float(rng.uniform(0, 1.5)))
+        for name, total in link.totals().items():
+            assert total <= sum(link.acknowledged().values())
+            known = link.nodes[name].facts()["sums"]["origins"]
+            assert all(known[n] <= link.acknowledged()[n] for n in known)
+            assert known[name] == link.acknowledged()[name]
+    link.heal()
+    link.start(*sorted(set(link.journal) - set(link.nodes)))
+    link.run(60)
+    assert set(link.totals().values()) == {sum(link.acknowledged().values())}
+    for node in link.nodes.values():
+        assert node.facts()["sums"]["origins"] == link.acknowledged()
+
+
+def test_few_rows_are_not_told():
+    link = SumsLink(nx.path_graph(2), replace(EVERY, fewest_rows=10)).start()
+    link.teach("n00", 9)
+    link.run(20)
+    assert link.totals() == {"n00": 9, "n01": 0}
+    link.teach("n00", 1)
+    link.run(20)
+    assert link.totals() == {"n00": 10, "n01": 10}
+    link.kill("n00")
+    link.start("n00")
+    link.teach("n00", 5)
+    link.run(20)
+    assert link.totals() == {"n00": 15, "n01": 10}, "nor after a restart"
+    link.teach("n00", 5)
+    link.run(20)
+    assert link.totals() == {"n00": 20, "n01": 20}
+
+
+def test_a_node_that_went_back_takes_its_rows_back():
+    link = SumsLink(nx.path_graph(3)).start()
+    for name in link.nodes:
+        link.teach(name, 20)
+    link.teach("n00", 30)
+    link.run(20)
+    link.kill("n00")
+    link.journal["n00"].pop()
+    link.run(5)
+    link.start("n00")
+    link.run(20)
+    assert set(link.totals().values()) == {60}
+
+
+def test_whoever_is_taken_out_of_the_network_takes_its_rows_away():
+    link = SumsLink(nx.complete_graph(3)).start()
+    for name in link.nodes:
+        link.teach(name, 20)
+    link.run(20)
+    link.kill("n02")
+    roll = Roll(frozenset({"n00", "n01"}), Seals())
+    link.nodes["n00"].change(["n01"], None, roll)
+    link.run(20)
+    link.nodes["n01"].change(["n00"], None, roll)
+    link.run(20)
+    assert link.totals() == {"n00": 40, "n01": 40}
+
+
+# -- bits -------------------------------------------------------------------------------------
+def test_with_exchange_off_a_replay_gives_the_same_bits_however_it_is_cut():
+    network = network_of(nx.path_graph(2), ExchangePolicy(mode="off"))
+    learner, roll = network.learner(), roll_of(network, "n00")
+    X, Y = rows(np.random.default_rng(0), 200)
+
+    def node(state=None, learned=0):
+        return Protocol(learner, "n00", ["n01"], network.exchange, 1, state, learned, roll)
+
+    whole = node()
+    whole.samples(X, Y, 0.0)
+    for cut in (1, 63, 64, 65, 130):
+        crashed = node()
+        for i in range(cut):
+            crashed.samples(X[i : i + 1], Y[i : i + 1], 0.0)
+        again = node(learner.unpack(crashed.packed_state()), cut)
+        again.replay(X[cut:], Y[cut:])
+        assert again.packed_state() == whole.packed_state()
+
+
+def test_back_is_as_if_nothing_had_come():
+    link = SumsLink(nx.path_graph(2)).start()
+    for name in link.nodes:
+        link.teach(name, 70)
+    link.run(5)
+    node = link.nodes["n00"]
+    packed, facts, mark = node.packed_state(), str(node.facts()), node.mark()
+    node.samples(*rows(link.source, 90), link.now)
+    node.tick(link.now + 3)
+    node.back(mark)
+    assert (node.packed_state(), str(node.facts())) == (packed, facts)
+
+
+# -- trust ------------------------------------------------------------------------------------
+def message(link, entry, sender="n01", seals=None):
+    node = link.nodes[sender]._node
+    return node.pack_body(SUMS, (seals or Seals()).seal(origins.to_bytes(entry)), link.now)
+
+
+@pytest.fixture
+def pair():
+    link = SumsLink(nx.path_graph(2)).start()
+    for name in link.nodes:
+        link.teach(name, 40)
+    return link.run(10)
+
+
+def test_sums_that_cannot_be_are_refused_and_change_nothing(pair):
+    node, learner = pair.nodes["n00"], pair.learner
+    own = learner.own_sums(pair.nodes["n01"].state)
+    before = node.packed_state()
+    wrong = [
+        replace(own, rows=own.rows + 1, zz=-own.zz),
+        replace(own, rows=own.rows + 1, zy=1e6 * own.zy),
+        replace(own, rows=own.rows + 1, zz=2.0 * own.zz),
+    ]
+    for each in wrong:
+        effects = node.message("n01", message(pair, Entry("n01", 10**6, each)), pair.now)
+        assert reasons(effects) == ["sums"]
+    nobody = message(pair, Entry("nobody", 1, own))
+    assert reasons(node.message("n01", nobody, pair.now)) == ["signature"]
+    assert node.packed_state() == before
+    assert node.facts()["refused"]["sums"] == 3
+
+
+def test_rows_are_bounded_per_origin_and_time(pair):
+    node = pair.nodes["n00"]
+    node.change(["n01"], None, replace(pair.roll, rate=10.0))
+    own = pair.learner.own_sums(pair.nodes["n01"].state)
+    many = own
+    for _ in range(200):
+        many = many + own
+    much = message(pair, Entry("n01", 10**6, many))
+    assert reasons(node.message("n01", much, pair.now)) == ["sums"]
+
+
+def test_flipped_labels_cost_next_to_nothing():
+    """They pass every check; the own expert guards against them."""
+    errors = {}
+    for lying in (False, True):
+        link = SumsLink(nx.path_graph(3)).start()
+        source = np.random.default_rng(1)
+        for _ in range(12):
+            for name in link.nodes:
+                X, Y = rows(source, 20)
+                sign = -1.0 if lying and name != "n00" else 1.0
+                link._done(name, link.nodes[name].samples(X, sign * Y, link.now))
+            link.run(2)
+        worth = link.learner.worth(link.nodes["n00"].state)
+        errors[lying] = worth["ratio"]
+        problems = link.nodes["n00"].facts()["problems"]
+        assert bool(problems) == lying
+        assert not lying or "others' rows" in problems[0]
+    assert errors[True] < 1.1
+    assert errors[False] < 1.02
+
+
+def test_entries_are_sealed_by_their_origin(tmp_path):
+    network = on_disk(tmp_path)
+    a, b = (Seals(network.certificate_files(name)) for name in ("a", "b"))
+    (tmp_path / "other").mkdir()
+    stranger = Seals(on_disk(tmp_path / "other").certificate_files("a"))
+    entry = b"what a has learned"
+    assert b.opened(a.seal(entry)) == ("a", entry)
+    broken = a.seal(entry)[:-1] + b"!"
+    for sealed in (broken, stranger.seal(entry), Seals().seal(entry), b"", b"\xff" * 40):
+        with pytest.raises(BadInput):
+            b.opened(sealed)
+
+
+def test_a_relayed_entry_of_another_name_is_refused(tmp_path):
+    network = on_disk(tmp_path)
+    link = SumsLink(nx.path_graph(2))
+    link.roll = Roll(frozenset({"n00", "n01", "a"}), Seals(network.certificate_files("b")))
+    link.start()
+    liar = Seals(network.certificate_files("c"))
+    entry = Entry("a", 1, sums.nothing(20, 1))
+    node = link.nodes["n00"]
+    node.peer_up("n01", 0.0)
+    effects = node.message("n01", message(link, entry, seals=liar), 0.1)
+    assert reasons(effects) == ["signature"]
+    assert "sealed by 'c'" in effects[0].text
+
+
+# -- what travels -----------------------------------------------------------------------------
+def test_versions_are_packed_and_unpacked():
+    account = {n: Entry(n, i, sums.nothing(2, 1)) for i, n in enumerate(("a", "b"))}
+    assert unpack_versions(pack_versions(account)) == {mark_of("a"): (0, 0), mark_of("b"): (1, 0)}
+    assert unpack_versions(b"short") == {}
+
+
+def test_entries_are_sent_by_rows_and_not_all_the_time():
+    link = SumsLink(nx.path_graph(2), replace(EVERY, fewest_rows=50)).start()
+    for _ in range(100):
+        for name in link.nodes:
+            link.teach(name, 5)
+        link.run(0.1)
+    link.run(10)
+    assert set(link.totals().values()) == {1000}
+    assert len(link.effects(SendTheta)) <= 2 * (500 / 50) * 1.5
+
+
+def test_the_description_says_it_and_refuses_what_cannot_be():
+    made = network_of(nx.path_graph(2))
+    again = parse(text(made))
+    assert again.model.squares
+    assert again.exchange.fewest_rows == 1
+    assert again.fingerprint == made.fingerprint
+    assert again.fingerprint != described(nx.path_graph(2)).fingerprint
+    with pytest.raises(BadInput, match="sums are pushed"):
+        parse(text(replace(made, exchange=replace(EVERY, mode="pull"))))
+    with pytest.raises(BadInput, match="MB a message"):
+        parse(text(network_of(nx.path_graph(2), D=2000)))
+    with pytest.raises(BadInput, match="least squares"):
+        network_of(nx.path_graph(2), loss="huber")
