@@ -243,8 +243,10 @@ def test_one_header_has_it_all(folder, tmp_path):
 def test_nodes_combine(tmp_path):
     """Two boards that learn alone, then mix: the mean of their vectors."""
     X = np.random.default_rng(0).normal(size=(60, 2))
-    model = library.NetworkRegressor("ring", n_nodes=3, n_components=8, random_state=0)
-    model.fit(X, X[:, 0])
+    few = {"n_nodes": 3, "n_components": 8, "random_state": 0}
+    model = library.NetworkRegressor("ring", learner="gradient", **few).fit(X, X[:, 0])
+    with pytest.raises(BadInput, match="not exported: train one with learner="):
+        write_c(library.NetworkRegressor("ring", **few).fit(X, X[:, 0]), tmp_path / "m.c")
     write_c(model, tmp_path / "m.c", node="1")
     code = compiled(tmp_path, """#include "m.h"
 double mixed(void);

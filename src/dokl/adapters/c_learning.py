@@ -9,6 +9,7 @@ from dokl.adapters.c_parts import inputs_call, raw_numbers
 from dokl.adapters.c_words import Reals, doubles
 from dokl.adapters.formula import WAVES, LabelAnswer, node_number
 from dokl.arrays import Array
+from dokl.estimators.units import Unit
 from dokl.losses import Loss
 from dokl.models import TableModel
 from dokl.preprocess import Moments
@@ -23,7 +24,8 @@ SUMS = {"shift": "shift", "seen": "count", "total": "total", "square": "square"}
 @dataclass(frozen=True)
 class Learning:
     """What learning needs: theta, bias and their means (m, D) and (m,), how many rows and steps,
-    the numbers of the method, and how columns are scaled; moments: None where that stays.
+    the numbers of the method, and how columns are scaled; moments: None where that stays. unit: of
+    the targets, where they are learned in one of their own.
     """
 
     theta: Array
@@ -39,6 +41,17 @@ class Learning:
     lam: float
     standardise: str
     moments: Moments | None
+    unit: Unit | None = None
+
+    def units(self, reals: Reals, name: str) -> str:
+        """Declarations of centre and size, as C has them; empty where targets are as they are."""
+        if self.unit is None:
+            return ""
+        head = f"    static const {name}_real"
+        return (
+            f"{head} centre[] = {reals.array(self.unit.centre)};\n"
+            f"{head} size[] = {reals.array(self.unit.size)};\n"
+        )
 
     def predicts(self, reals: Reals) -> tuple[str, str]:
         """The vector that predicts, and its constant term, as C has them."""
@@ -67,7 +80,7 @@ def learning_of(model: TableModel, node: str | None) -> Learning | None:
         int(state.count[k]), int(state.clock), exchange.intercept, exchange.average,
         method.loss, method.schedule, method.lam,
         "off" if prepared is None else prepared.standardise,
-        prepared.moments if moving and prepared is not None else None,
+        prepared.moments if moving and prepared is not None else None, made._unit,
     )  # fmt: skip
 
 
@@ -189,6 +202,7 @@ def _learn(w: Writing, made: Learning) -> str:
     c, labels, one = made.intercept, isinstance(w.formula.answer, LabelAnswer), w.formula.m == 1
     own = ("label == 1" if one else "label == k") if labels else ""
     target = f"{own} ? {r.number(1.0)} : -{r.number(1.0)}" if labels else "y" if one else "y[k]"
+    target = target if made.unit is None else f"({target} - centre[k]) / size[k]"
     check = _check(w, labels, one)
     follow = "" if made.moments is None else f"    {n}_follow(state, row);\n"
     start = f"{r.number(c)} * state->bias[k]" if c else "0"
@@ -197,7 +211,7 @@ def _learn(w: Writing, made: Learning) -> str:
     return f"""/* Learn one row; one without a target, or of no known class, is passed over. */
 {_learn_head(w)}
 {{
-    {n}_real x[{big}_INPUTS], z[{big}_FEATURES], q = {r.number(c * c)}, mu;
+{made.units(r, n)}    {n}_real x[{big}_INPUTS], z[{big}_FEATURES], q = {r.number(c * c)}, mu;
     int i, k;
 {follow}{check}    {inputs_call(w)}
     {n}_features(x, z);

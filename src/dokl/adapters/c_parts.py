@@ -175,8 +175,10 @@ def _waves(w: Writing, core: Waves) -> list[str]:
     fixed = f"""    static const {n}_real theta{size} = {r.array(core.theta)};
     static const {n}_real constant[] = {r.array(core.constant)};
 """
+    told = "sum"
     if w.learning is not None:
-        theta, constant, fixed = w.learning.predicts(r)[0], w.learning.predicts(r)[1], ""
+        (theta, constant), fixed = w.learning.predicts(r), w.learning.units(r, n)
+        told = "sum" if w.learning.unit is None else "sum * size[k] + centre[k]"
     return [_wave(w, core.scale), _features(w, core), f"""{_scores_head(w)}
 {{
 {fixed}    {n}_real x[{big}_INPUTS], z[{big}_FEATURES];
@@ -187,7 +189,7 @@ def _waves(w: Writing, core: Waves) -> list[str]:
         {n}_real sum = {constant};
         for (i = 0; i < {big}_FEATURES; i++)
             sum += {theta}[k][i] * z[i];
-        f[k] = sum;
+        f[k] = {told};
     }}
 }}
 """]  # fmt: skip

@@ -139,6 +139,11 @@ def formula_of(
     estimator = table.estimator
     if not isinstance(estimator, (*WAVES, *EXPERTS, *FOLDED)):
         raise BadInput(f"a {type(estimator).__name__} does not predict: it cannot be exported")
+    if getattr(estimator, "learner_", "gradient") == "cooperation":
+        raise BadInput(
+            f"a {type(estimator).__name__} of cooperating nodes mixes experts by node and is not "
+            'exported: train one with learner="gradient", or an AutoRegressor or AutoClassifier'
+        )
     if not table.started:
         raise BadInput(
             f"this {type(estimator).__name__} has learned nothing that could be exported"
@@ -183,9 +188,12 @@ def waves_of(estimator: Any, node: str | None) -> Waves:
     else:
         k = node_number(estimator, node)
         theta, bias = (array[k] for array in state.delivered())
-    constant = estimator.exchange_.intercept * np.asarray(bias, np.float64)
+    theta = np.asarray(theta, np.float64)
+    constant, unit = estimator.exchange_.intercept * np.asarray(bias, np.float64), estimator._unit
+    if unit is not None:  # learned in units of its own, told in the targets'
+        theta, constant = theta * unit.size[:, None], unit.outward(constant)
     phases = None if made.paired else made.phases
-    return Waves(made.dense_omega(), phases, made.scale, np.asarray(theta, np.float64), constant)
+    return Waves(made.dense_omega(), phases, made.scale, theta, constant)
 
 
 def node_number(estimator: Any, node: str) -> int:

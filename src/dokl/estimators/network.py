@@ -59,7 +59,8 @@ class _Network(Cooperating):
         if nodes is None or given or not isinstance(self.graph, str):
             return
         names = nodes.tolist() if hasattr(nodes, "tolist") else list(nodes)
-        if names and all(isinstance(name, str) for name in names):
+        texts = all(isinstance(name, str) for name in names)
+        if texts and len(set(names)) > 1:  # one name makes no network
             self._named = sorted(set(names))
 
     def _exchange(self, weights: Any) -> Exchange:
