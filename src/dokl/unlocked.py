@@ -8,7 +8,8 @@ which lets go of it. Matrices are float64 in Fortran's order, of which the lower
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
+from contextlib import AbstractContextManager
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,22 @@ _ONE, _ZERO = ctypes.c_double(1.0), ctypes.c_double(0.0)
 _LEFT, _RIGHT, _LOWER = ctypes.c_char(b"L"), ctypes.c_char(b"R"), ctypes.c_char(b"L")
 _STEP = ctypes.c_int(1)
 _PLAIN, _TRANSPOSED = ctypes.c_char(b"N"), ctypes.c_char(b"T")
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """While this lasts, a product runs in the thread that asks for it. Many small ones are many
+    times slower in several threads, which wait for each other, above all where cores are shared.
+    """
+    return _libraries().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+
+
+@cache
+def _libraries() -> Any:
+    """The linear algebra libraries; to look for them takes longer than to learn a row."""
+    import scipy.linalg.blas  # noqa: F401  which brings its own
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @lru_cache(maxsize=8)

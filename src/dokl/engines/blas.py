@@ -20,6 +20,7 @@ from dokl.engines import rounds
 from dokl.exchange import Exchange
 from dokl.methods.squares import blocks, memory_of, shared, sharing, together
 from dokl.state import State
+from dokl.unlocked import one_thread
 
 # Features computed at once.
 ROWS = 1024
@@ -50,9 +51,10 @@ def advance(
     def alone(state: State, block: Block) -> tuple[State, Array]:
         return _alone(plan, state, block)
 
-    if not graphs:
-        return alone(state, block)
-    return rounds.advance(plan.problem, plan.exchange, alone, state, block)
+    with one_thread():
+        if not graphs:
+            return alone(state, block)
+        return rounds.advance(plan.problem, plan.exchange, alone, state, block)
 
 
 def _alone(plan: BlasPlan, state: State, block: Block) -> tuple[State, Array]:

@@ -16,6 +16,7 @@ from dokl.exchange import Exchange
 from dokl.methods.cooperation import node
 from dokl.methods.cooperation.node import Said
 from dokl.state import State
+from dokl.unlocked import one_thread
 
 __all__ = ["CooperatingPlan", "advance", "advance_said", "plan", "predict", "step"]
 
@@ -47,6 +48,11 @@ def advance(
 
 def advance_said(plan: CooperatingPlan, state: State, block: Block) -> tuple[State, Said]:
     """The same with all that was said of each row: arrays (n, K, m) and (n, K, m, levels)."""
+    with one_thread():
+        return _advance_said(plan, state, block)
+
+
+def _advance_said(plan: CooperatingPlan, state: State, block: Block) -> tuple[State, Said]:
     exchange, problem = plan.exchange, plan.problem
     graphs = exchange.graphs
     check_block(problem.features, graphs[0].shape[0] if graphs else None, state, block)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dokl.simulation import driver
 from dokl.simulation.driver import Job
 from dokl.simulation.recording import Recorder, check_asked
 from dokl.state import State
+from dokl.unlocked import one_thread
 
 
 class ByEngine(driver.Executor):
@@ -128,7 +130,9 @@ def run(
     if ranks is not None or checkpoint is not None:
         raise BadInput(f"ranks and checkpoints are for engine='mpi', not {engine!r}")
     likely, bar = module_of(candidates(engine, work)[0]), progress(total, "learning", show_progress)
-    with bar as shown, ThreadPoolExecutor(min(workers, runs)) as pool:
+    # Compiled loops have threads of their own; least squares is made of small products.
+    alone = nullcontext() if problem.method.name == "gradient" else one_thread()
+    with alone, bar as shown, ThreadPoolExecutor(min(workers, runs)) as pool:
         if runs > 1 and hasattr(likely, "advance_many"):
             from dokl.engines.jax_parts import batches
 

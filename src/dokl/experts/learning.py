@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,6 +40,7 @@ from dokl.experts.rest import checked, surprised
 from dokl.methods.squares import blocks, sums
 from dokl.methods.squares.blocks import NotDefinite
 from dokl.methods.squares.memory import Memory
+from dokl.unlocked import one_thread
 
 # Fewer rows than this are learned before threads have started.
 FEW = 8
@@ -244,18 +244,9 @@ def on_all_cores(many: bool = True) -> Iterator[Each]:
     """A `map` over experts, by threads where there is much to do. Experts share the cores; threads
     inside a product would only wait for each other.
     """
-    with _blas().limit(limits=1, user_api="blas"):
+    with one_thread():
         if not many:
             yield map
             return
         with ThreadPoolExecutor(cores()) as pool:
             yield pool.map
-
-
-@cache
-def _blas() -> Any:
-    """The linear algebra libraries; to look for them takes longer than to learn a row."""
-    import scipy.linalg.blas  # noqa: F401  which brings its own
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
