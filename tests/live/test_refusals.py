@@ -88,8 +88,9 @@ def test_a_thief_of_a_key_locks_nobody_out(tmp_path):
                 return weight(lab, "a", "b") == 0.5 and weight(lab, "b", "a") == 0.5
 
         wait_for(honest, "b is heard again")
-        assert not lab.status("a")["problems"]
-        assert not lab.status("b")["problems"]
+        for name in "ab":  # the lie was told, and that it was far off is said for a while
+            left = lab.status(name)["problems"]
+            assert not [words for words in left if "was far from all others" not in words]
 
 
 def test_two_agents_under_one_name_all_say_so(tmp_path):

@@ -15,7 +15,7 @@ from lab import MODEL, PATIENCE, Lab, ring, samples, wait_for
 from dokl import load
 from dokl.agents.description import ExchangePolicy, read
 from dokl.diffusion import init, step
-from dokl.exchange import Exchange
+from dokl.exchange import Exchange, Mixing
 from dokl.graphs import metropolis
 from dokl.jobs.live.export import learned_so_far
 
@@ -54,7 +54,7 @@ def test_lockstep_gives_the_thetas_of_the_reference_engine(tmp_path, order):
     graph = nx.Graph()
     graph.add_nodes_from(range(4))
     graph.add_edges_from((names.index(a), names.index(b)) for a, b in links)
-    exchange = Exchange(metropolis(graph), order)
+    exchange = Exchange(metropolis(graph), order, mixing=Mixing(rule="ios"))  # the default
     problem = network.problem()
     state = init(problem, exchange, 4)
     for i in range(n):

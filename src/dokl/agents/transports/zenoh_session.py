@@ -14,6 +14,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -181,7 +182,8 @@ class ZenohSession:
         try:
             # Zenoh keeps some 40 kB for each publisher that is still there when a session closes.
             for publisher in self._publishers.values():
-                publisher.undeclare()
+                with suppress(RuntimeError):  # a stuck link holds it: then it stays
+                    publisher.undeclare()
             self._session.close()
         except self._zenoh.ZError as error:
             log.warning("closing the session of node %s: %s", self._name, error)
