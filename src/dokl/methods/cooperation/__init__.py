@@ -31,7 +31,6 @@ from dokl.methods.cooperation.node import Team
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares import shared, squares
 from dokl.methods.squares.blocks import NotDefinite
-from dokl.methods.squares.memory import LIST
 from dokl.methods.squares.shared import ROWS
 from dokl.methods.squares.sums import solved
 from dokl.state import Slot, Slots, State
@@ -71,7 +70,8 @@ class Cooperation:
         D, kind, crew = features.D, np.float64, self.crew(exchange)
         made = {"theta": Slot((m, D), kind), "bias": Slot((m,), kind)}
         for member, name, numbers in zip(crew.members, crew.names, crew.numbers, strict=True):
-            made |= _member_slots(name, member.D(D), m, numbers.rho)
+            known = memories.slots(member.D(D), m, numbers.rho)
+            made |= {f"{name}.{part}": slot for part, slot in known.items()}
         counts = {"alone": len(crew.own), "all": 1 + len(crew.others)}
         for name, count in counts.items():
             for part, shape in (("gain", (count,)), ("square", (count,)), ("largest", ())):
@@ -178,22 +178,6 @@ def of_spec(spec: Mapping[str, Any]) -> Cooperation:
     """The method that `spec` described."""
     bound = math.inf if spec["bound"] is None else spec["bound"]
     return cooperation(spec["ridge"], bound, tuple(map(parts.of_spec, spec["members"])))
-
-
-def _member_slots(name: str, D: int, m: int, rho: float) -> dict[str, Slot]:
-    kind, prior = np.float64, memories.start(1, m, rho)
-    made = {
-        "theta": Slot((m, D), kind),
-        "P": Slot((D, D), kind, np.eye(D) / rho, triangle=True),
-        "a": Slot((), kind, 1.0),
-        "b": Slot((), kind),
-        "W": Slot((LIST, D), kind),
-        "c": Slot((LIST,), kind),
-        "n": Slot((), np.int64),
-        "num": Slot((m,), kind, prior.num),
-        "den": Slot((), kind, prior.den),
-    }
-    return {f"{name}.{part}": slot for part, slot in made.items()}
 
 
 def _solve(crew: Team, state: State, i: int, k: int, packed: Array) -> None:

@@ -25,7 +25,7 @@ from dokl.errors import BadInput, UnknownName
 from dokl.exchange import Exchange
 from dokl.methods.squares import accounts, rows, shared, sharing
 from dokl.methods.squares import memory as memories
-from dokl.methods.squares.memory import LIST, Memory, Numbers
+from dokl.methods.squares.memory import Memory, Numbers
 from dokl.state import Slot, Slots, State
 
 # What a node remembers, in the order of `Memory`.
@@ -85,21 +85,10 @@ class Squares:
         return self.share == "origins"
 
     def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
-        """Everything in float64: a covariance forgives no rounding."""
-        D, kind = features.D, np.float64
-        prior = memories.start(1, m, self.ridge)
-        return {
-            "theta": Slot((m, D), kind),
-            "P": Slot((D, D), kind, np.eye(D) / self.ridge, triangle=True),
-            "a": Slot((), kind, 1.0),
-            "b": Slot((), kind),
-            "W": Slot((LIST, D), kind),
-            "c": Slot((LIST,), kind),
-            "n": Slot((), np.int64),
-            "num": Slot((m,), kind, prior.num),
-            "den": Slot((), kind, prior.den),
-            "count": Slot((), np.int64),
-        } | self._sharing(D, m, exchange)
+        """What `Memory` holds, how many rows there were, and what sharing needs."""
+        D = features.D
+        known = memories.slots(D, m, self.ridge) | {"count": Slot((), np.int64)}
+        return known | self._sharing(D, m, exchange)
 
     def _sharing(self, D: int, m: int, exchange: Exchange) -> dict[str, Slot]:
         if self.merges:
