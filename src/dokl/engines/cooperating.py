@@ -4,55 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array, Block
-from dokl.diffusion import Problem, check_block, check_index, check_progress, largest_prediction
+from dokl.diffusion import check_block, check_index, check_progress, largest_prediction
 from dokl.engines import rounds
-from dokl.engines.blas import predict
+from dokl.engines.blas import BlasPlan, plan, predict
 from dokl.exchange import Exchange
 from dokl.methods.cooperation import node
 from dokl.methods.cooperation.node import Said
 from dokl.state import State
 from dokl.unlocked import one_thread
 
-__all__ = ["CooperatingPlan", "advance", "advance_said", "plan", "predict", "step"]
+__all__ = ["BlasPlan", "advance", "advance_said", "plan", "predict", "step"]
 
 # Rows of all nodes whose features are in memory at once.
 ROWS = 4096
 
 
-@dataclass(frozen=True)
-class CooperatingPlan:
-    """A problem and an exchange; least squares is computed in float64."""
-
-    problem: Problem
-    exchange: Exchange
-    dtype: Any = np.float64
-
-
-def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> CooperatingPlan:
-    """Prepare a problem (its features drawn) for `advance`."""
-    return CooperatingPlan(problem, exchange)
-
-
 def advance(
-    plan: CooperatingPlan, state: State, block: Block, workers: int | None = None
+    plan: BlasPlan, state: State, block: Block, workers: int | None = None
 ) -> tuple[State, Array]:
     """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent."""
     state, said = advance_said(plan, state, block)
     return state, said.mean
 
 
-def advance_said(plan: CooperatingPlan, state: State, block: Block) -> tuple[State, Said]:
+def advance_said(plan: BlasPlan, state: State, block: Block) -> tuple[State, Said]:
     """The same with all that was said of each row: arrays (n, K, m) and (n, K, m, levels)."""
     with one_thread():
         return _advance_said(plan, state, block)
 
 
-def _advance_said(plan: CooperatingPlan, state: State, block: Block) -> tuple[State, Said]:
+def _advance_said(plan: BlasPlan, state: State, block: Block) -> tuple[State, Said]:
     exchange, problem = plan.exchange, plan.problem
     graphs = exchange.graphs
     check_block(problem.features, graphs[0].shape[0] if graphs else None, state, block)
@@ -89,7 +74,7 @@ class _Rows:
         return slice(*np.searchsorted(self.at, (start, stop)).tolist())
 
 
-def _rows(plan: CooperatingPlan, block: Block, k: int) -> _Rows:
+def _rows(plan: BlasPlan, block: Block, k: int) -> _Rows:
     index = block.index[:, k]
     at = np.flatnonzero(index >= 0)
     weight = np.ones(len(at))
@@ -100,9 +85,7 @@ def _rows(plan: CooperatingPlan, block: Block, k: int) -> _Rows:
     return _Rows(at, Z, np.asarray(block.Y[index[at]], np.float64), weight)
 
 
-def _plainly(
-    plan: CooperatingPlan, state: State, block: Block, ours: set[str]
-) -> tuple[State, Said]:
+def _plainly(plan: BlasPlan, state: State, block: Block, ours: set[str]) -> tuple[State, Said]:
     """Only the shared members need to go from exchange to exchange; what they said being known, a
     node learns the rest of the block at once, and the widths of intervals follow last.
     """
@@ -174,9 +157,7 @@ def _spans(exchange: Exchange, clock: int, n: int) -> Iterator[tuple[int, int, i
         start = stop
 
 
-def _by_rules(
-    plan: CooperatingPlan, state: State, block: Block, ours: set[str]
-) -> tuple[State, Said]:
+def _by_rules(plan: BlasPlan, state: State, block: Block, ours: set[str]) -> tuple[State, Said]:
     """Where the exchange has rules of its own: everything from exchange to exchange."""
     told = list[Said]()
 
@@ -209,9 +190,7 @@ def _joined(told: list[Said], state: State) -> Said:
 
 
 def step(
-    plan: CooperatingPlan, state: State, X: Array, Y: Array, w: Array | None = None
+    plan: BlasPlan, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
-    index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
-    state, f = advance(plan, state, Block(X, np.asarray(Y), w, index))
-    return state, f[0]
+    return rounds.one_step(advance, plan, state, X, Y, w)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dokl.arrays import Array, Block
 from dokl.diffusion import Problem, check_block, check_index, check_progress
-from dokl.engines import numba_engine
+from dokl.engines import numba_engine, rounds
 from dokl.engines.choice import NotCompilable
 from dokl.engines.mpi_parts import crew, halo
 from dokl.engines.mpi_parts.halo import Halo, HaloExchange
@@ -295,9 +295,7 @@ def step(
     plan: MpiPlan, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
-    index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
-    state, f = advance(plan, state, Block(X, Y, w, index))
-    return state, f[0]
+    return rounds.one_step(advance, plan, state, X, Y, w)
 
 
 def predict(plan: MpiPlan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:

@@ -303,9 +303,7 @@ def step(
     plan: NumbaPlan, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
-    index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
-    state, f = advance(plan, state, Block(X, Y, w, index))
-    return state, f[0]
+    return rounds.one_step(advance, plan, state, X, Y, w)
 
 
 def predict(

@@ -70,6 +70,22 @@ def advance_many(
     return list(zip(states, joined, strict=True))
 
 
+def one_step(
+    advance: Callable[..., tuple[State, Array]],
+    plan: Any,
+    state: State,
+    X: Array,
+    Y: Array,
+    w: Array | None = None,
+) -> tuple[State, Array]:
+    """All nodes take one step on X: (K, d), Y: (K, m), by an engine's `advance`; returns the new
+    state and f: (K, m).
+    """
+    index = np.arange(len(Y), dtype=np.int64).reshape(1, -1)
+    state, f = advance(plan, state, Block(X, np.asarray(Y), w, index))
+    return state, f[0]
+
+
 def _combined(problem: Problem, exchange: Exchange, state: State) -> State:
     graphs = exchange.graphs
     return combine(problem, exchange, graphs, state) if graphs else state
