@@ -14,20 +14,20 @@ message is theta, D numbers; q = 1 and eps = 0 is normalised LMS with step mu.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.baselines.networks import OverNetwork
 from dokl.baselines.on_features import FeatureLearner
 from dokl.baselines.runs import BaselineLearner, Samples
 from dokl.errors import BadInput
-from dokl.random_numbers import draw_recipe
 
 
 @dataclass(frozen=True, eq=False)
-class APSM:
+class APSM(OverNetwork):
     """mu: relative step; eps: half a hyperslab's width; q: how many samples are kept; weights: a
     matrix (K, K), a recipe of one, or None: alone.
     """
@@ -46,10 +46,6 @@ class APSM:
             raise BadInput(f"eps must be finite and at least 0, got {self.eps!r}")
         if not (isinstance(self.q, int | np.integer) and self.q >= 1):
             raise BadInput(f"q must be a whole number of samples, at least 1, got {self.q!r}")
-
-    def draw(self, seed: int) -> APSM:
-        """The same with its network drawn."""
-        return replace(self, weights=draw_recipe(self.weights, seed))
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""

@@ -15,20 +15,20 @@ and a logarithm for each map and each round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.baselines.networks import OverNetwork
 from dokl.baselines.on_features import FeatureLearner, FeatureModel
 from dokl.baselines.runs import BaselineLearner, Samples, positive
 from dokl.errors import BadInput
-from dokl.random_numbers import draw_recipe
 
 
 @dataclass(frozen=True, eq=False)
-class ConsensusGP:
+class ConsensusGP(OverNetwork):
     """features: one map, or several of them; noise: its variance s2, where the prior's is 1;
     rounds: of consensus after each sample; weights: a matrix (K, K), a recipe, or None: alone.
     """
@@ -43,10 +43,6 @@ class ConsensusGP:
         positive("noise", self.noise)
         if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 0):
             raise BadInput(f"rounds must be a whole number, at least 0, got {self.rounds!r}")
-
-    def draw(self, seed: int) -> ConsensusGP:
-        """The same with its network drawn."""
-        return replace(self, weights=draw_recipe(self.weights, seed))
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""

@@ -17,7 +17,7 @@ and time per step grow with n, where theta of random features stays D numbers fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,13 @@ from dokl.baselines.growing import (
     require_gaussian,
     scaled_rows,
 )
-from dokl.baselines.networks import edges, hops, one_graph, out_links
+from dokl.baselines.networks import OverNetwork, edges, hops, one_graph, out_links
 from dokl.baselines.runs import BaselineLearner, Samples, positive
 from dokl.kernels import Gaussian
-from dokl.random_numbers import draw_recipe
 
 
 @dataclass(frozen=True, eq=False)
-class DiffusionKLMS:
+class DiffusionKLMS(OverNetwork):
     """Combine-then-adapt KLMS; weights: a matrix (K, K), a recipe of one, or None: alone."""
 
     kernel: Gaussian
@@ -55,10 +54,6 @@ class DiffusionKLMS:
     def __post_init__(self) -> None:
         require_gaussian(self.kernel)
         positive("mu", self.mu)
-
-    def draw(self, seed: int) -> DiffusionKLMS:
-        """The same with its network drawn."""
-        return replace(self, weights=draw_recipe(self.weights, seed))
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""

@@ -12,20 +12,20 @@ a factor, and winds up where inputs do not come; `dokl.squares` goes back to the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.baselines.networks import OverNetwork
 from dokl.baselines.on_features import FeatureLearner
 from dokl.baselines.runs import BaselineLearner, Samples, positive
 from dokl.errors import BadInput
-from dokl.random_numbers import draw_recipe
 
 
 @dataclass(frozen=True, eq=False)
-class DiffusionRLS:
+class DiffusionRLS(OverNetwork):
     """ridge: P starts at I/ridge; lam: forgetting factor, 1 for none; weights: a matrix (K, K), a
     recipe of one, or None: alone.
     """
@@ -40,10 +40,6 @@ class DiffusionRLS:
         positive("ridge", self.ridge)
         if not 0 < self.lam <= 1:
             raise BadInput(f"lam must be above 0 and at most 1, got {self.lam!r}")
-
-    def draw(self, seed: int) -> DiffusionRLS:
-        """The same with its network drawn."""
-        return replace(self, weights=draw_recipe(self.weights, seed))
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""

@@ -15,20 +15,20 @@ comes after every `every` steps. A message is theta, D numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.baselines.networks import OverNetwork
 from dokl.baselines.on_features import FeatureLearner
 from dokl.baselines.runs import BaselineLearner, Samples, positive
 from dokl.errors import BadInput
-from dokl.random_numbers import draw_recipe
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureADMM:
+class FeatureADMM(OverNetwork):
     """lam: ridge, of a mean loss; rho: ADMM's penalty; threshold, decay: of the censoring, 0 for
     none; weights: a matrix (K, K) whose links count, a recipe of one, or None: alone.
     """
@@ -54,10 +54,6 @@ class FeatureADMM:
         if not (self.threshold >= 0 and 0 < self.decay <= 1):
             what = f"{self.threshold!r}, {self.decay!r}"
             raise BadInput(f"threshold must be at least 0, decay above 0 and at most 1, got {what}")
-
-    def draw(self, seed: int) -> FeatureADMM:
-        """The same with its network drawn."""
-        return replace(self, weights=draw_recipe(self.weights, seed))
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""

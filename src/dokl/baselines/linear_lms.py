@@ -11,20 +11,19 @@ the inputs do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array, check_rows, is_sparse
 from dokl.baselines.growing import growing_njit
-from dokl.baselines.networks import edges, one_graph, out_links
+from dokl.baselines.networks import OverNetwork, edges, one_graph, out_links
 from dokl.baselines.runs import BaselineLearner, Samples, positive
-from dokl.random_numbers import draw_recipe
 
 
 @dataclass(frozen=True, eq=False)
-class LinearLMS:
+class LinearLMS(OverNetwork):
     """Linear LMS with step mu; constant: size of a constant input, 0 for none; weights: a matrix
     (K, K), a recipe of one, or None: alone.
     """
@@ -36,10 +35,6 @@ class LinearLMS:
 
     def __post_init__(self) -> None:
         positive("mu", self.mu)
-
-    def draw(self, seed: int) -> LinearLMS:
-        """The same with its network drawn."""
-        return replace(self, weights=draw_recipe(self.weights, seed))
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""

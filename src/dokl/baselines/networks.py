@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
+from dokl.random_numbers import draw_recipe
+
+
+class OverNetwork:
+    """A baseline whose nodes combine; weights: a matrix (K, K), a recipe of one, or None: alone."""
+
+    weights: Any
+
+    def draw(self, seed: int) -> Self:
+        """The same with its network drawn."""
+        return replace(self, weights=draw_recipe(self.weights, seed))  # type: ignore[type-var]
 
 
 def one_graph(weights: Any, K: int) -> Any:
