@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import time
@@ -73,6 +75,28 @@ class Section:
 
     def record(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def run_sections(
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    known: Mapping[str, Callable[[bool], Section]],
+) -> None:
+    """Measure the sections that were asked for, all by default; print each, and write all so far to
+    --json.
+    """
+    for name in options.section:
+        if name not in known:
+            parser.error(f"unknown section {name!r}: choose from {', '.join(known)}")
+    where, done = machine(), {}
+    print(", ".join(f"{key} {value}" for key, value in where.items()), "\n")
+    for name in options.section or known:
+        section = known[name](options.quick)
+        done[name] = section.record()
+        print(section.text(), flush=True)
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump({"machine": where, "sections": done}, file, indent=1)
 
 
 def in_turns(

@@ -7,9 +7,8 @@ Rows are read from DOKL_DATA/streams, by default ../shared/data/streams beside t
 from __future__ import annotations
 
 import argparse
-import json
 
-from benchmarks.common import machine
+from benchmarks.common import run_sections
 from benchmarks.networks import examples, kin40k, published, scale
 
 SECTIONS = {
@@ -26,18 +25,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
     options = parser.parse_args()
-    for name in options.section:
-        if name not in SECTIONS:
-            parser.error(f"unknown section {name!r}: choose from {', '.join(SECTIONS)}")
-    where, done = machine(), {}
-    print(", ".join(f"{key} {value}" for key, value in where.items()), "\n")
-    for name in options.section or SECTIONS:
-        section = SECTIONS[name](options.quick)
-        done[name] = section.record()
-        print(section.text(), flush=True)
-        if options.json:
-            with open(options.json, "w") as file:
-                json.dump({"machine": where, "sections": done}, file, indent=1)
+    run_sections(parser, options, SECTIONS)
 
 
 if __name__ == "__main__":

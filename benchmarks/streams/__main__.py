@@ -8,9 +8,8 @@ take part where they are installed: pip install 'dokl[bench]'.
 from __future__ import annotations
 
 import argparse
-import json
 
-from benchmarks.common import machine
+from benchmarks.common import run_sections
 from benchmarks.streams import accuracy, data, long, peers, speed
 
 SECTIONS = {
@@ -34,18 +33,7 @@ def main() -> None:
     options = parser.parse_args()
     data.ONLY.update(filter(None, options.only.split(",")))
     peers.ALONE.extend([True] * options.alone)
-    for name in options.section:
-        if name not in SECTIONS:
-            parser.error(f"unknown section {name!r}: choose from {', '.join(SECTIONS)}")
-    where, done = machine(), {}
-    print(", ".join(f"{key} {value}" for key, value in where.items()), "\n")
-    for name in options.section or SECTIONS:
-        section = SECTIONS[name](options.quick)
-        done[name] = section.record()
-        print(section.text(), flush=True)
-        if options.json:
-            with open(options.json, "w") as file:
-                json.dump({"machine": where, "sections": done}, file, indent=1)
+    run_sections(parser, options, SECTIONS)
 
 
 if __name__ == "__main__":
