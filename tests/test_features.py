@@ -7,7 +7,8 @@ from scipy.linalg import hadamard
 
 from dokl import features, random_numbers
 from dokl.errors import BadInput, UnknownName
-from dokl.features import VARIANTS, Features, agreed_fingerprint, sample
+from dokl.features import VARIANTS, Features, sample
+from dokl.fingerprints import agreed_fingerprint
 from dokl.kernels import Cauchy, Custom, Gaussian, Laplacian, Matern, RationalQuadratic
 
 KERNELS = [

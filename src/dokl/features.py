@@ -24,7 +24,6 @@ et al., Quasi-Monte Carlo feature maps, 2014 (sobol).
 from __future__ import annotations
 
 import hashlib
-import json
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from numpy.typing import DTypeLike, NDArray
 from dokl import random_numbers
 from dokl.arrays import check_rows, is_sparse
 from dokl.errors import BadInput, UnknownName
+from dokl.fingerprints import digest
 from dokl.kernels import Custom, Kernel, Stretched, resolve
 from dokl.random_numbers import Array
 
@@ -102,7 +102,7 @@ class FeatureMap:
             with np.errstate(over="ignore"):
                 rounded = np.asarray(drawn, "<f4").tobytes()
             made_of["drawn"] = hashlib.sha256(rounded).hexdigest()
-        return _digest(made_of)
+        return digest(made_of)
 
     def transform(self, X: Any) -> Array:
         """X: (n, d), dense or scipy.sparse -> z: (n, D)."""
@@ -214,7 +214,7 @@ class ProjectedMap:
     def fingerprint(self) -> str:
         """That of the map and of every bit of the modes."""
         bits = hashlib.sha256(np.ascontiguousarray(self.modes, "<f8").tobytes()).hexdigest()
-        return _digest({"projected": self.base.fingerprint, "r": self.D, "modes": bits})
+        return digest({"projected": self.base.fingerprint, "r": self.D, "modes": bits})
 
     def transform(self, X: Any) -> Array:
         """X: (n, d), dense or scipy.sparse -> V'z: (n, r)."""
@@ -284,22 +284,6 @@ def sample(kernel: Kernel, d: int, D: int, variant: str = "cos", seed: int = 0) 
     return Features(kernel, d, D, variant).draw(seed)
 
 
-def agreed_fingerprint(features_fingerprint: str, **agreed: Any) -> str:
-    """The fingerprint of a map together with whatever else nodes must agree on.
-
-    Scaling, labels and the like: anything JSON can write, and arrays, which count as lists.
-
-    >>> a = agreed_fingerprint("00ff", mean=np.array([0.5, 1.0]), labels=["ham", "spam"])
-    >>> a == agreed_fingerprint("00ff", labels=["ham", "spam"], mean=[0.5, 1.0])
-    True
-    >>> a == agreed_fingerprint("00ff", mean=[0.5, 1.0], labels=["spam", "ham"])
-    False
-    """
-    if not agreed:
-        return features_fingerprint
-    return _digest({"features": features_fingerprint, "agreed": agreed})
-
-
 def hadamard(w: Array) -> Array:
     """Unnormalised Walsh-Hadamard transform over the last axis, whose length is a power of two.
 
@@ -312,23 +296,6 @@ def hadamard(w: Array) -> Array:
         w = np.stack((pairs[..., 0, :] + pairs[..., 1, :], pairs[..., 0, :] - pairs[..., 1, :]), -2)
         half *= 2
     return w.reshape(shape)
-
-
-def _digest(content: Any) -> str:
-    """First 16 hexadecimal digits of the SHA-256 of canonical JSON."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray | np.generic):
-            return value.tolist()
-        raise TypeError(f"{type(value).__name__} cannot be part of a fingerprint")
-
-    try:
-        text = json.dumps(
-            content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=plain
-        )
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"no fingerprint: {error}") from None
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _count(name: str, value: Any) -> int:

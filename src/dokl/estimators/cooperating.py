@@ -17,7 +17,7 @@ from dokl.estimators import pilots
 from dokl.estimators.choices import dealt, seed_of
 from dokl.estimators.learner import Estimator, all_or_nothing, whole
 from dokl.estimators.worth import SharingWorth, sharing_worth
-from dokl.features import agreed_fingerprint
+from dokl.fingerprints import agreed_fingerprint
 from dokl.methods.cooperation import node, reach
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -28,7 +28,8 @@ from dokl.estimators.choices import (
 from dokl.estimators.first import APART, FirstRows, changes, none_yet, settled
 from dokl.estimators.units import Unit, unit_of, wanted_by
 from dokl.exchange import Exchange
-from dokl.features import agreed_fingerprint, sample
+from dokl.features import sample
+from dokl.fingerprints import agreed_fingerprint
 from dokl.learner import Learner
 from dokl.methods import gradient
 from dokl.progress import progress

@@ -52,7 +52,8 @@ from dokl.estimators.units import Unit
 from dokl.exchange import Exchange
 from dokl.experts import folding
 from dokl.experts import saving as banks
-from dokl.features import FeatureMap, agreed_fingerprint, sample
+from dokl.features import FeatureMap, sample
+from dokl.fingerprints import agreed_fingerprint
 from dokl.intervals import Tracker
 from dokl.methods import gradient
 from dokl.state import State

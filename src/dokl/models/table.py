@@ -14,8 +14,8 @@ from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.estimators import folded
 from dokl.estimators.targets import AvailableOrTold
-from dokl.features import agreed_fingerprint
 from dokl.files import PathLike
+from dokl.fingerprints import agreed_fingerprint
 from dokl.models.columns import chunk_for, inputs_for, nodes_for, targets_for
 from dokl.models.learning import answers, learn
 from dokl.models.scores import Coverage, Score, whole_label

@@ -32,7 +32,8 @@ from dokl.agents.sums.learner import SquaresLearner
 from dokl.diffusion import Problem
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import Exchange
-from dokl.features import FeatureMap, Features, agreed_fingerprint
+from dokl.features import FeatureMap, Features
+from dokl.fingerprints import agreed_fingerprint
 from dokl.kernels import resolve as resolve_kernel
 from dokl.learner import Learner
 from dokl.methods import gradient
