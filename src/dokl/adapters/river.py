@@ -25,8 +25,8 @@ from dokl.adapters.running import Running
 from dokl.answers import shares
 from dokl.arrays import Array
 from dokl.errors import BadInput, MissingExtra
+from dokl.estimators.checked import checked_weight, not_negative, whole
 from dokl.estimators.choices import loss_of, set_parameters, step_of
-from dokl.estimators.learner import checked_weight, not_negative, whole
 from dokl.exchange import Exchange
 from dokl.state import State
 

@@ -17,8 +17,9 @@ from dokl.answers import class_numbers
 from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators import auto_classifier, auto_regressor
+from dokl.estimators.checked import checked_weight
 from dokl.estimators.choices import set_parameters
-from dokl.estimators.learner import all_or_nothing, checked_weight
+from dokl.estimators.learner import all_or_nothing
 
 Sample = Mapping[Hashable, Any]
 MISSING = ("mean", "zero")

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dokl.arrays import Array
 from dokl.errors import BadInput, MissingExtra, UnknownName
+from dokl.estimators.checked import checked_weight, whole
 from dokl.estimators.choices import seed_of
-from dokl.estimators.learner import checked_weight, whole
 from dokl.experts import learning
 from dokl.experts.bank import Bank, Told, fingerprint, remembers, start
 from dokl.experts.kinds import FOR_NUMBERS, Kind, Settings

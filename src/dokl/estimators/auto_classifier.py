@@ -16,9 +16,10 @@ from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators.auto import Auto
 from dokl.estimators.calibrated import Calibrated
+from dokl.estimators.checked import checked_weight
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.labels import Labels, blanked
-from dokl.estimators.learner import all_or_nothing, checked_weight
+from dokl.estimators.learner import all_or_nothing
 from dokl.experts import predicting
 from dokl.experts.kinds import CLASS_PILOTS, FOR_CLASSES, Settings
 

@@ -14,8 +14,9 @@ from dokl import intervals
 from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators import pilots
+from dokl.estimators.checked import whole
 from dokl.estimators.choices import dealt, seed_of
-from dokl.estimators.learner import Estimator, all_or_nothing, whole
+from dokl.estimators.learner import Estimator, all_or_nothing
 from dokl.estimators.worth import SharingWorth, sharing_worth
 from dokl.fingerprints import agreed_fingerprint
 from dokl.methods.cooperation import node, reach

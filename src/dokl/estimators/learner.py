@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Problem
 from dokl.errors import BadInput, Diverged
+from dokl.estimators.checked import checked_weight, float_type, not_negative, plain_numbers, whole
 from dokl.estimators.choices import (
     dealt,
     kernel_of,
@@ -359,54 +360,3 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
 def _only(numbers: Array | None, kept: Array | None) -> Array | None:
     return numbers if numbers is None or kept is None else numbers[kept]
-
-
-def plain_numbers(values: Array, kind: Any) -> Array | None:
-    """The array as `kind` in C order; None if something in it is not finite."""
-    if values.dtype != kind:
-        with np.errstate(over="ignore"):  # too large for float32 is infinite, and found just below
-            values = values.astype(kind)
-    values = np.ascontiguousarray(values)
-    return values if np.isfinite(values).all() else None
-
-
-def checked_weight(sample_weight: Any, n: int) -> Array:
-    """A number or one number for each of the n rows, none of them negative: (n,)."""
-    try:
-        weight = np.asarray(sample_weight, np.float64)
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"sample_weight must be numbers: {error}") from None
-    if weight.ndim and weight.shape != (n,):
-        raise BadInput(f"sample_weight must have shape ({n},), as y has; got {weight.shape}")
-    weight = np.broadcast_to(weight, n)
-    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
-    if bad.size:
-        value = weight[bad[0]]
-        raise BadInput(f"sample_weight of row {bad[0]} is {value:g}: it must be 0 or more, finite")
-    return weight
-
-
-def float_type(dtype: Any) -> Any:
-    """np.float32 or np.float64."""
-    try:
-        kind = np.dtype(dtype).type
-    except TypeError:
-        kind = None
-    if kind not in (np.float32, np.float64):
-        raise BadInput(f"dtype must be float32 or float64, got {dtype!r}")
-    return kind
-
-
-def whole(name: str, value: Any) -> int:
-    """A parameter that counts something."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise BadInput(f"{name} must be a whole number, at least 1, got {value!r}")
-    return int(value)
-
-
-def not_negative(name: str, value: Any) -> float:
-    """A parameter that is a finite number, at least 0."""
-    real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (real and np.isfinite(value) and value >= 0):
-        raise BadInput(f"{name} must be a finite number, at least 0, got {value!r}")
-    return float(value)

@@ -33,6 +33,7 @@ from dokl.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators import network_saving as networks
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
+from dokl.estimators.checked import float_type
 from dokl.estimators.first import FirstRows, unpacked
 from dokl.estimators.graph_saving import (
     links_of,
@@ -43,7 +44,6 @@ from dokl.estimators.graph_saving import (
     unpacked_weights,
 )
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
-from dokl.estimators.learner import float_type
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
 from dokl.estimators.plain import pack, pack_made, unpack, unpack_made
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor

@@ -13,9 +13,10 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from dokl import answers
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.estimators.checked import plain_numbers
 from dokl.estimators.choices import loss_of
 from dokl.estimators.labels import Labels, blanked
-from dokl.estimators.learner import Estimator, plain_numbers
+from dokl.estimators.learner import Estimator
 from dokl.estimators.units import wanted_by
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -11,8 +11,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dokl.arrays import Array
+from dokl.estimators.checked import float_type, whole
 from dokl.estimators.choices import kernel_of, seed_of, variant_of
-from dokl.estimators.learner import all_or_nothing, float_type, whole
+from dokl.estimators.learner import all_or_nothing
 from dokl.features import sample
 
 

@@ -1,0 +1,61 @@
+"""What a person gives to an estimator, checked: parameters that are numbers, weights, rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.errors import BadInput
+
+
+def plain_numbers(values: Array, kind: Any) -> Array | None:
+    """The array as `kind` in C order; None if something in it is not finite."""
+    if values.dtype != kind:
+        with np.errstate(over="ignore"):  # too large for float32 is infinite, and found just below
+            values = values.astype(kind)
+    values = np.ascontiguousarray(values)
+    return values if np.isfinite(values).all() else None
+
+
+def checked_weight(sample_weight: Any, n: int) -> Array:
+    """A number or one number for each of the n rows, none of them negative: (n,)."""
+    try:
+        weight = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"sample_weight must be numbers: {error}") from None
+    if weight.ndim and weight.shape != (n,):
+        raise BadInput(f"sample_weight must have shape ({n},), as y has; got {weight.shape}")
+    weight = np.broadcast_to(weight, n)
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if bad.size:
+        value = weight[bad[0]]
+        raise BadInput(f"sample_weight of row {bad[0]} is {value:g}: it must be 0 or more, finite")
+    return weight
+
+
+def float_type(dtype: Any) -> Any:
+    """np.float32 or np.float64."""
+    try:
+        kind = np.dtype(dtype).type
+    except TypeError:
+        kind = None
+    if kind not in (np.float32, np.float64):
+        raise BadInput(f"dtype must be float32 or float64, got {dtype!r}")
+    return kind
+
+
+def whole(name: str, value: Any) -> int:
+    """A parameter that counts something."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise BadInput(f"{name} must be a whole number, at least 1, got {value!r}")
+    return int(value)
+
+
+def not_negative(name: str, value: Any) -> float:
+    """A parameter that is a finite number, at least 0."""
+    real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (real and np.isfinite(value) and value >= 0):
+        raise BadInput(f"{name} must be a finite number, at least 0, got {value!r}")
+    return float(value)
