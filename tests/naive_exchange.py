@@ -41,6 +41,28 @@ def stood(weights):
     return b
 
 
+def length(numbers):
+    """Euclidean, of {i: number}."""
+    return math.sqrt(sum(v * v for v in numbers.values()))
+
+
+def to_mean(own, apart, left):
+    """Distances from the weighted mean, one's own first; apart: [(weight, {i: difference})]."""
+    total = left + sum(a for a, _ in apart)
+    mean = {i: sum(a * d[i] for a, d in apart) / total for i in own}
+    zero = dict.fromkeys(own, 0.0)
+    return [length({i: d[i] - mean[i] for i in own}) for d in (zero, *(d for _, d in apart))]
+
+
+def to_others(own, apart):
+    """The median distance of each to all others, one's own first."""
+    every = [dict.fromkeys(own, 0.0), *(d for _, d in apart)]
+    return [
+        statistics.median(length({i: d[i] - e[i] for i in own}) for e in every if e is not d)
+        for d in every
+    ]
+
+
 def mixed(own, heard, mixing):
     """own: {i: number}; heard: [(weight, {i: number})]."""
     apart = [(a, {i: v[i] - own[i] for i in own}) for a, v in heard]
@@ -48,13 +70,10 @@ def mixed(own, heard, mixing):
     left = 1 - sum(a for a, _ in heard)
     if mixing.rule == "ios":
         for _ in range(min(b, len(heard))):
-            total = left + sum(a for a, _ in apart)
-            mean = {i: sum(a * d[i] for a, d in apart) / total for i in own}
-            off = [math.sqrt(sum((d[i] - mean[i]) ** 2 for i in own)) for _, d in apart]
-            mine = math.sqrt(sum(v * v for v in mean.values()))
-            if max(off) <= mixing.far * statistics.median([mine, *off]):
+            off = to_others(own, apart) if mixing.far else to_mean(own, apart, left)
+            if mixing.far and max(off[1:]) <= mixing.far * statistics.median(off):
                 break
-            apart.pop(off.index(max(off)))
+            apart.pop(off[1:].index(max(off[1:])))
     short = []
     for a, d in apart:
         norm = math.sqrt(sum(v * v for v in d.values()))

@@ -13,28 +13,50 @@ from dokl.arrays import Array
 
 
 def scissors(weights: Array, apart: Array, liars: int, far: float = 0.0) -> Array:
-    """Iterative outlier scissors (Wu, Chen, Ling 2023): which neighbours remain, (n,) of bool.
+    """Outlier scissors (Wu, Chen, Ling 2023): which neighbours remain, (n,) of bool.
 
-    As often as there may be liars, the neighbour farthest from the weighted mean of what remains is
-    dropped, if it is more than `far` times as far from it as the median, one's own included. Liars
-    of less than a third of the weight who say the same move the mean by less than a third of their
-    distance, so they are more than twice as far from it as those they lie to: with far below 2 they
-    are still dropped, and honest neighbours that differ are mostly kept.
+    As often as there may be liars, the farthest neighbour of those that remain is dropped. With
+    far = 0, as published, it is always dropped, and the one farthest from their weighted mean.
+    Otherwise what counts is the median distance to the others, one's own included, and only who is
+    more than `far` times as far as usual goes: liars cannot draw that towards themselves as they
+    draw a mean, and two honest ones differ by what both have seen, which tells less of one alone.
     """
-    left, own = np.ones(len(weights), bool), 1.0 - weights.sum()
+    left = np.ones(len(weights), bool)
     with np.errstate(over="ignore", invalid="ignore"):
+        between = _distances(apart) if far and liars else np.empty((0, 0))
         for _ in range(min(liars, len(weights))):
-            share = np.where(left, weights, 0.0)
-            total = own + share.sum()
-            mean = share @ apart / (total if total > 0 else 1.0)
-            off = np.sqrt(np.einsum("np,np->n", apart - mean, apart - mean))
-            off = np.nan_to_num(off, nan=np.inf)
-            last = int(np.argmax(np.where(left, off, -1.0)))
-            middle = np.median([np.sqrt(mean @ mean), *off[left]])
-            if not off[last] > far * middle:
+            off = _to_others(between, left) if far else _to_mean(weights, apart, left)
+            last = int(np.argmax(np.where(left, off[1:], -1.0)))
+            if far and not off[1 + last] > far * np.median(off[np.r_[True, left]]):
                 break
             left[last] = False
     return left
+
+
+def _to_mean(weights: Array, apart: Array, left: Array) -> Array:
+    """Distances from the weighted mean of what is left: (1 + n,), one's own first."""
+    share = np.where(left, weights, 0.0)
+    total = 1.0 - weights.sum() + share.sum()
+    mean = share @ apart / (total if total > 0 else 1.0)
+    off = np.vstack([-mean, apart - mean])
+    return np.nan_to_num(np.sqrt(np.einsum("np,np->n", off, off)), nan=np.inf)
+
+
+def _distances(apart: Array) -> Array:
+    """Between all, one's own first: (1 + n, 1 + n); nan from each to itself."""
+    every = np.vstack([np.zeros_like(apart[:1]), apart])
+    products = every @ every.T
+    both = products.diagonal()[:, None] + products.diagonal()
+    squares = both - 2 * products
+    squares[squares < 1e-12 * both] = 0.0  # what rounding leaves of two that are the same
+    between = np.sqrt(np.nan_to_num(squares, nan=np.inf))
+    np.fill_diagonal(between, np.nan)
+    return between
+
+
+def _to_others(between: Array, left: Array) -> Array:
+    """The median distance of each to the others that are left: (1 + n,)."""
+    return np.asarray(np.nanmedian(between[:, np.r_[True, left]], axis=1))
 
 
 def trimmed(weights: Array, apart: Array, liars: int) -> Array:
