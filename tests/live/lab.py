@@ -31,6 +31,7 @@ from dokl.agents.description import (
     Network,
     Node,
     host_port,
+    is_loopback,
     read,
 )
 from dokl.agents.description.text import text
@@ -202,9 +203,16 @@ class Lab:
     def client(self, name: str) -> httpx.Client:
         """A connection that is kept."""
         if name not in self.clients:
-            address = self.network.node(name).http
-            self.clients[name] = httpx.Client(base_url=f"http://{address}", timeout=PATIENCE)
+            self.clients[name] = httpx.Client(timeout=PATIENCE, verify=False, **self.face(name))
         return self.clients[name]
+
+    def face(self, name: str) -> dict[str, Any]:
+        """Where an agent's HTTP is, and what it wants to hear: one for others speaks https."""
+        address = str(self.network.node(name).http)
+        if is_loopback(address):
+            return {"base_url": f"http://{address}"}
+        headers = {"authorization": f"Bearer {self.network.token(name)}"}
+        return {"base_url": f"https://127.0.0.1:{host_port(address)[1]}", "headers": headers}
 
     def get(self, name: str, path: str) -> httpx.Response:
         """GET."""

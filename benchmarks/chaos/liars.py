@@ -1,0 +1,128 @@
+"""A neighbour with a good certificate that lies: vectors, or sums of rows that never were."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from lab import samples
+
+from dokl.agents.description import Network
+from dokl.agents.protocol import Protocol
+from dokl.agents.protocol.effects import SendHello, SendTheta
+from dokl.agents.protocol.messages import HELLO, SUMS, THETA, Message, Refused, pack, unpack
+from dokl.agents.rolls import roll_of
+from dokl.agents.transports.zenoh import ZenohTransport
+from dokl.methods.squares import origins
+from dokl.methods.squares.origins import Entry
+from dokl.methods.squares.sums import Sums
+
+LIAR = "liar"
+EVERY = 0.1  # seconds
+
+
+def lie(network: Network, how: str, seconds: float, seed: int, over: Callable[[], bool]) -> int:
+    """Lie for so long, or until it is over; how many messages were sent."""
+    with closing(ZenohTransport(network, LIAR)) as transport:
+        transport.open()
+        say = _sums(network, how, seed) if network.model.squares else _vectors(network, how, seed)
+        end, sent = time.monotonic() + seconds, 0
+        while time.monotonic() < end and not over():
+            for what, data in say(transport):
+                transport.send(what, data)
+                sent += 1
+            time.sleep(EVERY)
+    return sent
+
+
+Say = Callable[[ZenohTransport], list[tuple[str, bytes]]]
+
+
+def _vectors(network: Network, how: str, seed: int) -> Say:
+    """What a liar by method "gradient" says: made of what it hears."""
+    learner, rng = network.learner(), np.random.default_rng(seed)
+    heard: dict[str, Any] = {}
+    incarnation, step = time.time_ns(), 0
+
+    def say(transport: ZenohTransport) -> list[tuple[str, bytes]]:
+        nonlocal step
+        transport.events()
+        for peer, _, data in transport.receive():
+            try:
+                found = unpack(data, fingerprint=learner.fingerprint, m=learner.m, D=learner.D)
+            except Refused:
+                continue
+            if found.theta is not None:
+                heard[peer] = np.asarray(found.theta, np.float64)
+        step += 1
+        about = learner.fingerprint, learner.m, learner.D, len(network.neighbours(LIAR))
+        hello = Message(HELLO, *about, incarnation=incarnation, step=step, wall=time.monotonic())
+        if not heard:
+            return [("hello", pack(hello))]
+        lied = _vector(how, np.mean(list(heard.values()), axis=0), step, rng).astype(np.float32)
+        counts = {"count": 1000, "learned": 1000, "theta": lied}
+        return [("theta", pack(replace(hello, kind=THETA, **counts)))]
+
+    return say
+
+
+def _vector(how: str, mean: Any, step: int, rng: np.random.Generator) -> Any:
+    if how == "flipped":
+        return -mean
+    if how == "largest":
+        return np.full(mean.shape, 1e5 / np.sqrt(mean.size))
+    if how == "noise":
+        return rng.normal(size=mean.shape) * 10.0
+    return mean + 0.05 * step / np.sqrt(mean.size)  # drifting
+
+
+def _sums(network: Network, how: str, seed: int) -> Say:
+    """What a liar by method "squares" says: a node of its own, whose rows are lies."""
+    learner, rng = network.learner(), np.random.default_rng(seed)
+    roll = roll_of(network, LIAR)
+    assert roll is not None
+    near = network.neighbours(LIAR)
+    node = Protocol(learner, LIAR, near, network.exchange, time.time_ns(), roll=roll)
+    first: list[bytes] = []
+    turn = 0
+
+    def say(transport: ZenohTransport) -> list[tuple[str, bytes]]:
+        nonlocal turn
+        turn += 1
+        now = time.monotonic()
+        effects = []
+        for peer, up in transport.events():
+            effects += (node.peer_up if up else node.peer_lost)(peer, now)
+        for peer, _, data in transport.receive():
+            effects += node.message(peer, data, now)
+        X, y = samples(20, int(rng.integers(2**31)))
+        effects += node.samples(X, -y[:, None], now)
+        effects += node.tick(now)
+        said = [("theta", e.data) for e in effects if isinstance(e, SendTheta)]
+        said += [("hello", e.data) for e in effects if isinstance(e, SendHello)]
+        if how == "labels":
+            return said
+        first.extend(data for what, data in said if what == "theta" and len(first) < 20)
+        if how == "stale":
+            return [*said, *(("theta", data) for data in first[turn % 20 :][:1])]
+        own = learner.own_sums(node.state)
+        entry = Entry(LIAR, time.time_ns(), _spoiled(how, own, rng))
+        sealed = roll.seals.seal(origins.to_bytes(entry))
+        hellos = [each for each in said if each[0] == "hello"]
+        return [*hellos, ("theta", node._node.pack_body(SUMS, sealed, now))]
+
+    return say
+
+
+def _spoiled(how: str, own: Sums, rng: np.random.Generator) -> Sums:
+    """Sums that are another's: so many times the rows, noise, or turned round."""
+    if how == "inflated":
+        k = 5000
+        return Sums(k * own.rows, k * own.weight, k * own.zz, k * own.zy, k * own.yy)
+    if how == "noise":
+        return replace(own, zy=own.zy + rng.normal(size=own.zy.shape) * own.weight)
+    return replace(own, zz=-own.zz)
