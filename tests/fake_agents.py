@@ -127,6 +127,7 @@ class FakeAgent:
             "incarnation": self.incarnation, "uptime_s": now - self.started, "samples": learned,
             "learned": learned, "error": self._error(learned), "neighbours": peers,
             "disagreement": 0.3 * (1 + learned / 200) ** -0.9 * (1 + 0.2 * self._ripple(learned)),
+            "newest": self._newest(learned),
             "bytes_in": sent, "bytes_out": sent, "problems": [], "assumptions": self._assumptions(),
         }  # fmt: skip
         return usual | self.changes
@@ -144,6 +145,15 @@ class FakeAgent:
         steps = [learned * i // 60 for i in range(1, 61)] if learned > 60 else []
         curve = [[n, self._error_at(n)] for n in dict.fromkeys(steps)]
         return {"kind": self.lab.kind, "recent": self._error_at(learned), "curve": curve}
+
+    def _newest(self, learned):
+        """Predicted is the curve, measured is beside it; every tenth lies outside of 90 %."""
+        rows = []
+        for n in range(max(1, learned - 99), learned + 1):
+            said = 2.0 * math.sin(n / 15) - 0.5
+            off = 0.5 if n % 10 == 0 else 0.25 * math.sin(3.7 * n)
+            rows.append([n, said + off, said, said - 0.4, said + 0.4])
+        return {"target": "power", "coverage": 0.9, "rows": rows}
 
     def _error_at(self, n):
         return (self.level + 0.6 * (1 + n / 60) ** -0.8) * (1 + 0.12 * self._ripple(n))

@@ -16,6 +16,7 @@ from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
 from dokl.agents.description.text import text
 from dokl.agents.inputs import Arrival
 from dokl.agents.logs import KINDS, Log
+from dokl.agents.newest import KEPT
 from dokl.agents.protocol.effects import Save
 from dokl.agents.runtime import Agent
 from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, Transaction
@@ -105,6 +106,30 @@ def test_samples_are_learned_and_acknowledged_in_order(start):
     assert agent.protocol.state.theta.tobytes() == state.theta.tobytes()
     X, _ = rows(4, 9)
     assert agent.predict(X) == learner.answers(learner.predict(state, X))
+
+
+def test_the_newest_rows_are_told_measured_and_predicted(start, tmp_path):
+    agent = start()
+    agent.submit(arrival(KEPT + 20, 1)).result(WAIT)
+    told = agent.status()["newest"]
+    assert (told["target"], told["coverage"], len(told["rows"])) == ("y", None, KEPT)
+    _, Y = rows(KEPT + 20, 1)
+    _, f = agent.learner.learn(agent.learner.start(), *rows(KEPT + 20, 1))
+    number, measured, said, lower, upper = told["rows"][-1]
+    assert (number, lower, upper) == (KEPT + 20, None, None)
+    assert (measured, said) == pytest.approx((Y[-1, 0], f[-1, 0]), rel=1e-5)
+
+
+def test_the_newest_rows_have_the_intervals_that_were_said_before_they_were_learned(start):
+    agent = start(small(exchange=OFF, model=Model(D=20, method="squares")))
+    agent.submit(arrival(60, 1)).result(WAIT)
+    X, Y = rows(61, 1)
+    asked = agent.learner.interval(agent.protocol.state, X[60:])
+    agent.submit(Arrival(X[60:], Y[60:])).result(WAIT)
+    told = agent.status()["newest"]
+    assert told["coverage"] == 0.9
+    expected = [Y[60, 0], *(float(part[0, 0]) for part in asked)]
+    assert told["rows"][-1] == pytest.approx((61, *expected), rel=1e-5)
 
 
 def test_a_repeated_key_is_learned_once(start):

@@ -19,7 +19,7 @@ from dokl.agents.description import read
 from dokl.dashboard import fetch, terminal
 from dokl.dashboard.collect import Collector
 from dokl.dashboard.layout import given_places, places
-from dokl.dashboard.status import MOST_LINES, parse
+from dokl.dashboard.status import MOST_LINES, MOST_ROWS, parse
 from dokl.dashboard.view import NodeView
 from dokl.errors import BadInput
 from fake_agents import RATE, FakeLab, ring_with_chords, start_watch
@@ -73,6 +73,24 @@ def test_text_is_printable_and_bounded():
     said = parse(json.dumps({"name": "a", "problems": [HOSTILE] * 99, "assumptions": [3]}).encode())
     assert said.problems == ("<script>alert(1)</script> [2J [red]",) * MOST_LINES
     assert said.assumptions == ()
+
+
+def test_rows_that_make_no_sense_are_left_out():
+    rows = [
+        [1, 2.0, 2.5, 2.0, 3.0],
+        [2, 1.0, 1.0, 3.0, 0.5],
+        [2, 1.0, 1.0, None, None],
+        [3, None, 1, 0, 1],
+    ]
+    told = {"name": "a", "newest": {"target": HOSTILE, "coverage": 2, "rows": [*rows, [9], "x"]}}
+    newest = parse(json.dumps(told).encode()).newest
+    assert [(row.number, row.inside) for row in newest.rows] == [(1.0, True), (2.0, None)]
+    assert newest.coverage is None
+    assert "\x1b" not in newest.target
+    many = [[n, 0.0, 0.0, None, None] for n in range(5000)]
+    long = parse(json.dumps({"name": "a", "newest": {"rows": many}}).encode()).newest
+    assert len(long.rows) == MOST_ROWS
+    assert long.rows[-1].number == 4999
 
 
 # --- where nodes are drawn -------------------------------------------------------------------
@@ -351,6 +369,17 @@ def test_once_prints_a_table(lab):
     assert "nothing listens" in row
     assert "<script>alert(1)</script> [2J [red]" in shown
     assert "\x1b" not in shown
+
+
+def test_a_chosen_node_shows_measured_and_predicted(lab):
+    lab.learned = 5000
+    shown = dokl("watch", lab.path, "--once", "--node", "b", "--every", "0.1").output
+    assert "b: power of the last 100 rows; 90 of 100 within the interval" in shown
+    assert "90 % interval" in shown
+    assert shown.count("outside") == 1
+    newest = json_of("watch", lab.path, "--json", "--node", "b", "--every", "0.1")["newest"]
+    assert newest["rows"][-1].keys() == {"number", "measured", "predicted", "lower", "upper"}
+    assert "bb" in fails("watch", lab.path, "--node", "bb")
 
 
 def test_json_is_one_document(lab):

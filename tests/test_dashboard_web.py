@@ -73,10 +73,21 @@ def test_everything_of_the_page_is_served_with_strict_headers(client):
 
 
 def test_it_only_reads(client):
-    for path in ("/", "/events", "/script.js"):
+    for path in ("/", "/events", "/newest", "/script.js"):
         assert client.request("HEAD", path).status_code == 200
         for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
             assert client.request(method, path).status_code == 405
+
+
+def test_the_newest_rows_of_a_node_are_told_to_whoever_may_read(client, collector, lab):
+    lab.learned = 5000
+    collector.poll()
+    told = client.get("/newest?node=a").json()
+    assert (told["target"], told["coverage"], len(told["rows"])) == ("power", 0.9, 100)
+    nobody = {"target": "", "coverage": None, "rows": []}
+    assert client.get("/newest?node=<b>").json() == client.get("/newest").json() == nobody
+    guarded = Client(web.app(collector, 0.1, "sesame"), "http://10.0.0.1:8800")
+    assert guarded.get("/newest?node=a").status_code == 401
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_makes_no_markup_of_text():

@@ -107,6 +107,12 @@ class Learner:
             self.problem.method.check_rows(state, new, Y, f[:, 0])
         return new, f[:, 0]
 
+    def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array | None]:
+        """`learn`, and with it half the width of the interval that was said of each row before,
+        (n, m); None by methods that say none.
+        """
+        return *self.learn(state, X, Y), None
+
     def advance(self, state: State, block: Block) -> tuple[State, Array]:
         """A block of all nodes' samples: the new state, and a-priori scores (steps, K, m)."""
         at_once, made = max(1, ROWS_AT_ONCE // block.index.shape[1]), []

@@ -92,6 +92,34 @@ def test_choosing_a_node_shows_its_curves(open_page, lab):
     assert page.locator("#curves .line.chosen").count() == 0
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (800, "dark"), (360, "dark")])
+def test_a_chosen_node_shows_predicted_and_measured(open_page, lab, width, scheme):
+    page, name = open_page(width=width, color_scheme=scheme), lab.names[2]
+    assert "choose a node" in page.locator("#newest-sub").inner_text()
+    page.locator(f'tr[data-name="{name}"] button').click()
+    wait(page, "() => document.querySelectorAll('#newest .measured').length === 100")
+    assert page.locator("#newest .band").count() == 1
+    assert page.locator('#newest .measured[data-inside="false"]').count() == 10
+    told = f"{name}: power of the last 100 rows; 90 of 100 within the interval"
+    assert page.locator("#newest-sub").inner_text() == told
+    first = page.locator("#newest title").first.text_content()
+    wait(page, "([old]) => document.querySelector('#newest title').textContent !== old", first)
+    wide, seen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide <= seen
+    boxes = "all => all.every((it) => it.getBoundingClientRect().width > 0)"
+    assert page.locator("#newest-legend svg").evaluate_all(boxes)
+    page.locator(f'tr[data-name="{name}"] button').click()
+    wait(page, "() => document.querySelectorAll('#newest .measured').length === 0")
+
+
+def test_a_network_of_labels_has_no_rows_to_draw(open_page, lab):
+    lab.agents[lab.names[0]].changes = {"newest": None}
+    page = open_page()
+    page.locator(f'tr[data-name="{lab.names[0]}"] button').click()
+    wait(page, "() => document.getElementById('newest-sub').textContent.includes('labels')")
+    assert page.locator("#newest .measured").count() == 0
+
+
 @pytest.mark.parametrize("width", [1400, 900, 800, 720])
 def test_names_stay_whole_and_labels_cover_no_node(open_page, lab, width):
     lab.kill(lab.names[8])

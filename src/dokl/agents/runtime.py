@@ -28,6 +28,7 @@ from dokl.agents.inbox import Inbox
 from dokl.agents.inputs import Arrival, Inputs
 from dokl.agents.keeping import Keeping
 from dokl.agents.logs import Log
+from dokl.agents.newest import NewestRows
 from dokl.agents.problems import Disputes, Problems
 from dokl.agents.protocol import Protocol
 from dokl.agents.protocol.effects import (
@@ -77,7 +78,7 @@ class Agent:
         self.store, self.transport = store, transport
         self.log = log or Log(name, self.clock)
         self.learner, self.inputs = network.learner(), Inputs(network)
-        self.curve, self.counts = LossCurve(), Counter[str]()
+        self.curve, self.newest, self.counts = LossCurve(), NewestRows(), Counter[str]()
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
         self.problems, self._disputes = Problems(self.clock), Disputes(self.log)
@@ -377,6 +378,7 @@ class Agent:
     def _note(self, effect: Effect) -> None:
         if isinstance(effect, LearnedRows):
             self.curve.add(effect.losses, effect.learned)
+            self.newest.add(effect)
         elif isinstance(effect, Refuse):
             about = {"neighbour": effect.peer, "reason": effect.reason, "text": effect.text}
             self.log("message refused", often=True, **about)

@@ -12,6 +12,7 @@ from dokl import __version__
 from dokl.agents.process import process_facts
 from dokl.agents.protocol.messages import REASONS
 from dokl.agents.sums import SquaresLearner
+from dokl.agents.sums.learner import LEVEL
 from dokl.exchange.rules import sum_of_squares
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def of(agent: Agent) -> dict[str, Any]:
         "learned": agent.protocol.learned,
         "step": agent.protocol.step,
         "error": _error(agent),
+        "newest": _newest(agent),
         "theta_norm": float(np.sqrt(sum_of_squares(agent.protocol.state.theta))),
         "disagreement": facts["disagreement"],
         "exchange": _exchange(agent, facts),
@@ -106,6 +108,15 @@ def _far_off(agent: Agent) -> str:
 def _error(agent: Agent) -> dict[str, Any]:
     kind = "mse" if agent.learner.classes is None else "mistakes"
     return {"kind": kind, "recent": agent.curve.recent, "curve": list(agent.curve.points)}
+
+
+def _newest(agent: Agent) -> dict[str, Any] | None:
+    """The newest rows, predicted and measured; of labels there is nothing to draw."""
+    if agent.learner.classes is not None:
+        return None
+    level = LEVEL if isinstance(agent.learner, SquaresLearner) else None
+    target = agent.network.inputs.target
+    return {"target": target, "coverage": level, "rows": agent.newest.rows()}
 
 
 def _exchange(agent: Agent, facts: dict[str, Any]) -> dict[str, Any]:

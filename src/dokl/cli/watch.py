@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog=examples(
         "dokl watch lab.toml                   a table that redraws itself",
+        "dokl watch lab.toml --node hill       and what it said of its newest rows",
         "dokl watch lab.toml --once --json     for programs",
         "dokl watch lab.toml --web             a page at http://127.0.0.1:8800/",
         "ssh -L 8800:127.0.0.1:8800 host dokl watch lab.toml --web",
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="NETWORK", type=click.Path(path_type=Path))
 @click.option("--every", default=1.0, show_default=True, metavar="SECONDS",
               type=click.FloatRange(0.1, 3600), help="How often to look.")  # fmt: skip
+@click.option("--node", metavar="NAME",
+              help="Below the table, the newest rows of this node: measured, predicted, and the "
+              "interval.")  # fmt: skip
 @click.option("--once", is_flag=True,
               help="Print one table and end: two looks, so far apart as --every says, for the "
               "rates. So it is where stdout is no terminal.")  # fmt: skip
@@ -38,8 +42,8 @@ if TYPE_CHECKING:
               help="Token of the page, else a random one is printed where one is needed; better "
               "given in the environment variable DOKL_WATCH_TOKEN than here.")  # fmt: skip
 def watch(
-    path: Path, every: float, once: bool, as_json: bool, web: bool, port: int, host: str,
-    token: str | None,
+    path: Path, every: float, node: str | None, once: bool, as_json: bool, web: bool, port: int,
+    host: str, token: str | None,
 ) -> None:  # fmt: skip
     """Watch the agents of a NETWORK description, in a table or with --web on a page.
 
@@ -48,29 +52,35 @@ def watch(
     appear by themselves. Ctrl-C ends it.
     """
     from dokl.dashboard.collect import Collector
+    from dokl.errors import UnknownName
 
     if web and (once or as_json):
         raise click.UsageError("--web goes on until Ctrl-C: leave out --once and --json")
+    if web and node is not None:
+        raise click.UsageError("nodes are chosen on the page itself: leave out --node")
     with Collector(path) as collector:
+        if node is not None and node not in collector.network.nodes:
+            raise UnknownName("node", node, collector.network.names)
         if web:
             _serve(collector, host, port, every, token)
         else:
-            _print(collector, every, once, as_json)
+            _print(collector, every, node, once, as_json)
 
 
-def _print(collector: Collector, every: float, once: bool, as_json: bool) -> None:
+def _print(collector: Collector, every: float, node: str | None, once: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
     from dokl.dashboard import terminal
 
     if not (once or as_json) and sys.stdout.isatty():
-        terminal.show_live(collector, every)
+        terminal.show_live(collector, every, node)
         return
     view = terminal.look_twice(collector, every)
     if as_json:
-        echo_json(asdict(view) | {"totals": view.totals})
+        chosen = {} if node is None else {"newest": asdict(collector.newest(node))}
+        echo_json(asdict(view) | {"totals": view.totals} | chosen)
     else:
-        terminal.show_once(view)
+        terminal.show_once(collector, view, node)
 
 
 def _serve(collector: Collector, host: str, port: int, every: float, token: str | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from dokl.agents.description import Network, read
 from dokl.dashboard.fetch import Face
 from dokl.dashboard.layout import given_places, places
-from dokl.dashboard.status import Status
+from dokl.dashboard.status import Newest, Status
 from dokl.dashboard.view import (
     DOWN,
     UP,
@@ -119,6 +119,11 @@ class Collector:
             for name, past in self.pasts.items()
             if past.last is not None
         }
+
+    def newest(self, name: str) -> Newest:
+        """The newest rows of a node, as it last told them; none of a name that is no node."""
+        past = self.pasts.get(name)
+        return Newest() if past is None or past.last is None else past.last.newest
 
     def close(self) -> None:
         """Hang up everywhere."""

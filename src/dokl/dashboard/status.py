@@ -19,6 +19,8 @@ LONGEST_TEXT = 300
 MOST_LINES = 20
 MOST_POINTS = 200
 MOST_PEERS = 1000
+MOST_ROWS = 200
+LONGEST_NAME = 60
 # Beyond these sums, rates and axes of charts would be infinite or nothing.
 LARGEST, SMALLEST = 1e100, 1e-100
 KINDS = ("mse", "mistakes")
@@ -30,6 +32,33 @@ class PeerStatus:
 
     up: bool
     age: float | None
+
+
+@dataclass(frozen=True)
+class RowSeen:
+    """A row that an agent has learned: what was measured, and what it had said before."""
+
+    number: float
+    measured: float
+    predicted: float
+    lower: float | None = None
+    upper: float | None = None
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the interval held what was measured; None where there was none."""
+        if self.lower is None or self.upper is None:
+            return None
+        return self.lower <= self.measured <= self.upper
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest rows of an agent, what they measure, and how often its intervals are to hold."""
+
+    target: str = ""
+    coverage: float | None = None
+    rows: tuple[RowSeen, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +81,7 @@ class Status:
     problems: tuple[str, ...] = ()
     ended: bool = False
     sharing: float | None = None
+    newest: Newest = Newest()
 
 
 def parse(body: bytes) -> Status:
@@ -94,6 +124,7 @@ def _status(said: dict[str, Any]) -> Status:
         problems=_lines(said.get("problems")),
         ended=_table(said.get("source")).get("finished") is True,
         sharing=_not_negative(_table(said.get("sharing")).get("ratio")),
+        newest=_newest(said.get("newest")),
     )
 
 
@@ -155,6 +186,28 @@ def _curve(value: object) -> tuple[tuple[float, float], ...]:
             if x is not None and y is not None and (not points or x > points[-1][0]):
                 points.append((x, y))
     return tuple(points)
+
+
+def _newest(value: object) -> Newest:
+    """Rows with numbers increasing; an interval has two ends in order, or is none."""
+    found = _table(value)
+    told, rows = found.get("rows"), list[RowSeen]()
+    for row in told[-MOST_ROWS:] if isinstance(told, list) else []:
+        if isinstance(row, list) and len(row) == 5:
+            n, measured, predicted, lower, upper = map(number, row)
+            if (
+                n is None
+                or measured is None
+                or predicted is None
+                or (rows and n <= rows[-1].number)
+            ):
+                continue
+            ends = (lower, upper) if lower is not None and upper is not None else (None, None)
+            ordered = ends[0] is None or ends[1] is None or ends[0] <= ends[1]
+            rows.append(RowSeen(n, measured, predicted, *(ends if ordered else (None, None))))
+    coverage = number(found.get("coverage"))
+    level = coverage if coverage is not None and 0 < coverage < 1 else None
+    return Newest(text(found.get("target"), LONGEST_NAME), level, tuple(rows))
 
 
 def _peers(value: object) -> dict[str, PeerStatus]:

@@ -8,9 +8,12 @@ from typing import Any
 
 from dokl.dashboard import words
 from dokl.dashboard.collect import Collector
+from dokl.dashboard.status import Newest
 from dokl.dashboard.view import DOWN, NodeView, View
 
 AROUND = 8  # lines of the terminal that are not nodes
+AROUND_ROWS = 5  # those that are not rows of the chosen node
+ROWS = 10  # of the chosen node
 WIDE = 110  # characters that all columns need
 COLUMNS = (
     "node", "state", "samples", "samples/s", "error", "disagreement", "oldest msg", "bytes/s",
@@ -47,6 +50,33 @@ def table(view: View, rows: int | None = None, width: int = 200) -> Any:
     below = [Text(f"… and {left} more nodes, all up without problems")] if left else []
     below += [Text(remark, style="yellow") for remark in view.remarks]
     return Group(Text(headline(view), style="bold"), grid, *below)
+
+
+def newest_rows(name: str, newest: Newest, most: int = ROWS) -> Any:
+    """The last rows of one node, the newest last: measured, predicted, interval, and whether it
+    held.
+    """
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if not newest.rows:
+        return Text(f"{name} tells of no rows: it has learned none lately, or predicts labels")
+    level = "" if newest.coverage is None else f"{100 * newest.coverage:.0f} % "
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("row", "measured", "predicted", f"{level}interval", ""):
+        grid.add_column(title, justify="right" if title else "left", no_wrap=True)
+    for row in newest.rows[-most:]:
+        ends = words.NONE
+        if row.lower is not None and row.upper is not None:
+            ends = f"{words.signed(row.lower)} to {words.signed(row.upper)}"
+        numbers = words.count(row.number), words.signed(row.measured), words.signed(row.predicted)
+        grid.add_row(*numbers, ends, "outside" if row.inside is False else "")
+    judged = [row.inside for row in newest.rows if row.inside is not None]
+    held = f"; {sum(judged)} of {len(judged)} within the interval" if judged else ""
+    about = f"{name}: {newest.target or 'its target'} of the last {len(newest.rows)} rows{held}"
+    return Group(Text(about, style="bold"), grid)
 
 
 def choose_nodes(nodes: Sequence[NodeView], rows: int | None) -> list[NodeView]:
@@ -89,7 +119,7 @@ def cells(node: NodeView) -> list[str]:
     ]
 
 
-def show_once(view: View) -> None:
+def show_once(collector: Collector, view: View, node: str | None = None) -> None:
     """Print one table; as wide as it needs to be where nobody looks at a terminal."""
     from rich.console import Console
 
@@ -97,9 +127,11 @@ def show_once(view: View) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=200)
     console.print(table(view, width=console.width))
+    if node is not None:
+        console.print(newest_rows(node, collector.newest(node)))
 
 
-def show_live(collector: Collector, every: float) -> None:
+def show_live(collector: Collector, every: float, node: str | None = None) -> None:
     """Redraw the table until Ctrl-C; the last one stays on the terminal."""
     from rich.console import Console
     from rich.live import Live
@@ -109,13 +141,22 @@ def show_live(collector: Collector, every: float) -> None:
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
             while True:
                 began = time.monotonic()
-                view = collector.poll()
-                live.update(
-                    table(view, max(1, console.height - AROUND), console.width), refresh=True
-                )
+                live.update(_screen(collector, console.height, console.width, node), refresh=True)
                 time.sleep(max(0.0, every - (time.monotonic() - began)))
     except KeyboardInterrupt:
         return
+
+
+def _screen(collector: Collector, height: int, width: int, node: str | None) -> Any:
+    """One look, as it fits: with a chosen node, its rows have the lower half."""
+    from rich.console import Group
+
+    view, room = collector.poll(), height - AROUND
+    if node is None:
+        return table(view, max(1, room), width)
+    rows = max(1, min(ROWS, room // 2 - AROUND_ROWS))
+    below = newest_rows(node, collector.newest(node), rows)
+    return Group(table(view, max(1, room - rows - AROUND_ROWS), width), below)
 
 
 def look_twice(collector: Collector, every: float) -> View:

@@ -15,6 +15,7 @@ import hmac
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -42,6 +43,7 @@ ASSETS = {
     "graph.js": "text/javascript; charset=utf-8",
     "charts.js": "text/javascript; charset=utf-8",
     "table.js": "text/javascript; charset=utf-8",
+    "rows.js": "text/javascript; charset=utf-8",
     "words.js": "text/javascript; charset=utf-8",
 }
 HEADERS = {
@@ -62,6 +64,7 @@ def app(collector: Collector, every: float = 1.0, token: str | None = None) -> S
     try:
         from starlette.applications import Starlette
         from starlette.middleware import Middleware
+        from starlette.responses import JSONResponse
         from starlette.routing import Route
     except ImportError:
         raise MissingExtra("the web page of a live network", "live") from None
@@ -71,7 +74,10 @@ def app(collector: Collector, every: float = 1.0, token: str | None = None) -> S
     async def events(request: Request) -> Response:
         return _stream(feed, request)
 
-    routes = [Route("/", _asset("index.html")), Route("/events", events)]
+    async def newest(request: Request) -> Response:
+        return JSONResponse(asdict(collector.newest(request.query_params.get("node", ""))))
+
+    routes = [Route("/", _asset("index.html")), Route("/events", events), Route("/newest", newest)]
     routes += [Route(f"/{name}", _asset(name)) for name in ASSETS if name != "index.html"]
     guard = Middleware(Guard, token or None)  # an empty token would be everyone's
     made = Starlette(routes=routes, lifespan=_running(feed), middleware=[guard])

@@ -59,6 +59,15 @@ def figure(value: float | None) -> str:
     return f"{value:.3g}" if value == 0 or 1e-4 <= value < 1e5 else f"{value:.2e}"
 
 
+def signed(value: float) -> str:
+    """Four digits, of a number that may be negative.
+
+    >>> signed(-0.123456), signed(12345.6), signed(0.0)
+    ('-0.1235', '1.235e+04', '0')
+    """
+    return f"{value:.4g}"
+
+
 def apart(value: float | None) -> str:
     """A disagreement; what is below the rounding of float32 vectors is none.
 

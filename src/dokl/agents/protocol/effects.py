@@ -9,12 +9,16 @@ from dokl.arrays import Array
 
 @dataclass(frozen=True)
 class LearnedRows:
-    """Rows were learned: a-priori predictions f (rows, m), losses (rows,), and the total so far."""
+    """Rows were learned: a-priori predictions f (rows, m), losses (rows,), and the total so far;
+    their targets Y (rows, m), and half the widths of the intervals that were said, if any were.
+    """
 
     rows: int
     f: Array
     losses: Array
     learned: int
+    Y: Array
+    half: Array | None = None
 
 
 @dataclass(frozen=True)

@@ -150,10 +150,11 @@ class LiveNode:
     def learn(self, X: Array, Y: Array) -> list[Effect]:
         """Learn rows; raises and changes nothing where that cannot be."""
         life = after(self.life, Event.LEARNED)
-        state, f = self.learner.learn(self.state, X, Y)
+        state, f, half = self.learner.learn_saying(self.state, X, Y)
         self.state, self.life = state, life
         self.step, self.learned = self.step + 1, self.learned + len(X)
-        return [LearnedRows(len(X), f, self.learner.losses(Y, f), self.learned)]
+        losses = self.learner.losses(Y, f)
+        return [LearnedRows(len(X), f, losses, self.learned, Y, half)]
 
     def pass_over(self, rows: int, error: Diverged) -> list[Effect]:
         """Rows that were accepted and, with the theta of now, diverge: they count as learned."""

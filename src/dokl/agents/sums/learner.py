@@ -65,18 +65,24 @@ class SquaresLearner(Learner):
         self, state: State, X: Any, Y: Any, weight: Array | None = None
     ) -> tuple[State, Array]:
         """Rows X: (n, d), Y: (n, m) in order: the new state, and what was said of each before."""
+        return self.learn_saying(state, X, Y)[:2]
+
+    def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array]:
+        """The same, and half the width of each row's interval: (n, m)."""
         X, Y = self.rows(X, Y)
-        new = _own(state)
-        ours, f, one = {n for n in new.nodes if not n.endswith(".P")}, np.empty(Y.shape), np.ones(1)
+        new, level = _own(state), intervals.LEVELS.index(LEVEL)
+        ours, one = {n for n in new.nodes if not n.endswith(".P")}, np.ones(1)
+        f, half = np.empty(Y.shape), np.empty(Y.shape)
         for i in range(len(X)):
             z = self.problem.features.transform(X[i : i + 1])
-            f[i] = node.learn(self.crew, new, 0, z, Y[i : i + 1], one, ours).mean[0]
+            said = node.learn(self.crew, new, 0, z, Y[i : i + 1], one, ours)
+            f[i], half[i] = said.mean[0], np.sqrt(said.variance[0]) * said.widths[0, :, level]
             new.nodes["count"][0] += 1
             if not np.isfinite(f[i]).all():
                 raise BadInput(f"row {i}: its target is too large to be learned: remove the row")
         new.clock, new.peak = state.clock + len(X), float(np.abs(Y).max(initial=state.peak))
         node.fold(self.crew, new)
-        return new, f
+        return new, f, half
 
     def predict(
         self, state: State, X: Any, node: int | None = None, workers: int | None = None

@@ -2,6 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { Graph } from "./graph.js";
+import { Rows } from "./rows.js";
 import { Table, showAlerts } from "./table.js";
 import { ROUNDING, apart as agreement, bytes, clock, count, error, mark, rate, say } from "./words.js";
 
@@ -11,6 +12,7 @@ const place = (id) => document.getElementById(id);
 const graph = new Graph(place("graph"), place("graph-legend"), choose);
 const curves = new Chart(place("curves"), place("curves-legend"), "samples");
 const apart = new Chart(place("disagreement"), place("disagreement-legend"), "time");
+const newest = new Rows(place("newest"), place("newest-legend"), place("newest-sub"));
 const table = new Table(place("rows"), choose);
 
 let every = 1;
@@ -49,6 +51,7 @@ const EVENTS = {
     graph.update(said);
     table.update(said.nodes);
     remember(said);
+    newest.ask();
     connected(true);
   },
 };
@@ -87,7 +90,7 @@ function remember(view) {
 // --- choosing a node -------------------------------------------------------------------------
 function choose(name) {
   chosen = name === chosen ? null : name;
-  for (const part of [curves, apart]) part.choose(chosen);
+  for (const part of [curves, apart, newest]) part.choose(chosen);
   for (const part of [graph, table]) part.pick(chosen);
 }
 
