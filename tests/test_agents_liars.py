@@ -42,7 +42,7 @@ class Lab(Link):
         worst = 0.0
         for turn in range(round(seconds / 0.1)):
             self.step += 1
-            for peer in self._near(LIAR):
+            for peer in sorted(self.nodes.keys() & set(self._near(LIAR))):
                 theta = attack(self.theta(peer), turn)
                 body = LIAR, theta_message(self.learner, theta, self.step, degree=4, wall=self.now)
                 self.carry(LIAR, peer, "message", body)
@@ -114,6 +114,32 @@ def test_a_vector_far_from_all_others_is_told_and_weighs_nothing(attack):
     lab.teach(1)
     lab.run(1)
     assert lab.facts()["problems"] == []
+
+
+@pytest.mark.parametrize("attack", [largest, flipped])
+@pytest.mark.parametrize("away", [1, 2, 3])
+def test_a_liar_does_not_profit_from_those_who_are_down(attack, away):
+    """A node restarts while others are down, and the liar is among the first that it hears."""
+    lab = Lab()
+    before = lab.error()
+    for name in HONEST[4 - away :]:
+        lab.kill(name)
+    assert lab.lie(attack, 5.0) < 2 * before + 1e-3
+    assert lab.facts()["problems"] == [
+        f"the vector of '{LIAR}' is far from all others, and not used"
+    ]
+
+
+def test_honest_nodes_exchange_also_when_most_are_down():
+    lab = Lab()
+    for name in HONEST[2:]:
+        lab.kill(name)
+    before = lab.nodes["n00"].facts()["combines"]
+    for _ in range(20):
+        lab.teach(5)
+        lab.run(0.3)
+    assert lab.nodes["n00"].facts()["combines"] > before + 10
+    assert lab.apart() < 0.1
 
 
 def test_where_no_liar_can_be_stood_it_is_said():

@@ -1,4 +1,4 @@
-"""A sensor at the broker: what the node has not answered is published again, however often."""
+"""A sensor at the broker: what the node has not answered is published again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,7 @@ import aiomqtt
 from brokers import PASSWORD, USER
 from lab import samples
 
+SURE = 3
 AGAIN = 2.0  # seconds after which a reading that was not answered is published once more
 SECRETS = {"DOKL_MQTT_USERNAME": USER, "DOKL_MQTT_PASSWORD": PASSWORD}
 
@@ -20,7 +22,9 @@ SECRETS = {"DOKL_MQTT_USERNAME": USER, "DOKL_MQTT_PASSWORD": PASSWORD}
 class Sensor(threading.Thread):
     """So many readings a second, each on a topic of its own by which its answer names it.
 
-    A node answers after its journal has a reading: `confirmed` are those that must be there.
+    A node answers after its journal has a reading, once: `confirmed` are those that must be there.
+    Where an answer was lost, the same reading again gets none, since it is known. At the end, when
+    nothing breaks any more, such readings are published SURE times, and must be there, too.
     """
 
     def __init__(self, name: str, port: int, seed: int, rate: float) -> None:
@@ -30,6 +34,7 @@ class Sensor(threading.Thread):
         self.published: dict[int, float] = {}  # readings without an answer, and when they went out
         self.sent = self.made = 0
         self._lost = 0
+        self._last: Counter[int] = Counter()  # how often each was published at the end
         self._ending, self._hurry = threading.Event(), threading.Event()
 
     def lost(self, rows: int) -> None:
@@ -64,7 +69,13 @@ class Sensor(threading.Thread):
     def _done(self) -> bool:
         if self._hurry.is_set():
             return True
-        return self._ending.is_set() and not self.published and not self._lost
+        open_ones = any(self._last[number] < SURE for number in self.published)
+        return self._ending.is_set() and not open_ones and not self._lost
+
+    @property
+    def rows(self) -> int:
+        """Readings that the node must have, each once."""
+        return len(self.confirmed) + len(self.published)
 
     async def _listen(self, client: aiomqtt.Client) -> None:
         async for message in client.messages:
@@ -84,6 +95,7 @@ class Sensor(threading.Thread):
             late = [n for n, at in self.published.items() if now > at + AGAIN][:50]
             for number in late:
                 await self._send(client, number)
+                self._last[number] += self._ending.is_set()
             await asyncio.sleep(0.05)
 
     async def _send(self, client: aiomqtt.Client, number: int) -> None:

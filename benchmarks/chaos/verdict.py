@@ -107,7 +107,7 @@ def books(
         account = arena.feeders[name].account
         rows = BATCH * len(account.acknowledged)
         if name == arena.sensing:
-            rows += len(arena.sensor.confirmed)
+            rows += arena.sensor.rows
         status = statuses[name]
         found.append(
             Books(

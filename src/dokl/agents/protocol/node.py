@@ -192,7 +192,8 @@ class LiveNode:
         own = self.state.theta[0].ravel()
         vectors = [(self.weight(peer), theta.ravel()) for peer, theta in heard]
         speakers = [self.weight(peer) for peer in self.peers.values() if peer.speaks]
-        out = outliers.left_out(self.exchange.mixing, own, vectors, speakers)
+        every = [self.weight(peer) for peer in self.peers.values() if peer.believed]
+        out = outliers.left_out(self.exchange.mixing, own, vectors, speakers, every)
         far = outliers.far(own, [theta for _, theta in vectors])
         for (peer, _), drop, off in zip(heard, out, far, strict=True):
             peer.judged(drop, off, peer.name in news, self.now or 0.0)
