@@ -327,7 +327,7 @@ def test_the_description_says_it_and_refuses_what_cannot_be():
     assert again.fingerprint != described(nx.path_graph(2)).fingerprint
     with pytest.raises(BadInput, match="sums are pushed"):
         parse(text(replace(made, exchange=replace(EVERY, mode="pull"))))
-    with pytest.raises(BadInput, match="MB a message"):
-        parse(text(network_of(nx.path_graph(2), D=2000)))
+    with pytest.raises(BadInput, match="MB an origin"):
+        parse(text(network_of(nx.path_graph(2), D=4000)))
     with pytest.raises(BadInput, match="least squares"):
         network_of(nx.path_graph(2), loss="huber")

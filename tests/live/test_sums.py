@@ -1,5 +1,7 @@
 """Method "squares" by processes: sums over real links, kill -9, and every total adds up."""
 
+from dataclasses import replace
+
 import numpy as np
 from lab import Lab, ring, samples, wait_for
 from test_crashes import Client, batches, kill_and_restart
@@ -39,6 +41,22 @@ def test_every_node_counts_every_row_once_after_kills(tmp_path):
         assert np.mean((np.array(answer["predictions"]) - y) ** 2) < 0.1
         assert all(low < high for low, high in zip(answer["lower"], answer["upper"], strict=True))
         assert min(answer["std"]) > 0
+
+
+def test_large_sums_travel_in_pieces(tmp_path):
+    """2.9 MB an origin, over links with certificates, relayed by the node in the middle."""
+    large = replace(SQUARES, D=1200)
+    policy = ExchangePolicy(every_seconds=0.1, fewest_rows=20)
+    with Lab(tmp_path, [("a", "b"), ("b", "c")], model=large, exchange=policy) as lab:
+        lab.start()
+        for seed, name in enumerate(("a", "b", "c")):
+            lab.post(name, *samples(40, seed))
+        everything = {"a": 40, "b": 40, "c": 40}
+        for name in everything:
+            wait_for(lambda name=name: sharing(lab, name)["origins"] == everything, "all rows", 90)
+            assert not lab.status(name)["problems"]
+            assert not any(lab.status(name)["refused"].values())
+        assert min(lab.status(name)["bytes_in"] for name in "ac") > 2 * 2_800_000
 
 
 def test_kill_leaves_the_same_bits_with_exchange_off(tmp_path):

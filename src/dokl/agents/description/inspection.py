@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dokl.agents.description.network import Network
 
 
-MOST_ENTRY, MOST_ACCOUNT = 2_000_000, 1_000_000_000  # bytes of sums: one origin's, and all
+MOST_ENTRY, MOST_ACCOUNT = 20_000_000, 1_000_000_000  # bytes of sums: one origin's, and all
 ANYWHERE = ("0.0.0.0", "::")  # hosts to listen at, not to dial
 
 
@@ -226,7 +226,7 @@ def _sums(network: Network) -> Iterator[str]:
     size = most_bytes(network.m, network.model.D)
     if size > MOST_ENTRY:
         yield (
-            f"[model] D = {network.model.D}: sums of {size / 1e6:.1f} MB a message, and at most "
+            f"[model] D = {network.model.D}: sums of {size / 1e6:.1f} MB an origin, and at most "
             f"{MOST_ENTRY / 1e6:g} are sent: take fewer features, or method = 'gradient'"
         )
     if size * len(network.names) > MOST_ACCOUNT:

@@ -18,8 +18,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dokl.agents.protocol import pieces
 from dokl.agents.protocol.effects import Effect, SendHello, SendTheta
-from dokl.agents.protocol.messages import LARGEST_COUNT, SUMS, VERSIONS, Message, mark_of
+from dokl.agents.protocol.messages import (
+    LARGEST_COUNT,
+    PIECE,
+    SUMS,
+    VERSIONS,
+    Message,
+    mark_of,
+    most_bytes,
+)
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import LiveNode
 from dokl.agents.sums import Seals, SquaresLearner
@@ -70,6 +79,8 @@ class Accounts:
     sealed: their bytes. heard: when each came. theirs: what neighbours say they have. to_send:
     origins whose entries are due. mine: whether the own entry in the account is of this life; one
     of an earlier life is kept and passed on like another's until there are enough new rows.
+    going: the origin whose entry is on its way in pieces, and those that are still to go. coming:
+    what each neighbour has sent of a large entry.
     """
 
     joining = False
@@ -82,6 +93,8 @@ class Accounts:
         self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
         self.sent: Mapping[str, float] = {}
         self.to_send: tuple[str, ...] = ()
+        self.going: tuple[str, tuple[bytes, ...]] = ("", ())
+        self.coming: Mapping[str, tuple[pieces.Incomplete, ...]] = {}
         self.incarnation, self.mine = node.incarnation, False
         self.begun: float | None = None
         self.sent_at = self.solved_at = self.told_at = float("-inf")
@@ -111,10 +124,22 @@ class Accounts:
         if message.kind == VERSIONS:
             return self._versions(peer, message, now)
         try:
-            entry = self._opened(message.body)
+            sealed = message.body if message.kind == SUMS else self._whole(peer, message.body, now)
+            entry = None if sealed is None else self._opened(sealed)
         except BadInput as error:
             return self.node.refuse(peer.name, "signature", f"neighbour {peer.name!r}: {error}")
-        return self._entry(peer, entry, message.body, now)
+        if sealed is None or entry is None:
+            return []
+        return self._entry(peer, entry, sealed, now)
+
+    def _whole(self, peer: Neighbour, piece: bytes, now: float) -> bytes | None:
+        """The sealed entry that this piece completes, if it does."""
+        most, kept = most_bytes(self.learner.m, self.learner.D), self.coming.get(peer.name, ())
+        others = {name: each for name, each in self.coming.items() if name != peer.name}
+        self.coming = others  # what does not fit together is not kept
+        left, whole = pieces.added(kept, piece, most, now)
+        self.coming = {**others, peer.name: left}
+        return whole
 
     def _opened(self, body: bytes) -> Entry:
         by, data = self.roll.seals.opened(body)
@@ -197,6 +222,7 @@ class Accounts:
     def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
         """What it has is not known any more."""
         self.theirs = {name: told for name, told in self.theirs.items() if name != peer.name}
+        self.coming = {name: each for name, each in self.coming.items() if name != peer.name}
         return []
 
     def finish(self, now: float) -> list[Effect]:
@@ -220,11 +246,12 @@ class Accounts:
         """Tell own rows, pass on entries, compare versions, solve: whatever is due."""
         self._began(now)
         effects: list[Effect] = []
+        self.coming = {name: pieces.alive(kept, now) for name, kept in self.coming.items()}
         if not self.active:
             return effects
         if self._enough and now >= self._tell_due():
             self._tell()
-        if self._there and self.to_send and now >= self._send_due():
+        if self._there and (self.to_send or self.going[1]) and now >= self._send_due():
             effects += self._send(now)
         if self._there and self._comparing and now >= self._compare_due():
             effects += self._compare(now)
@@ -238,7 +265,7 @@ class Accounts:
             return None
         times = [self._tell_due()] if self._enough else []
         if self._there:
-            times += [self._send_due()] if self.to_send else []
+            times += [self._send_due()] if self.to_send or self.going[1] else []
             times += [self._compare_due()] if self._comparing else []
         times += [self.solved_at + SOLVE_SECONDS] if self.unsolved else []
         return min(times, default=None)
@@ -289,11 +316,20 @@ class Accounts:
 
     # -- sending -----------------------------------------------------------------------------
     def _send(self, now: float) -> list[Effect]:
-        """One entry at a time: they are large, and a newer message makes an older one go."""
-        name, *rest = self.to_send
-        self.to_send, self.sent_at = tuple(rest), now
-        self.sent = {**self.sent, name: now}
-        return [SendTheta(self.node.pack_body(SUMS, self.sealed[name], now))]
+        """One entry at a time, or a piece of one: they are large, and a newer message makes an
+        older one go.
+        """
+        name, rest = self.going
+        kind, body = PIECE, b""
+        if not rest:
+            name, *others = self.to_send
+            self.to_send, body = tuple(others), self.sealed[name]
+            kind, rest = (SUMS, ()) if len(body) <= pieces.WHOLE else (PIECE, pieces.cut(body))
+        if kind == PIECE:
+            body, *left = rest
+            self.going = name, tuple(left)
+        self.sent_at, self.sent = now, {**self.sent, name: now}
+        return [SendTheta(self.node.pack_body(kind, body, now))]
 
     @property
     def _settled(self) -> bool:
@@ -303,7 +339,8 @@ class Accounts:
 
     @property
     def _comparing(self) -> bool:
-        return self.asked or (not self._settled and not self.to_send)
+        waits = self.to_send or self.going[1]
+        return self.asked or (not self._settled and not waits)
 
     def _compare_due(self) -> float:
         return self.told_at + (AGAIN_SECONDS / 2 if self.quick or self.asked else SLOW_SECONDS)
@@ -323,8 +360,10 @@ class Accounts:
                 continue
             for name, entry in self.account.items():
                 lacks = told.get(mark_of(name), (-1, -1)) < entry.version
-                late = now >= self.sent.get(name, float("-inf")) + AGAIN_SECONDS
-                if lacks and late and name not in self.to_send:
+                again = AGAIN_SECONDS * pieces.number(len(self.sealed[name]))
+                late = now >= self.sent.get(name, float("-inf")) + again
+                under_way = name in self.to_send or (self.going[1] and self.going[0] == name)
+                if lacks and late and not under_way:
                     self._want(name)
 
     # -- the total ---------------------------------------------------------------------------

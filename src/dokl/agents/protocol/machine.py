@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dokl.agents.protocol import messages
+from dokl.agents.protocol import messages, pieces
 from dokl.agents.protocol.accounts import Accounts, Roll
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
@@ -118,7 +118,7 @@ class Protocol:
         learner, known = node.learner, node.peers[peer]
         try:
             fingerprint, m, D = learner.fingerprint, learner.m, learner.D
-            most = 0 if self._roll is None else most_bytes(m, D)
+            most = 0 if self._roll is None else pieces.largest(most_bytes(m, D))
             message = messages.unpack(data, fingerprint=fingerprint, m=m, D=D, most=most)
         except Refused as error:
             if error.reason in ("fingerprint", "shape"):

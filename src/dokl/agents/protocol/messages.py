@@ -10,7 +10,8 @@ offset    type    meaning
 0         4 bytes "dokl"
 4         u8      version of this layout, 1
 5         u8      kind: 1 hello (no theta), 2 theta; method "squares": 3 sums of an origin,
-                  sealed, 4 which versions of sums the sender has (16 + 8 bytes each)
+                  sealed, 4 which versions of sums the sender has (16 + 8 bytes each), 5 a
+                  piece of sums that are too large for one message
 6         u8      numbers of theta: 0 none, 1 float32, 2 float16
 7         u8      flags: 1 finished (no more samples will come), 2 waiting (please repeat)
 8         8 bytes fingerprint of features, scaling and labels
@@ -45,7 +46,8 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.exchange.rules import LARGEST16
 
-HELLO, THETA, SUMS, VERSIONS = 1, 2, 3, 4
+HELLO, THETA, SUMS, VERSIONS, PIECE = 1, 2, 3, 4, 5
+BODIES = (SUMS, VERSIONS, PIECE)  # kinds whose bytes are for others to make something of
 FINISHED, WAITING = 1, 2
 VERSION = 1
 MAGIC = b"dokl"
@@ -152,7 +154,7 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
 def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> Message:
     """The message in these bytes, if it comes from a node like this one; else `Refused`.
 
-    most: where sums travel, the most bytes of a sealed entry; theta does not then.
+    most: where sums travel, the most bytes of a message of them; theta does not then.
     """
     if len(data) < HEADER.size:
         raise Refused("size", f"{len(data)} bytes, a message has at least {HEADER.size}")
@@ -162,7 +164,7 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> M
         raise Refused("magic", "this is not a message of dokl's")
     if version != VERSION:
         raise Refused("version", f"message layout {version}, this node reads {VERSION}")
-    known = (HELLO, SUMS, VERSIONS) if most else (HELLO, THETA)
+    known = (HELLO, *BODIES) if most else (HELLO, THETA)
     if kind not in known or code not in (_NUMBERS if kind == THETA else (0,)):
         raise Refused("kind", f"kind {kind} with numbers of type {code} is not known")
     if print_.hex() != fingerprint:
@@ -170,7 +172,7 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> M
     if (theirs_m, theirs_D) != (m, D):
         raise Refused("shape", f"theta of shape {(theirs_m, theirs_D)}, ours has {(m, D)}")
     size = HEADER.size + (m * D * _NUMBERS[code].itemsize if code else _tail(data))
-    if kind in (SUMS, VERSIONS):
+    if kind in BODIES:
         size = min(len(data), HEADER.size + most)
     if len(data) != size:
         raise Refused("size", f"{len(data)} bytes instead of {size}")
@@ -182,7 +184,7 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> M
     return Message(
         kind, fingerprint, m, D, degree, incarnation, step, count, learned, wall, finished, theta,
         waiting, _refusals(data) if kind == HELLO else (),
-        data[HEADER.size :] if kind in (SUMS, VERSIONS) else b"",
+        data[HEADER.size :] if kind in BODIES else b"",
     )  # fmt: skip
 
 

@@ -14,12 +14,13 @@ from dokl.errors import UnknownName
 class SendBox:
     """Messages for the sender's thread: the newest of each kind, or all in order (lossless).
 
-    Full, the lossless one lets its oldest go (counted in `dropped`): the caller never waits.
+    depth: how many of a kind are the newest; more than one where they are pieces. Full, the
+    lossless one lets its oldest go (counted in `dropped`): the caller never waits.
     """
 
-    def __init__(self, lossless: bool) -> None:
+    def __init__(self, lossless: bool, depth: int = 1) -> None:
         self.dropped = 0
-        self._lossless = lossless
+        self._lossless, self._depth = lossless, depth
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._changed = threading.Condition()
         self._held, self._closed = True, False
@@ -32,7 +33,7 @@ class SendBox:
             if self._closed:
                 return
             if not self._lossless:
-                self._waiting = deque(each for each in self._waiting if each[0] != kind)
+                self._waiting = _newest(self._waiting, kind, self._depth - 1)
             elif len(self._waiting) >= QUEUE:
                 self._waiting.popleft()
                 self.dropped += 1
@@ -62,14 +63,18 @@ class SendBox:
 class ReceiveBox:
     """Messages and events for the runtime, put here by threads of the network.
 
-    A payload is measured before it is copied: one larger than max_bytes is only counted.
+    A payload is measured before it is copied: one larger than max_bytes is only counted. depth: as
+    of a `SendBox`, for each neighbour.
     """
 
-    def __init__(self, lossless: bool, max_bytes: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, lossless: bool, max_bytes: int, wake: Callable[[], None], depth: int = 1
+    ) -> None:
         self.up: set[str] = set()
         self.bytes_in: dict[str, int] = {}
         self.refused: dict[str, int] = {}
         self._lossless, self._max_bytes, self._wake = lossless, max_bytes, wake
+        self.depth = depth
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[tuple[str, bytes]]] = {}
         self._events: list[tuple[str, bool]] = []
@@ -103,7 +108,7 @@ class ReceiveBox:
     def _keep(self, peer: str, kind: str, data: bytes) -> None:
         waiting = self._waiting[peer]
         if not self._lossless:
-            waiting = self._waiting[peer] = deque(each for each in waiting if each[0] != kind)
+            waiting = self._waiting[peer] = _newest(waiting, kind, self.depth - 1)
         elif len(waiting) >= QUEUE:
             waiting.popleft()
         waiting.append((kind, data))
@@ -134,3 +139,14 @@ class ReceiveBox:
         with self._lock:
             found, self._events = self._events, []
         return found
+
+
+def _newest(waiting: Iterable[tuple[str, bytes]], kind: str, most: int) -> deque[tuple[str, bytes]]:
+    """What waits, in order, with no more of this kind than so many, the newest ones."""
+    found, left = deque[tuple[str, bytes]](), most
+    for each in reversed(list(waiting)):
+        if each[0] == kind:
+            left -= 1
+        if each[0] != kind or left >= 0:
+            found.appendleft(each)
+    return found

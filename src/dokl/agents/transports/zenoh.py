@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from dokl.agents.description import Network
 from dokl.agents.doors.accepting import Note
+from dokl.agents.protocol import pieces
 from dokl.agents.protocol.messages import most_bytes
 from dokl.agents.transports.boxes import ReceiveBox, SendBox
 from dokl.agents.transports.zenoh_session import Version, ZenohSession, zenoh_module
@@ -47,12 +48,13 @@ class ZenohTransport:
         network.node(name)
         self.name = name
         self._network, self._lossless, self._note = network, lossless, note
-        largest = 4 * network.m * network.model.D
+        largest, depth = 4 * network.m * network.model.D, 1
         if network.model.squares:
-            largest = most_bytes(network.m, network.model.D)
+            whole = most_bytes(network.m, network.model.D)
+            largest, depth = pieces.largest(whole), pieces.number(whole)
         self._max_bytes = max_bytes or largest + _HEADER
-        self._inbox = ReceiveBox(lossless, self._max_bytes, wake)
-        self._outbox = SendBox(lossless)
+        self._inbox = ReceiveBox(lossless, self._max_bytes, wake, depth)
+        self._outbox = SendBox(lossless, depth)
         self.bytes_in, self.refused = self._inbox.bytes_in, self._inbox.refused
         self.bytes_out: dict[str, int] = {}
         self._counting = threading.Lock()  # bytes_out has two writers or more

@@ -119,7 +119,7 @@ class ZenohSession:
     def _hear(self, peer: str, kind: str, lossless: bool) -> None:
         where = key(self._network, kind, peer)
         if not lossless:
-            ring = self._zenoh.handlers.RingChannel(1)
+            ring = self._zenoh.handlers.RingChannel(self._inbox.depth)
             self._rings.append((peer, kind, self._session.declare_subscriber(where, ring)))
             return
 
@@ -159,11 +159,13 @@ class ZenohSession:
     def poll(self) -> None:
         """Move what the rings hold into the inbox."""
         for peer, kind, ring in self._rings:
-            try:
-                sample = ring.try_recv()
-            except self._zenoh.ZError:  # closed meanwhile
-                return
-            if sample is not None:
+            for _ in range(self._inbox.depth):
+                try:
+                    sample = ring.try_recv()
+                except self._zenoh.ZError:  # closed meanwhile
+                    return
+                if sample is None:
+                    break
                 self._inbox.arrived(peer, kind, sample.payload, wake=False)
 
     def close(self) -> None:

@@ -37,7 +37,9 @@ from dokl.methods.squares.sums import Sums
 DTYPES: dict[str, np.dtype[Any]] = {"f": np.dtype("<f4"), "d": np.dtype("<f8")}
 # Magic, type of numbers, length of the origin's name, incarnation, rows, D, m.
 _HEAD = struct.Struct("<8scHqqII")
-_MAGIC, _PIECE = b"doklor1\n", struct.Struct("<16sHH")
+_MAGIC = b"doklor1\n"
+# Before the bytes of a piece: of which whole (of its SHA-256), its number, how many there are.
+PIECE = struct.Struct("<16sHH")
 # A name, and what an account may hold, so that nobody fills another's memory.
 LONGEST, MOST_BYTES = 255, 1 << 31
 
@@ -176,25 +178,10 @@ def from_bytes(data: bytes) -> Entry:
 
 def pieces(data: bytes, most: int) -> list[bytes]:
     """Bytes cut into messages of at most so many; each can be repeated, lost or late."""
-    room = most - _PIECE.size
+    room = most - PIECE.size
     count = -(-len(data) // room) if room > 0 else 0
     if not 0 < count < 1 << 16:
         raise BadInput(f"{len(data)} bytes cannot be cut into pieces of {most}")
     whole = hashlib.sha256(data).digest()[:16]
     parts = (data[i * room : (i + 1) * room] for i in range(count))
-    return [_PIECE.pack(whole, i, count) + part for i, part in enumerate(parts)]
-
-
-def assembled(parts: Iterable[bytes]) -> list[bytes]:
-    """What is complete among pieces in any order; anything else is left out."""
-    found: dict[tuple[bytes, int], dict[int, bytes]] = {}
-    for part in parts:
-        if len(part) > _PIECE.size:
-            whole, i, count = _PIECE.unpack_from(part)
-            found.setdefault((whole, count), {})[i] = part[_PIECE.size :]
-    complete = []
-    for (whole, count), known in found.items():
-        data = b"".join(known[i] for i in sorted(known))
-        if len(known) == count and hashlib.sha256(data).digest()[:16] == whole:
-            complete.append(data)
-    return complete
+    return [PIECE.pack(whole, i, count) + part for i, part in enumerate(parts)]
