@@ -21,6 +21,7 @@ data = importlib.import_module("beijing_data")
 runs = importlib.import_module("beijing_runs")
 study = importlib.import_module("study")
 extract = importlib.import_module("extract")
+live = importlib.import_module("live")
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +181,29 @@ def test_study_prints_and_writes(tmp_path, monkeypatch, capsys):
     assert (out / "stations.png").stat().st_size > 10_000
     written = json.loads((out / "results.json").read_text("utf-8"))
     assert (out / "RESULTS.md").read_text("utf-8") == study.text(written)
+
+
+# --- live ------------------------------------------------------------------------------------
+
+
+def test_live_feeds_every_row_of_a_station_day_by_day(stations):
+    days = live.days_of(None, 3)
+    assert set(days) == set(stations.names)
+    for k, name in enumerate(stations.names):
+        known = ~np.isnan(stations.target[:72, k])
+        assert [len(day) for day in days[name]] == known.reshape(3, 24).sum(axis=1).tolist()
+        last = days[name][0][-1].split(",")
+        assert float(last[-1]) == pytest.approx(stations.target[:24, k][known[:24]][-1])
+        assert len(last) == len(live.HEADER.split(","))
+
+
+def test_live_scores_what_was_said_after_the_first_weeks():
+    rows = [[1, 9.0, 0.0, -1.0, 1.0], [2, 1.0, 0.0, -1.0, 1.0], [3, 3.0, 0.0, -1.0, 1.0]]
+    course, alone = live.Course(rows), live.Course([[n, y, y + 4.0, 0, 0] for n, y, *_ in rows])
+    assert (course.error(1), course.covered(1)) == (5.0, 0.5)
+    *_, line, mean = live.table({"hill": course}, {"hill": alone}, {"hill": 1})
+    assert line.split() == ["hill", "2", "16.0000", "5.0000", "0.312", "50.0%"]
+    assert mean.split()[:1] == ["mean"]
 
 
 # --- what is said of it -----------------------------------------------------------------------
