@@ -54,6 +54,8 @@ unit: $(VENV)/.stamp-dev
 
 # One after the other: these tests start processes of their own, and there may be two cores.
 test-live: $(VENV)/.stamp-dev
+	@PATH="$$PATH:/usr/sbin"; command -v mosquitto > /dev/null && command -v prometheus > /dev/null \
+	    || tests/live/install_servers
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/live
 
 test-browser: $(VENV)/.stamp-dev

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dokl.agents.http import gauges
 from dokl.agents.process import Latency, process_facts
+from dokl.agents.sources.desk import new_facts
 
 NEIGHBOUR = {
     "up": True, "age_s": 0.25, "received": 40, "refused": 3, "bytes_in": 5000, "bytes_out": 6000,
@@ -131,6 +132,8 @@ def full():
         "process": process_facts(), "waiting_expired": 1,
         "out_of_range": {"rule": "refuse", "columns": {"wind": 2}},
         "journal": {**STATUS["journal"], "lost_rows": 3},
+        "source": {**STATUS["source"], **new_facts("broker", "mqtt")},
+        "sharing": {"ratio": 0.9, "covered": 0.91},
     }  # fmt: skip
     return gauges.text({**STATUS, **more}, {200: 1}, {"/samples": took}).decode()
 

@@ -146,6 +146,17 @@ def test_certificates_that_are_none_are_told_before_anything_starts():
         broker_access("mqtt", ["10.0.0.7:1"], {"DOKL_MQTT_CA": __file__}).context()
 
 
+@pytest.mark.parametrize(
+    ("path", "said"), [("/nowhere/ca.pem", "DOKL_KAFKA_CA is /nowhere/ca.pem"), (__file__, "CA")]
+)
+def test_a_wrong_authority_of_kafka_is_told_before_anything_starts(monkeypatch, path, said):
+    pytest.importorskip("dokl.agents.sources.kafka", exc_type=ImportError)
+    monkeypatch.setenv("DOKL_KAFKA_CA", path)
+    source = SensorSource("kafka", ("10.0.0.5:9093",), ("t",))
+    with pytest.raises(BadInput, match=said):
+        sensors.checked_source(small(sources={"a": source}), "a")
+
+
 def test_a_missing_package_is_named_before_anything_starts(monkeypatch):
     monkeypatch.setitem(sensors.__dict__, "import_module", _missing)
     with pytest.raises(MissingExtra, match=r"dokl\[mqtt\]"):

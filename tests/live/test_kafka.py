@@ -1,14 +1,18 @@
 """Agents in Kafka's consumer groups: every reading learned once, whatever goes and comes back."""
 
 import json
+import socket
+import ssl
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 
 from kafka_cluster import KafkaCluster
 from lab import Lab, samples, wait_for
 
+from dokl.agents.certificates import Authority
 from dokl.agents.clock import Clock
 from dokl.agents.description import ExchangePolicy, SensorSource
 from dokl.agents.inputs import Inputs
@@ -49,6 +53,60 @@ def has(lab, **wanted):
         wait_for(there, f"{wanted}", 20)
     except AssertionError as error:
         raise AssertionError(f"{error}: {lab.status('a')['source']} {lab.tail('a')}") from None
+
+
+class OnlyHands(threading.Thread):
+    """No broker, but TLS as one would speak it: librdkafka's mock cluster has none. `shaken` has
+    the first bytes of whoever believed the certificate.
+    """
+
+    def __init__(self, folder):
+        super().__init__(daemon=True)
+        authority = Authority.new("kafka")
+        content = authority.files() | authority.issue("broker", ["localhost", "127.0.0.1"])
+        for name in ("ca.pem", "pem", "key"):
+            (folder / f"kafka.{name}").write_bytes(content[name])
+        self.ca, self.shaken = folder / "kafka.ca.pem", []
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(folder / "kafka.pem", folder / "kafka.key")
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+
+    def run(self):
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            with client, suppress(OSError):
+                client.settimeout(5)
+                with self._context.wrap_socket(client, server_side=True) as safe:
+                    self.shaken.append(safe.recv(100))
+
+    def close(self):
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self.join(10)
+
+
+def test_tls_and_its_authority_come_from_the_environment(tmp_path):
+    hands = OnlyHands(tmp_path)
+    hands.start()
+    other = tmp_path / "other.pem"
+    other.write_bytes(Authority.new("other").files()["ca.pem"])
+    who = {"DOKL_KAFKA_USERNAME": "hill", "DOKL_KAFKA_PASSWORD": "not in lab.toml"}
+    try:
+        with made_lab(tmp_path, hands) as lab:
+            lab.start(env={**who, "DOKL_KAFKA_CA": str(other)})
+            wait_for(lambda: "certificate verify failed" in lab.log("a").read_text(), "a word")
+            wait_for(lambda: any("broker" in t for t in lab.status("a")["problems"]), "a problem")
+            assert not any(hands.shaken)
+            lab.stop("a")
+            lab.start(env={**who, "DOKL_KAFKA_CA": str(hands.ca)})
+            wait_for(lambda: any(hands.shaken), "it believes the certificate")
+            assert "not in lab.toml" not in lab.log("a").read_text()
+    finally:
+        hands.close()
 
 
 def test_readings_poison_and_brokers_that_come_back(tmp_path):

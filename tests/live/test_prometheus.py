@@ -1,0 +1,78 @@
+"""The dashboard for Grafana: every question that it asks is answered by a real Prometheus."""
+
+import json
+import subprocess
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+from lab import Lab, free_ports, ring, samples, wait_for
+from mosquitto import Mosquitto
+from servers import found
+from test_mqtt import SECRETS, publish, readings
+
+from dokl.agents.description import ExchangePolicy, Model, SensorSource
+
+DASHBOARD = Path(__file__).parents[2] / "examples" / "deploy" / "grafana-dashboard.json"
+# What has no answer while all is well, or after seconds.
+QUIET = {"Neighbours down", "Certificates run out in", "Age of neighbours' vectors", "Disagreement",
+         "Out of range"}  # fmt: skip
+
+
+@contextmanager
+def prometheus(folder, targets):
+    [port] = free_ports(1)
+    scrape = {"job_name": "dokl", "static_configs": [{"targets": targets}]}
+    settings = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
+    (folder / "prometheus.yml").write_text(json.dumps(settings))  # JSON is YAML
+    command = [
+        found("prometheus"), f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address=127.0.0.1:{port}",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        yield f"http://127.0.0.1:{port}/api/v1/query"
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def answer(url, question):
+    try:
+        said = httpx.get(url, params={"query": question}, trust_env=False)
+    except httpx.TransportError:
+        return None
+    assert said.status_code in (200, 503), said.text
+    return said.json()["data"]["result"] if said.status_code == 200 else None
+
+
+def test_prometheus_answers_what_the_dashboard_asks(tmp_path):
+    [port] = free_ports(1)
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = [(panel["title"], each["expr"]) for panel in panels for each in panel["targets"]]
+    model = Model(sigma=1.0, D=30, seed=3, method="squares")
+    policy = ExchangePolicy(every_seconds=0.1, fewest_rows=5)
+    with (
+        Mosquitto(port, tmp_path),
+        Lab(tmp_path, ring("a", "b"), model=model, exchange=policy, secure=False) as lab,
+    ):
+        source = SensorSource("mqtt", (f"127.0.0.1:{port}",), ("stations/#",), predictions="said/a")
+        lab.write(replace(lab.network, sources={"a": source}))
+        lab.start(env=SECRETS)
+        targets = [lab.network.node(name).http for name in lab.network.names]
+        with prometheus(tmp_path, targets) as url:
+            for seed in range(3):
+                publish(port, [*readings(10, seed), b"poison"])
+                lab.post("b", *samples(40, seed))
+            unanswered = dict(asked)
+
+            def all_answered():
+                for title, question in asked:
+                    if answer(url, question):
+                        unanswered.pop(title, None)
+                return not unanswered.keys() - QUIET
+
+            wait_for(all_answered, f"answers to {unanswered}", 60)
+            (there,) = answer(url, "sum(dokl_source_connected)")
+            assert there["value"][1] == "1"
