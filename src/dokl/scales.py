@@ -73,23 +73,27 @@ def learn_scales(
     bounds = [(middle - 4.0, middle + 6.0)] * d + [(-3.0, 3.0), (-5.0, 3.0), (math.log(1e-3), 0.7)]
     limits = {"maxfun": evaluations, "maxiter": evaluations}
     best = minimize(
-        negative_likelihood, first, (X, Y, kernel), "L-BFGS-B", jac=True, bounds=bounds,
+        negative_likelihood, first, (X, Y, kernel, _room(X)), "L-BFGS-B", jac=True, bounds=bounds,
         options=limits,
     )  # fmt: skip
     a, b, noise = np.exp(best.x[d:]) ** np.array([1, 1, 2])
     return Scales(np.exp(best.x[:d]), float(a), float(b), float(noise))
 
 
-def negative_likelihood(p: Array, X: Array, Y: Array, kernel: str) -> tuple[float, Array]:
+def negative_likelihood(
+    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None
+) -> tuple[float, Array]:
     """Minus the log marginal likelihood with its penalty, and its gradient.
 
-    p: logarithms of the d lengths, of a, of b, and of the noise's standard deviation.
+    p: logarithms of the d lengths, of a, of b, and of the noise's standard deviation. room: what
+    one evaluation leaves to the next.
     """
     from scipy.linalg import lapack
     from scipy.linalg.blas import dsymm
 
     d, m = X.shape[1], Y.shape[1]
-    made = _covariances(p, X, kernel)
+    room = _room(X) if room is None else room
+    made = _covariances(p, X, kernel, room)
     C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
     if info:
         return 1e25, np.zeros_like(p)
@@ -99,8 +103,10 @@ def negative_likelihood(p: Array, X: Array, Y: Array, kernel: str) -> tuple[floa
     value = 0.5 * float((Y * alpha).sum()) + m * half_determinant
     pull = inverse  # d value / d K
     pull *= 0.5 * m
-    pull -= 0.5 * (alpha @ alpha.T)
-    slope = _by_parameters(p, X, made, pull)
+    crossed = np.matmul(alpha, alpha.T, out=room.spare)
+    crossed *= 0.5
+    pull -= crossed.T
+    slope = _by_parameters(p, X, made, pull, room)
     off = p[:d] - 0.5 * math.log(d)
     slope[:d] += 2.0 * PENALTY * off
     return value + PENALTY * float(off @ off), slope
@@ -125,7 +131,7 @@ def learn_class_scales(
     bounds = [(middle - 4.0, middle + 6.0)] * d
     bounds += [(-5.0, 3.0), (-5.0, 3.0), (math.log(1e-3), 1.5), (-3.0, 6.0)]
     limits = {"maxfun": evaluations, "maxiter": evaluations}
-    given = X, answers.targets(numbers, classes), numbers, kernel
+    given = X, answers.targets(numbers, classes), numbers, kernel, _room(X)
     best = minimize(
         leave_one_out_loss, first, given, "L-BFGS-B", jac=True, bounds=bounds, options=limits
     )
@@ -134,7 +140,7 @@ def learn_class_scales(
 
 
 def leave_one_out_loss(
-    p: Array, X: Array, Y: Array, numbers: Array, kernel: str
+    p: Array, X: Array, Y: Array, numbers: Array, kernel: str, room: _Room | None = None
 ) -> tuple[float, Array]:
     """Log loss of softmax(steepness f), where f is what the other rows say of a row, with its
     penalty, and its gradient.
@@ -145,7 +151,8 @@ def leave_one_out_loss(
     from scipy.linalg import lapack
 
     n, d = X.shape
-    made, steep, centre = _covariances(p, X, kernel), math.exp(p[-1]), Y.mean(axis=0)
+    room = _room(X) if room is None else room
+    made, steep, centre = _covariances(p, X, kernel, room), math.exp(p[-1]), Y.mean(axis=0)
     C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
     if info:
         return 1e25, np.zeros_like(p)
@@ -163,16 +170,17 @@ def leave_one_out_loss(
     by_own = (by_f * alpha).sum(axis=1) / own[:, 0] ** 2
     crossed = (inverse @ (by_f / own)) @ alpha.T
     pull = 0.5 * (crossed + crossed.T) - (inverse * by_own) @ inverse
-    slope = np.append(_by_parameters(p, X, made, pull), (off_class * level).sum())
+    slope = np.append(_by_parameters(p, X, made, pull, room), (off_class * level).sum())
     off = p[: d + 3] - np.array([0.5 * math.log(d)] * d + [0.0, 0.0, _MIDDLE_NOISE])
     weight = CLASS_PENALTY * np.array([1.0] * (d + 2) + [4.0])
     slope[:-1] += 2.0 * weight * off
     return value + float(weight @ off**2), slope
 
 
-def squared_distances(A: Array, B: Array) -> Array:
-    """(n, k) for rows A: (n, d), B: (k, d)."""
-    apart = -2.0 * (A @ B.T)
+def squared_distances(A: Array, B: Array, out: Array | None = None) -> Array:
+    """(n, k) for rows A: (n, d), B: (k, d); out: where to."""
+    apart = np.matmul(A, B.T, out=out)
+    apart *= -2.0
     apart += np.einsum("ij,ij->i", A, A)[:, None]
     apart += np.einsum("ij,ij->i", B, B)
     return np.maximum(apart, 0.0, out=apart)
@@ -184,6 +192,24 @@ def correlation(kernel: str, squared: Array) -> Array:
         return np.asarray(np.exp(-0.5 * squared))
     root = np.sqrt(3.0 * squared)
     return np.asarray((1.0 + root) * np.exp(-root))
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Arrays (n, n) that every evaluation fills anew: to fetch them from the system each time costs
+    as much as the arithmetic. inner: X X'.
+    """
+
+    inner: Array
+    smooth: Array
+    slope: Array
+    K: Array
+    spare: Array
+
+
+def _room(X: Array) -> _Room:
+    n = len(X)
+    return _Room(X @ X.T, *(np.empty((n, n)) for _ in range(4)))
 
 
 @dataclass(frozen=True)
@@ -200,35 +226,41 @@ class _Covariances:
     noise: float
 
 
-def _covariances(p: Array, X: Array, kernel: str) -> _Covariances:
+def _covariances(p: Array, X: Array, kernel: str, room: _Room) -> _Covariances:
     n, d = X.shape
     scaled = np.asfortranarray(X / np.exp(p[:d]))
     a2, b2, noise = np.exp(2.0 * p[d : d + 3])
-    squared = squared_distances(scaled, scaled)
+    smooth = slope = squared_distances(scaled, scaled, room.smooth)
     if kernel == "gaussian":
-        smooth = slope = a2 * np.exp(-0.5 * squared)
+        smooth *= -0.5
+        np.exp(smooth, out=smooth)
+        smooth *= a2
     else:
-        root = np.sqrt(3.0 * squared)
-        fall = a2 * np.exp(-root)
-        smooth, slope = (1.0 + root) * fall, 3.0 * fall
-    K = X @ X.T
-    K *= b2 / d
+        smooth *= 3.0
+        root, slope = np.sqrt(smooth, out=smooth), np.negative(smooth, out=room.slope)
+        np.exp(slope, out=slope)
+        slope *= a2
+        root += 1.0
+        smooth *= slope
+        slope *= 3.0
+    K = np.multiply(room.inner, b2 / d, out=room.K)
     K += smooth
     K.flat[:: n + 1] += noise
     return _Covariances(scaled, smooth, slope, K, float(b2 / d), float(noise))
 
 
-def _by_parameters(p: Array, X: Array, made: _Covariances, pull: Array) -> Array:
+def _by_parameters(p: Array, X: Array, made: _Covariances, pull: Array, room: _Room) -> Array:
     """Derivatives by p, (d + 3,), from those by K, of which the lower triangle counts."""
     from scipy.linalg.blas import dsymm, dsymv
 
     scaled, ones = made.scaled, np.ones(len(X))
-    bend = pull * made.slope.T
+    bend = np.multiply(pull, made.slope.T, out=room.spare.T)
     rows = dsymv(1.0, bend, ones, lower=1)
     along = 2.0 * (rows @ scaled**2 - (scaled * dsymm(1.0, bend, scaled, lower=1)).sum(axis=0))
     amplitude = rows.sum()
     if made.slope is not made.smooth:
-        amplitude = dsymv(1.0, pull * made.smooth.T, ones, lower=1).sum()
+        both = np.multiply(pull, made.smooth.T, out=room.spare.T)
+        amplitude = dsymv(1.0, both, ones, lower=1).sum()
     line = made.line * (X * dsymm(1.0, pull, X, lower=1)).sum()
     rest = amplitude, line, made.noise * np.trace(pull)
     return np.concatenate([along, 2.0 * np.array(rest)])

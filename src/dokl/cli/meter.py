@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -69,15 +70,20 @@ class Meter:
 
 
 @contextmanager
-def loading(quiet: bool) -> Iterator[None]:
-    """Say on a terminal that libraries are being loaded, where that takes more than a second."""
+def loading(quiet: bool, *more: str) -> Iterator[None]:
+    """Say on a terminal that libraries are being loaded, where that takes more than a second.
+
+    more: modules beyond scikit-learn's base. Nothing is garbage until they are there.
+    """
     text = "loading libraries, which is slow the first time"
     seen = not quiet and sys.stderr is not None and sys.stderr.isatty()
     timer = threading.Timer(PATIENCE, click.echo, (text,), {"err": True})
     if seen:
         timer.start()
+    gc.disable()
     try:
-        load_sklearn()
+        load_sklearn(*more)
         yield
     finally:
+        gc.enable()
         timer.cancel()

@@ -144,7 +144,7 @@ def train(
     _check_new(context, path, options)
     check_places(plot, html)
     learner = _learner(context, options, quiet)
-    with loading(quiet):
+    with loading(quiet, *(() if learner == "gradient" else ("scipy.optimize",))):
         from dokl.jobs.files import train as job
 
         model = _existing(path, options)
