@@ -25,13 +25,14 @@ def pilot(n=40, d=3, m=2, seed=0):
     return X, np.sin(X[:, :1]) + 0.3 * rng.normal(size=(n, m))
 
 
+@pytest.mark.parametrize("numbers", [6, 8])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_gradient_is_a_derivative(kernel):
+def test_gradient_is_a_derivative(kernel, numbers):
     X, Y = pilot()
-    p = np.random.default_rng(1).normal(size=6) * 0.3
+    p = np.random.default_rng(1).normal(size=numbers) * 0.3
     value, slope = negative_likelihood(p, X, Y, kernel)
     h = 1e-5
-    for i, one in enumerate(np.eye(6)):
+    for i, one in enumerate(np.eye(numbers)):
         up, down = (negative_likelihood(p + s * h * one, X, Y, kernel)[0] for s in (1, -1))
         assert slope[i] == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-6)
     assert np.isfinite(value)
@@ -61,6 +62,18 @@ def test_useless_inputs_get_long_scales():
         assert found.relevance[:2].sum() > 0.6
         assert found.relevance.sum() == pytest.approx(1.0)
         assert 0.0005 < found.noise < 0.05
+
+
+def test_useless_inputs_get_small_slopes():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(200, 8))
+    y = X[:, :1] - 0.5 * X[:, 1:2] + 0.1 * rng.normal(size=(200, 1))
+    found = learn_scales(X, y, slopes=True)
+    assert found.linear[:2].min() > 3.0 * found.linear[2:].max()
+    alike = negative_likelihood(np.full(18, 0.1), X, y, "gaussian")
+    one = negative_likelihood(np.full(11, 0.1), X, y, "gaussian")
+    assert alike[0] == pytest.approx(one[0] + PENALTY * 8 * 1.1**2)
+    np.testing.assert_allclose(alike[1][:9], one[1][:9])
 
 
 def test_same_rows_same_scales():

@@ -6,7 +6,8 @@ They maximise the marginal likelihood of an exact Gaussian process with kernel
 
 by L-BFGS with the analytic gradient. The number of evaluations is bounded, never the time, so the
 same rows give the same scales on every machine. Several outputs share one kernel: the likelihoods
-are added. A weak penalty keeps the scale of an input that says nothing from running away.
+are added. A weak penalty keeps the scale of an input that says nothing from running away. Where
+asked for, every input has a b of its own as well.
 
 >>> X = np.random.default_rng(0).normal(size=(150, 3))
 >>> found = learn_scales(X, np.sin(2 * X[:, :1]))
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from dokl.errors import UnknownName
 
 KERNELS = ("gaussian", "matern32")
 PENALTY = 0.025
+SLOPE = -1.0  # where log b begins
 CLASS_PENALTY = 0.5
 EVALUATIONS = 60
 _MIDDLE_NOISE = 0.5 * math.log(0.1)
@@ -36,11 +39,13 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Scales:
-    """lengths: (d,); amplitude a and linear b; noise: its variance, all for standardised rows."""
+    """lengths: (d,); amplitude a and linear b, a number or (d,); noise: its variance, all for
+    standardised rows.
+    """
 
     lengths: Array
     amplitude: float = 1.0
-    linear: float = 1.0
+    linear: Any = 1.0
     noise: float = 0.01
 
     @property
@@ -56,12 +61,18 @@ def isotropic(length: float, d: int) -> Scales:
 
 
 def learn_scales(
-    X: Array, Y: Array, kernel: str = "gaussian", evaluations: int = EVALUATIONS
+    X: Array,
+    Y: Array,
+    kernel: str = "gaussian",
+    evaluations: int = EVALUATIONS,
+    slopes: bool = False,
 ) -> Scales:
     """Scales for standardised rows X: (n, d) and targets Y: (n, m); n of a thousand at most.
 
     Always from the same start: scales of fewer rows are a bad one. Few rows look linear, a goes
-    to 0, and there nothing depends on the lengths any more.
+    to 0, and there nothing depends on the lengths any more. slopes: b for each input. With one for
+    all, short memories take every input for as telling as any other: 16 directions of the wind,
+    which say next to nothing, cost a tenth of all error beside eight measurements.
     """
     from scipy.optimize import minimize
 
@@ -69,15 +80,18 @@ def learn_scales(
         raise UnknownName("kernel", kernel, KERNELS)
     d = X.shape[1]
     middle = 0.5 * math.log(d)
-    first = np.concatenate([np.full(d, middle), [0.0, -1.0, math.log(0.3)]])
-    bounds = [(middle - 4.0, middle + 6.0)] * d + [(-3.0, 3.0), (-5.0, 3.0), (math.log(1e-3), 0.7)]
+    lines = d if slopes else 1
+    first = np.concatenate([np.full(d, middle), [0.0], [SLOPE] * lines, [math.log(0.3)]])
+    bounds = [(middle - 4.0, middle + 6.0)] * d + [(-3.0, 3.0)]
+    bounds += [(-5.0, 3.0)] * lines + [(math.log(1e-3), 0.7)]
     limits = {"maxfun": evaluations, "maxiter": evaluations}
     best = minimize(
         negative_likelihood, first, (X, Y, kernel, _room(X)), "L-BFGS-B", jac=True, bounds=bounds,
         options=limits,
     )  # fmt: skip
-    a, b, noise = np.exp(best.x[d:]) ** np.array([1, 1, 2])
-    return Scales(np.exp(best.x[:d]), float(a), float(b), float(noise))
+    a, *b, noise = np.exp(best.x[d:]) ** np.array([1] * (1 + lines) + [2])
+    linear = np.array(b) if slopes else float(b[0])
+    return Scales(np.exp(best.x[:d]), float(a), linear, float(noise))
 
 
 def negative_likelihood(
@@ -85,8 +99,8 @@ def negative_likelihood(
 ) -> tuple[float, Array]:
     """Minus the log marginal likelihood with its penalty, and its gradient.
 
-    p: logarithms of the d lengths, of a, of b, and of the noise's standard deviation. room: what
-    one evaluation leaves to the next.
+    p: logarithms of the d lengths, of a, of b (one or d), and of the noise's standard deviation.
+    room: what one evaluation leaves to the next.
     """
     from scipy.linalg import lapack
     from scipy.linalg.blas import dsymm
@@ -106,10 +120,15 @@ def negative_likelihood(
     crossed = np.matmul(alpha, alpha.T, out=room.spare)
     crossed *= 0.5
     pull -= crossed.T
-    slope = _by_parameters(p, X, made, pull, room)
+    slope = _by_parameters(X, made, pull, room)
     off = p[:d] - 0.5 * math.log(d)
     slope[:d] += 2.0 * PENALTY * off
-    return value + PENALTY * float(off @ off), slope
+    value += PENALTY * float(off @ off)
+    if len(p) > d + 3:
+        off = p[d + 1 : -1] - SLOPE
+        slope[d + 1 : -1] += 2.0 * PENALTY * off
+        value += PENALTY * float(off @ off)
+    return value, slope
 
 
 def learn_class_scales(
@@ -152,7 +171,7 @@ def leave_one_out_loss(
 
     n, d = X.shape
     room = _room(X) if room is None else room
-    made, steep, centre = _covariances(p, X, kernel, room), math.exp(p[-1]), Y.mean(axis=0)
+    made, steep, centre = _covariances(p[:-1], X, kernel, room), math.exp(p[-1]), Y.mean(axis=0)
     C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
     if info:
         return 1e25, np.zeros_like(p)
@@ -170,7 +189,7 @@ def leave_one_out_loss(
     by_own = (by_f * alpha).sum(axis=1) / own[:, 0] ** 2
     crossed = (inverse @ (by_f / own)) @ alpha.T
     pull = 0.5 * (crossed + crossed.T) - (inverse * by_own) @ inverse
-    slope = np.append(_by_parameters(p, X, made, pull, room), (off_class * level).sum())
+    slope = np.append(_by_parameters(X, made, pull, room), (off_class * level).sum())
     off = p[: d + 3] - np.array([0.5 * math.log(d)] * d + [0.0, 0.0, _MIDDLE_NOISE])
     weight = CLASS_PENALTY * np.array([1.0] * (d + 2) + [4.0])
     slope[:-1] += 2.0 * weight * off
@@ -215,21 +234,23 @@ def _room(X: Array) -> _Room:
 @dataclass(frozen=True)
 class _Covariances:
     """Rows over their lengths (n, d); a^2 k, what multiplies (x_j - x'_j)^2/l_j^2 in its derivative
-    by log l_j, and all of the kernel, each (n, n); b^2/d and the variance of the noise.
+    by log l_j, and all of the kernel, each (n, n); b^2/d, one or d of them, and the variance of
+    the noise.
     """
 
     scaled: Array
     smooth: Array
     slope: Array
     K: Array
-    line: float
+    line: Array
     noise: float
 
 
 def _covariances(p: Array, X: Array, kernel: str, room: _Room) -> _Covariances:
     n, d = X.shape
     scaled = np.asfortranarray(X / np.exp(p[:d]))
-    a2, b2, noise = np.exp(2.0 * p[d : d + 3])
+    a2, *_, noise = each = np.exp(2.0 * p[d:])
+    line = each[1:-1] / d
     smooth = slope = squared_distances(scaled, scaled, room.smooth)
     if kernel == "gaussian":
         smooth *= -0.5
@@ -243,14 +264,20 @@ def _covariances(p: Array, X: Array, kernel: str, room: _Room) -> _Covariances:
         root += 1.0
         smooth *= slope
         slope *= 3.0
-    K = np.multiply(room.inner, b2 / d, out=room.K)
+    if len(line) == 1:
+        K = np.multiply(room.inner, line, out=room.K)
+    else:
+        rows = X * np.sqrt(line)
+        K = np.matmul(rows, rows.T, out=room.K)
     K += smooth
     K.flat[:: n + 1] += noise
-    return _Covariances(scaled, smooth, slope, K, float(b2 / d), float(noise))
+    return _Covariances(scaled, smooth, slope, K, line, float(noise))
 
 
-def _by_parameters(p: Array, X: Array, made: _Covariances, pull: Array, room: _Room) -> Array:
-    """Derivatives by p, (d + 3,), from those by K, of which the lower triangle counts."""
+def _by_parameters(X: Array, made: _Covariances, pull: Array, room: _Room) -> Array:
+    """Derivatives by p, (d + 3,) or (2 d + 2,), from those by K, of which the lower triangle
+    counts.
+    """
     from scipy.linalg.blas import dsymm, dsymv
 
     scaled, ones = made.scaled, np.ones(len(X))
@@ -261,6 +288,7 @@ def _by_parameters(p: Array, X: Array, made: _Covariances, pull: Array, room: _R
     if made.slope is not made.smooth:
         both = np.multiply(pull, made.smooth.T, out=room.spare.T)
         amplitude = dsymv(1.0, both, ones, lower=1).sum()
-    line = made.line * (X * dsymm(1.0, pull, X, lower=1)).sum()
-    rest = amplitude, line, made.noise * np.trace(pull)
-    return np.concatenate([along, 2.0 * np.array(rest)])
+    each = X * dsymm(1.0, pull, X, lower=1)
+    line = made.line * (each.sum() if len(made.line) == 1 else each.sum(axis=0))
+    rest = [amplitude], line, [made.noise * np.trace(pull)]
+    return np.concatenate([along, 2.0 * np.concatenate(rest)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dokl.diffusion import slots_of
 from dokl.estimators.pilots import CooperatingNetwork, KeptRows, learner_of
 from dokl.exchange import Exchange
 from dokl.experts.agreed import AgreedMap
+from dokl.experts.bending import Bending
 from dokl.experts.maps import NestedMap
 from dokl.experts.scaling import Scaling
 from dokl.scales import Scales
@@ -38,7 +40,8 @@ def to_arrays(network: CooperatingNetwork) -> dict[str, Array]:
     out = {f"map.inputs.{part}": value for part, value in vars(made.inputs).items()}
     out |= {f"map.targets.{part}": value for part, value in vars(made.targets).items()}
     out |= {"map.lengths": own.lengths, "map.centres": made.nested.centres}
-    out["map.numbers"] = np.array([own.amplitude, own.linear, own.noise])
+    out["map.slopes"] = np.broadcast_to(np.asarray(own.linear, np.float64), made.d).copy()
+    out["map.numbers"] = np.array([own.amplitude, own.noise])
     out["map.lower"] = np.ascontiguousarray(np.tril(made.nested.lower))
     if network.kept is not None:
         out |= {f"kept.{part}": value for part, value in vars(network.kept).items()}
@@ -72,20 +75,15 @@ def from_arrays(
 def _map(kernel: str, arrays: Mapping[str, Array], d: int, m: int) -> AgreedMap:
     centres, lower = arrays["map.centres"], arrays["map.lower"]
     M = len(centres)
-    shapes: dict[str, tuple[int, ...]] = {
-        "map.inputs.centre": (d,),
-        "map.inputs.size": (d,),
-        "map.targets.centre": (m,),
-    }
-    shapes |= {"map.targets.size": (m,), "map.lengths": (d,), "map.numbers": (3,)}
-    shapes |= {"map.centres": (M, d), "map.lower": (M, M)}
+    bent = [f"map.inputs.{field.name}" for field in fields(Bending)]
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(bent, (d,))
+    shapes |= {"map.targets.centre": (m,), "map.targets.size": (m,), "map.numbers": (2,)}
+    shapes |= {"map.lengths": (d,), "map.slopes": (d,), "map.centres": (M, d), "map.lower": (M, M)}
     _check(arrays, shapes)
-    amplitude, linear, noise = arrays["map.numbers"].tolist()
-    own = Scales(arrays["map.lengths"], amplitude, linear, noise)
-    inputs, targets = (
-        Scaling(arrays[f"map.{name}.centre"], arrays[f"map.{name}.size"])
-        for name in ("inputs", "targets")
-    )
+    amplitude, noise = arrays["map.numbers"].tolist()
+    own = Scales(arrays["map.lengths"], amplitude, arrays["map.slopes"], noise)
+    inputs = Bending(*(arrays[name] for name in bent))
+    targets = Scaling(arrays["map.targets.centre"], arrays["map.targets.size"])
     return AgreedMap(inputs, NestedMap(kernel, own, centres, np.asfortranarray(lower)), targets)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from dokl import answers, random_numbers, scales
 from dokl.arrays import Array, check_rows
+from dokl.experts.bending import Bending, bending_of
 from dokl.experts.maps import NestedMap, nested_map
 from dokl.experts.scaling import Scaling, scaling_of, tamed
 
@@ -23,11 +24,11 @@ FEW = 30
 
 @dataclass(frozen=True, eq=False)
 class AgreedMap:
-    """Raw rows to features: the scaling of inputs, and a nested map; targets: how targets are
-    brought to unit size for whoever learns on it.
+    """Raw rows to features: the scaling and bending of inputs, and a nested map; targets: how
+    targets are brought to unit size for whoever learns on it.
     """
 
-    inputs: Scaling
+    inputs: Bending
     nested: NestedMap
     targets: Scaling
     paired = False  # |z| is not fixed
@@ -46,7 +47,11 @@ class AgreedMap:
     def sup_norm2(self) -> float:
         """A bound on |z|^2; inputs are cut off at 5 standard deviations."""
         own = self.nested.scales
-        return 1.0 + 25.0 * own.linear**2 + own.amplitude**2
+        return 1.0 + 25.0 * float(np.mean(self._linear**2)) + own.amplitude**2
+
+    @property
+    def _linear(self) -> Array:
+        return np.broadcast_to(np.asarray(self.nested.scales.linear, np.float64), self.d)
 
     @property
     def ridge(self) -> float:
@@ -57,10 +62,9 @@ class AgreedMap:
     def fingerprint(self) -> str:
         """16 hexadecimal digits, of every bit; equal for maps whose sums may be added."""
         own, digest = self.nested.scales, hashlib.sha256(self.nested.kernel.encode())
-        numbers = np.array([own.amplitude, own.linear, own.noise])
-        both = self.inputs, self.targets
-        arrays = [each for scaling in both for each in (scaling.centre, scaling.size)]
-        for array in (*arrays, own.lengths, numbers, self.nested.centres):
+        numbers = np.array([own.amplitude, own.noise])
+        arrays = [*vars(self.inputs).values(), self.targets.centre, self.targets.size]
+        for array in (*arrays, own.lengths, self._linear, numbers, self.nested.centres):
             digest.update(np.ascontiguousarray(array, "<f8").tobytes())
         return digest.hexdigest()[:16]
 
@@ -77,7 +81,7 @@ def agreed_map(
     features; classes: how many there are, 0 where targets are numbers.
     """
     Y = tamed(Y)
-    inputs, targets = scaling_of(X, weight), scaling_of(Y, weight)
+    inputs, targets = bending_of(X, weight), scaling_of(Y, weight)
     if classes:  # -1 and 1 have their size
         targets = Scaling(np.zeros(Y.shape[1]), np.ones(Y.shape[1]))
     rows = inputs.clipped(X)
@@ -87,7 +91,7 @@ def agreed_map(
     elif classes:
         found = scales.learn_class_scales(rows[some], answers.class_numbers(Y[some]), classes)
     else:
-        found = scales.learn_scales(rows[some], targets.inward(Y)[some])
+        found = scales.learn_scales(rows[some], targets.inward(Y)[some], slopes=True)
     centres = max(1, most - 1 - X.shape[1])
     among = rows[_some(seed, len(rows), CANDIDATES * centres)]
     return AgreedMap(inputs, nested_map("gaussian", found, among, centres), targets)
