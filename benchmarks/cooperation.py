@@ -44,8 +44,10 @@ EXAMPLES: dict[str, tuple[Any, float, float, int]] = {
 }
 
 
-def beijing(data: Path, hours: int, rounds: int, components: int) -> None:
-    """Both label settings, alone and over the graph, with so many rounds of messages an hour."""
+def beijing(
+    data: Path, hours: int, rounds: int, components: int | str, shares: list[float]
+) -> None:
+    """Shares of labels, alone and over the graph, with so many rounds of messages an hour."""
     sys.path.insert(0, str(ROOT / "examples" / "beijing"))
     from beijing_data import MONTH, QUARTER, from_full, read_links, weights
 
@@ -55,7 +57,7 @@ def beijing(data: Path, hours: int, rounds: int, components: int) -> None:
     together = np.linalg.matrix_power(A.toarray(), rounds)
     spans = {"months 2-3": slice(MONTH, QUARTER), "rest": slice(QUARTER, hours)}
     spans = {name: span for name, span in spans.items() if span.start < hours}
-    for share in (1.0, 0.1):
+    for share in shares:
         labelled = generator(0, "label").random(stations.target.shape)[:hours] < share
         found = {}
         for name, rule in (("alone", np.eye(len(A.toarray()))), ("together", together)):
@@ -74,7 +76,7 @@ def beijing(data: Path, hours: int, rounds: int, components: int) -> None:
         )
 
 
-def _squares(X: Any, y: Any, labelled: Any, weights: Any, components: int) -> Any:
+def _squares(X: Any, y: Any, labelled: Any, weights: Any, components: int | str) -> Any:
     """Squared errors (hours, K) of predictions made before each hour was learned."""
     hours, K = y.shape
     known = ~np.isnan(y)
@@ -121,7 +123,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with beijing_air.csv.gz")
     parser.add_argument("--hours", type=int, default=8760)
     parser.add_argument("--rounds", type=int, default=1, help="rounds of messages an hour")
-    parser.add_argument("--components", type=int, default=150)
+    parser.add_argument("--components", type=int, default="auto")
+    parser.add_argument("--labels", type=float, nargs="*", default=[1.0, 0.1], help="shares")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="three months, one run")
     told = parser.parse_args()
@@ -129,7 +132,7 @@ def main() -> None:
     if "examples" in told.part or not told.part:
         examples(runs)
     if "beijing" in told.part or not told.part:
-        beijing(told.data, hours, told.rounds, told.components)
+        beijing(told.data, hours, told.rounds, told.components, told.labels)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ def _plainly(plan: BlasPlan, state: State, block: Block, ours: set[str]) -> tupl
     for start, stop, turn in spans if crew.shared else []:
         if start == stop:
             which = turn % len(exchange.graphs)
-            state = method.received(state, state.sums + exchange.flows[which] @ state.sums)
+            mixed = state.sums + exchange.flows[which] @ state.sums
+            state = method.received(state, mixed, ours)
             continue
         for k, row in enumerate(rows):
             some = row.between(start, stop)

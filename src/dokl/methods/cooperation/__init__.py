@@ -35,9 +35,9 @@ from dokl.methods.squares.shared import ROWS
 from dokl.methods.squares.sums import solved
 from dokl.state import Slot, Slots, State
 
-# A shared expert that forgets is solved anew at every exchange: forgetting little and often is what
-# makes it follow. One that does not is solved once the network has this share of rows more.
-DUE = 0.02
+# A shared expert is solved anew once the network has this share of its rows more; of one that
+# forgets, less, since forgetting little and often is what makes it follow.
+DUE, DUE_FORGETTING = 0.02, 0.01
 # In doubt a node believes itself: its own mixture begins as though it had gained so much, in units
 # of the variance. The network's first rows would otherwise cost those who differ.
 FIRST_GAIN = 16.0
@@ -119,19 +119,25 @@ class Cooperation:
         node.fold(node.crew(self.members, self.ridge, self.bound), state)
         return state
 
-    def received(self, state: State, sums: Array) -> State:
+    def received(self, state: State, sums: Array, ours: set[str] | None = None) -> State:
         """The shared members by what nodes hold now, sums: (K, S), which are the state's from now
         on. Where little has come they stay as they are: the sums lose nothing.
+
+        ours: matrices of a state that may be overwritten but for others; None: nothing may be.
         """
         crew = node.crew(self.members, self.ridge, self.bound)
         (K, m, D), seen = state.theta.shape, state.seen.copy()
         state = state.having(sums=sums, seen=seen)
         for j, (i, place) in enumerate(crew.sums(D, m).items()):
-            total, lasting = K * sums[:, place.start + ROWS], crew.numbers[i].lam == 1.0
-            due = total - seen[:, j] > (DUE * total if lasting else 0.0)
+            total, rows = K * sums[:, place.start + ROWS], crew.members[i].memory
+            share = DUE if rows == math.inf else DUE_FORGETTING
+            due = total - seen[:, j] > share * np.minimum(total, rows)
             if due.any():
-                own = {f"{crew.names[i]}.{part}" for part in SOLVED}
-                state = state.having(**{name: state.nodes[name].copy() for name in own})
+                names = {f"{crew.names[i]}.{part}" for part in SOLVED}
+                if ours is not None:
+                    names = {name for name in names if name.endswith(".P")} - ours
+                    ours |= names
+                state = state.having(**{name: state.nodes[name].copy() for name in names})
                 for k in np.flatnonzero(due).tolist():
                     _solve(crew, state, i, k, sums[k, place])
                 seen[:, j] = np.where(due, total, seen[:, j])

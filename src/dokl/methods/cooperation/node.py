@@ -144,7 +144,7 @@ def learn_shared(
         found[:, :, j] = said
         put(state, k, name, before, after, ours)
         if learns.any():
-            state.nodes["sums"][k, place] += shared.of_rows(z[learns], Y[learns], held[learns])
+            shared.add_rows(state.nodes["sums"][k, place], z[learns], Y[learns], held[learns])
     return found
 
 
