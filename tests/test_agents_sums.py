@@ -13,8 +13,10 @@ from dokl.agents.protocol.accounts import Roll, pack_versions, unpack_versions
 from dokl.agents.protocol.effects import SendTheta
 from dokl.agents.protocol.messages import SUMS, mark_of
 from dokl.agents.rolls import roll_of
-from dokl.agents.sums import Seals
+from dokl.agents.sums import Seals, SquaresLearner
 from dokl.errors import BadInput
+from dokl.methods.cooperation import node as row_by_row
+from dokl.methods.cooperation import rows as compiled
 from dokl.methods.squares import origins, sums
 from dokl.methods.squares.origins import Entry
 from fake_link import Link, described, letter, reasons, rows
@@ -194,6 +196,39 @@ def test_with_exchange_off_a_replay_gives_the_same_bits_however_it_is_cut():
         again = node(learner.unpack(crashed.packed_state()), cut)
         again.replay(X[cut:], Y[cut:])
         assert again.packed_state() == whole.packed_state()
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_compiled_rows_learn_what_the_plain_ones_do(m):
+    """Beyond the length of lists, with targets far outside, to rounding."""
+    learner = network_of(nx.path_graph(2)).learner()
+    many = SquaresLearner(learner.problem.features, 0.01, 6.0, m, None, "0" * 16)
+    X, Y = rows(np.random.default_rng(0), 200)
+    Y = Y * np.arange(1.0, m + 1)
+    Y[[50, 120]] += 40.0
+    state, f = many.learn(many.start(), X, Y)
+    plain, said = many.start(), []
+    for i in range(len(X)):
+        z = many.problem.features.transform(X[i : i + 1])
+        ours = set(plain.nodes)
+        said.append(row_by_row.learn(many.crew, plain, 0, z, Y[i : i + 1], np.ones(1), ours))
+        plain.nodes["count"][0] += 1
+    row_by_row.fold(many.crew, plain)
+    assert np.abs(f - np.concatenate([each.mean for each in said])).max() < 1e-8
+    for name, values in plain.nodes.items():
+        if name.endswith((".W", ".c")):
+            continue  # what is beyond a list's end counts for nothing
+        off = np.abs(state.nodes[name] - values).max()
+        assert off <= 1e-7 * max(1.0, np.abs(values).max()), name
+
+
+def test_rows_are_compiled_for_once():
+    """A start compiles with one row; the first batch must not wait for the compiler."""
+    learner = network_of(nx.path_graph(2)).learner()
+    learner.prepare()
+    known = [len(f.signatures) for f in (compiled._member_rows, compiled._mixed_rows)]
+    learner.learn(learner.start(), *rows(np.random.default_rng(0), 150))
+    assert [len(f.signatures) for f in (compiled._member_rows, compiled._mixed_rows)] == known
 
 
 def test_back_is_as_if_nothing_had_come():

@@ -15,12 +15,12 @@ import numpy as np
 
 from dokl import intervals
 from dokl import state as states
-from dokl.arrays import Array
+from dokl.arrays import Array, first_bad
 from dokl.diffusion import Problem
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
 from dokl.learner import Learner
-from dokl.methods.cooperation import SOLVED, cooperation, node, reach
+from dokl.methods.cooperation import SOLVED, cooperation, node, reach, rows
 from dokl.methods.cooperation.members import Member
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares import shared
@@ -70,19 +70,17 @@ class SquaresLearner(Learner):
     def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array]:
         """The same, and half the width of each row's interval: (n, m)."""
         X, Y = self.rows(X, Y)
-        new, level = _own(state), intervals.LEVELS.index(LEVEL)
-        ours, one = {n for n in new.nodes if not n.endswith(".P")}, np.ones(1)
-        f, half = np.empty(Y.shape), np.empty(Y.shape)
+        new, Z = _own(state), np.empty((len(X), self.D))
         for i in range(len(X)):
-            z = self.problem.features.transform(X[i : i + 1])
-            said = node.learn(self.crew, new, 0, z, Y[i : i + 1], one, ours)
-            f[i], half[i] = said.mean[0], np.sqrt(said.variance[0]) * said.widths[0, :, level]
-            new.nodes["count"][0] += 1
-            if not np.isfinite(f[i]).all():
-                raise BadInput(f"row {i}: its target is too large to be learned: remove the row")
+            Z[i] = self.problem.features.transform(X[i : i + 1])[0]
+        said, level = rows.learn(self.crew, new, Z, Y), intervals.LEVELS.index(LEVEL)
+        bad = first_bad(said.mean)
+        if bad is not None:
+            raise BadInput(f"row {bad[0]}: its target is too large to be learned: remove the row")
+        new.nodes["count"][0] += len(X)
         new.clock, new.peak = state.clock + len(X), float(np.abs(Y).max(initial=state.peak))
         node.fold(self.crew, new)
-        return new, f, half
+        return new, said.mean, np.sqrt(said.variance) * said.widths[:, :, level]
 
     def predict(
         self, state: State, X: Any, node: int | None = None, workers: int | None = None
