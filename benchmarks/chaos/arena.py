@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -9,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import brokers
 import networkx as nx
-from brokers import Amqtt
 from lab import Lab, free_ports, samples
 from proxy import Proxy
 
@@ -48,7 +50,7 @@ class Arena:
             name: Feeder(self.lab, name, 1000 * seed + k, rate) for k, name in enumerate(self.names)
         }
         self.sensor = Sensor(self.sensing, self.broker_port, seed, min(rate, 20.0))
-        self.broker: Amqtt | None = None
+        self.broker: subprocess.Popen[bytes] | None = None
         self._busy = dict.fromkeys(self.names, 0)  # faults at each node
         self._calm = dict.fromkeys(self.names, time.monotonic())
         self._lock = threading.Lock()
@@ -98,14 +100,21 @@ class Arena:
 
     def start_broker(self) -> None:
         """Let the broker come, empty as a broker without a disk is."""
-        self.broker = Amqtt(self.broker_port, self.folder)
-        self.broker.__enter__()
+        words = [sys.executable, str(brokers.__file__), str(self.broker_port), str(self.folder)]
+        self.broker = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        assert self.broker.stdout is not None
+        if self.broker.stdout.readline().strip() != b"there":
+            raise RuntimeError(f"the broker did not start on port {self.broker_port}")
 
     def stop_broker(self) -> None:
-        """Let it go."""
+        """kill -9."""
         broker, self.broker = self.broker, None
         if broker is not None:
-            broker.__exit__(None, None, None)
+            broker.kill()
+            broker.communicate()
 
     # -- how nodes are -----------------------------------------------------------------------
     def harming(self, name: str, begins: bool) -> None:

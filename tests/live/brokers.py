@@ -1,4 +1,7 @@
-"""Brokers for tests: amqtt in a thread, and one by the letter of MQTT 3.1.1 that delivers again."""
+"""Brokers for tests: amqtt in a thread, and one by the letter of MQTT 3.1.1 that delivers again.
+
+python brokers.py PORT FOLDER   amqtt as a process, which can be killed; ends when stdin does
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import asyncio
 import logging
 import socket
 import struct
+import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 from amqtt.broker import Broker
 
@@ -170,3 +175,13 @@ def _exactly(stream, n):
     if len(data) < n:
         raise EOFError
     return data
+
+
+def main(port, folder):
+    with Amqtt(int(port), Path(folder)):
+        print("there", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
