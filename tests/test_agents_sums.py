@@ -6,12 +6,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from dokl.agents.clock import Clock
 from dokl.agents.description import ExchangePolicy, parse
 from dokl.agents.description.text import text
 from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.accounts import Roll, pack_versions, unpack_versions
+from dokl.agents.protocol.accounts import pack_versions, unpack_versions
 from dokl.agents.protocol.effects import SendTheta
 from dokl.agents.protocol.messages import SUMS, mark_of
+from dokl.agents.protocol.roll import Roll
 from dokl.agents.rolls import roll_of
 from dokl.agents.sums import Seals, SquaresLearner
 from dokl.errors import BadInput
@@ -287,6 +289,41 @@ def test_rows_are_bounded_per_origin_and_time(pair):
     assert reasons(node.message("n01", much, pair.now)) == ["sums"]
 
 
+def test_the_first_entry_of_an_origin_is_bounded_by_the_age_of_the_network():
+    link = SumsLink(nx.path_graph(2))
+    link.roll = replace(link.roll, rate=10.0, begun=-100.0)  # 160 s with what may be saved up
+    link.start()
+    node, learner = link.nodes["n00"], link.learner
+    node.peer_up("n01", 0.0)
+    state, _ = learner.learn(learner.start(), *rows(link.source, 40))
+    few, many = learner.own_sums(state), sums.nothing(20, 1)
+    for _ in range(50):
+        many = many + few
+    for own, wrong in ((many, ["sums"]), (few, [])):
+        effects = node.message("n01", message(link, Entry("n01", 10**6, own)), 0.1)
+        assert reasons(effects) == wrong
+    assert node.facts()["sums"]["origins"]["n01"] == 40
+
+
+def test_a_description_says_when_the_network_began(tmp_path):
+    class Set(Clock):
+        def wall(self):
+            return 1_700_000_000.0
+
+        def now(self):
+            return 500.0
+
+    made = network_of(nx.path_graph(2))
+    made = replace(made, about=replace(made.about, begun="2023-11-14"))
+    again = parse(text(made))
+    assert again.about.begun == "2023-11-14"
+    seconds = 1_700_000_000 - 1_699_920_000  # that day began at 1,699,920,000
+    assert roll_of(again, "n00", Set()).begun == 500.0 - seconds
+    assert roll_of(network_of(nx.path_graph(2)), "n00").begun == float("-inf")
+    with pytest.raises(BadInput, match="a day like"):
+        replace(made.about, begun="yesterday")
+
+
 def test_flipped_labels_cost_next_to_nothing():
     """They pass every check; the own expert guards against them."""
     errors = {}
@@ -303,7 +340,7 @@ def test_flipped_labels_cost_next_to_nothing():
         errors[lying] = worth["ratio"]
         problems = link.nodes["n00"].facts()["problems"]
         assert bool(problems) == lying
-        assert not lying or "others' rows" in problems[0]
+        assert not lying or "the rows of 'n01'" in problems[0]
     assert errors[True] < 1.1
     assert errors[False] < 1.02
 

@@ -11,6 +11,7 @@ import ipaddress
 import math
 import re
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from dokl.errors import BadInput, UnknownName
@@ -54,22 +55,35 @@ class Node:
 
 @dataclass(frozen=True)
 class About:
-    """[network]: its name, who is linked with whom, and how strangers are kept out."""
+    """[network]: its name, who is linked with whom, and how strangers are kept out.
+
+    begun: the day on which it was made, as 2026-11-15; nobody has rows of before. Empty: unknown.
+    """
 
     name: str
     links: tuple[Any, ...] = ()
     security: str = "mtls"
     certificates: str | None = None
     revoked: tuple[str, ...] = ()
+    begun: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.name, "[network] name")
+        self._check_begun()
         _one_of("network", "security", self.security, SECURITY)
         for link in self.links:
             pair = isinstance(link, tuple) and len(link) == 2
             if not (pair and all(isinstance(end, str) for end in link)):
                 shown = list(link) if isinstance(link, tuple) else link
                 raise BadInput(f"[network] links: a link is two node names, got {shown!r}")
+
+    def _check_begun(self) -> None:
+        try:
+            good = not self.begun or date.fromisoformat(self.begun).year > 1970
+        except ValueError:
+            good = False
+        if not good:
+            raise BadInput(f"[network] begun is a day like 2026-11-15, got {self.begun!r}")
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,13 @@ def _network(network: Network) -> str:
     about = network.about
     kept = f"certificates = {_say(about.certificates)}\n" if about.certificates else ""
     links = "".join(f"  [{_say(a)}, {_say(b)}],\n" for a, b in about.links)
+    begun = _line("begun", about.begun, "nobody has rows of before") if about.begun else ""
     return (
         "[network]\n"
         f"name = {_say(about.name)}\n"
         f"{_line('security', about.security, 'mtls, or insecure-loopback for play')}"
         f"{kept}"
+        f"{begun}"
         f"{_line('revoked', list(about.revoked), 'names that are shut out')}"
         f"links = [\n{links}]\n"
     )

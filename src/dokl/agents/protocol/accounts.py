@@ -7,18 +7,16 @@ what the other lacks; so whatever is lost, repeated, late or forgotten in a cras
 in the end, and then there is silence. The total is added up from the account and the node's own
 sums, so no row can be missing or count twice.
 
-An entry is checked before it is believed or passed on: its seal, that some rows could have these
-sums, and that they are no more than the origin can have seen since (`methods.squares.checks`).
+What is believed of an entry is in `roll`, whose rows are left out of the total in `standing`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from dokl.agents.protocol import pieces
+from dokl.agents.protocol import pieces, standing
 from dokl.agents.protocol.effects import Effect, SendHello, SendTheta
 from dokl.agents.protocol.messages import (
     LARGEST_COUNT,
@@ -31,9 +29,11 @@ from dokl.agents.protocol.messages import (
 )
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import LiveNode
-from dokl.agents.sums import Seals, SquaresLearner
+from dokl.agents.protocol.roll import Roll, entry_faults, opened
+from dokl.agents.protocol.standing import Standing
+from dokl.agents.sums import SquaresLearner
 from dokl.errors import BadInput
-from dokl.methods.squares import checks, origins
+from dokl.methods.squares import origins
 from dokl.methods.squares.origins import Account, Entry
 
 Version = tuple[int, int]
@@ -42,22 +42,7 @@ SOLVE_SECONDS = 1.0  # between two solutions of the total
 AGAIN_SECONDS = 1.0  # until what a neighbour still lacks is sent once more
 SLOW_SECONDS = 5.0  # between two lists of versions, when several have changed nothing
 QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
-GRACE_SECONDS = 60.0  # that an origin may have saved rows for, beyond what was heard of it
 MOST_TOLD = 4096  # versions in a message
-
-
-@dataclass(frozen=True)
-class Roll:
-    """Who may have an entry, how entries are sealed, and what they may say.
-
-    names: of the origins. target: the largest |y| that is believed. rate: rows a second that an
-    origin may have.
-    """
-
-    names: frozenset[str]
-    seals: Seals
-    target: float = float("inf")
-    rate: float = float("inf")
 
 
 def pack_versions(account: Account) -> bytes:
@@ -100,6 +85,7 @@ class Accounts:
         self.sent_at = self.solved_at = self.told_at = float("-inf")
         self.unsolved = self.asked = self.untold = self.hurt = False
         self.quick = 0
+        self.standing = Standing()
 
     @property
     def learner(self) -> SquaresLearner:
@@ -125,7 +111,7 @@ class Accounts:
             return self._versions(peer, message, now)
         try:
             sealed = message.body if message.kind == SUMS else self._whole(peer, message.body, now)
-            entry = None if sealed is None else self._opened(sealed)
+            entry = None if sealed is None else opened(self.roll, self.learner, sealed)
         except BadInput as error:
             return self.node.refuse(peer.name, "signature", f"neighbour {peer.name!r}: {error}")
         if sealed is None or entry is None:
@@ -141,19 +127,6 @@ class Accounts:
         self.coming = {**others, peer.name: left}
         return whole
 
-    def _opened(self, body: bytes) -> Entry:
-        by, data = self.roll.seals.opened(body)
-        entry = origins.from_bytes(data)
-        if by not in (None, entry.origin):
-            raise BadInput(f"an entry of {entry.origin!r}, sealed by {by!r}")
-        if entry.origin not in self.roll.names:
-            raise BadInput(f"an entry of {entry.origin!r}, who is not of this network")
-        if entry.sums.zy.shape != (self.learner.m, self.learner.D):
-            raise BadInput("sums of another size")
-        if max(entry.version) >= LARGEST_COUNT:
-            raise BadInput("its counters are out of range")
-        return entry
-
     def _entry(self, peer: Neighbour, entry: Entry, sealed: bytes, now: float) -> list[Effect]:
         name, known = entry.origin, self.account.get(entry.origin)
         if name == self.node.name:
@@ -163,7 +136,8 @@ class Accounts:
         if known is not None and origins.newer(known, entry) is known:
             peer.repeated += 1
             return []
-        wrong = self._faults(known, entry, now)
+        since = self.heard.get(name, now)
+        wrong = entry_faults(self.roll, self.learner, known, entry, since, now)
         if wrong:
             text = f"neighbour {peer.name!r} sends sums of {name!r} that cannot be: {wrong[0]}"
             return self.node.refuse(peer.name, "sums", text)
@@ -177,15 +151,6 @@ class Accounts:
         if len(self.node.peers) > 1:
             self._want(name)
         return []
-
-    def _faults(self, known: Entry | None, entry: Entry, now: float) -> list[str]:
-        layout = checks.layout_of(self.learner.problem.features)
-        limits = checks.RowLimits(1.0 + 1e-6, self.roll.target, self.roll.rate)
-        since = now - self.heard.get(entry.origin, float("-inf")) + GRACE_SECONDS
-        found = checks.growth_faults(known, entry, layout, limits, since)
-        if known is not None and entry.sums.rows > known.sums.rows + limits.rate * since:
-            found.append(f"{entry.sums.rows} rows, where {known.sums.rows} were there before")
-        return found
 
     def _versions(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         told = unpack_versions(message.body)
@@ -255,6 +220,9 @@ class Accounts:
             effects += self._send(now)
         if self._there and self._comparing and now >= self._compare_due():
             effects += self._compare(now)
+        judging = self._judge_due()
+        if judging is not None and now >= judging:
+            self._judge(now)
         if self.unsolved and now >= self.solved_at + SOLVE_SECONDS:
             self._solve(now)
         return effects
@@ -263,12 +231,18 @@ class Accounts:
         """When `tick` is wanted."""
         if not self.active or self.begun is None:
             return None
-        times = [self._tell_due()] if self._enough else []
+        judging = self._judge_due()
+        times = [] if judging is None else [judging]
+        times += [self._tell_due()] if self._enough else []
         if self._there:
             times += [self._send_due()] if self.to_send or self.going[1] else []
             times += [self._compare_due()] if self._comparing else []
         times += [self.solved_at + SOLVE_SECONDS] if self.unsolved else []
         return min(times, default=None)
+
+    def _judge_due(self) -> float | None:
+        rows = self.learner.own_rows(self.node.state)
+        return standing.due(self.standing, rows, len(self.others))
 
     @property
     def _there(self) -> list[Neighbour]:
@@ -378,10 +352,18 @@ class Accounts:
         own = self.learner.own_rows(self.node.state)
         return own + sum(entry.sums.rows for entry in self.others.values())
 
+    def _judge(self, now: float) -> None:
+        """Look at what each origin's rows do to this node's own; solve anew if one goes."""
+        learner, before = self.learner, self.standing.out
+        rho = learner.crew.numbers[learner.crew.shared[0]].rho
+        given = self.others, self.node.name, learner.own_sums(self.node.state)
+        self.standing = standing.judged(self.standing, *given, rho, now)
+        self.unsolved = self.unsolved or self.standing.out != before
+
     def _solve(self, now: float) -> None:
         own = self.learner.own_sums(self.node.state)
         if self.others:
-            total = origins.total(self.others) + own
+            total = origins.total(self.others, self.standing.out) + own
             state = self.learner.knowing(self.node.state, total)
             self.hurt = self.learner.hurts(state)
             if self.hurt:  # flipped labels, say, which pass every check
@@ -391,12 +373,23 @@ class Accounts:
         self.node.step += 1
         self.node.combines += 1
 
+    def disputes(self) -> list[str]:
+        """Whose rows are left out, in words."""
+        found = [
+            f"the rows of {name!r} make predictions worse here, and are left out"
+            for name in sorted(self.standing.out)
+        ]
+        if self.hurt:
+            found.append("others' rows make predictions worse here, and are left out")
+        return found
+
     def facts(self) -> dict[str, Any]:
         """For `/status`: rows by origin, and in the total."""
         told = {name: entry.sums.rows for name, entry in sorted(self.others.items())}
         return {
             "rows": self.rows,
             "left_out": self.hurt,
+            "hurting": sorted(self.standing.out),
             "origins": {**told, self.node.name: self.learner.own_rows(self.node.state)},
         }
 

@@ -16,13 +16,14 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dokl.agents.protocol import messages, pieces
-from dokl.agents.protocol.accounts import Accounts, Roll
+from dokl.agents.protocol.accounts import Accounts
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
 from dokl.agents.protocol.lockstep import Lockstep
 from dokl.agents.protocol.messages import HELLO, TWICE, Message, Refused, most_bytes
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import SOON, LiveNode
+from dokl.agents.protocol.roll import Roll
 from dokl.agents.protocol.states import Event, Life, Supply, Trust, after
 from dokl.arrays import Array
 from dokl.errors import Diverged
@@ -257,9 +258,7 @@ class Protocol:
         """Who is not believed, here or there, until somebody does something about it."""
         now, peers = self._node.now or 0.0, self._node.peers.values()
         found = [text for peer in peers for text in _disputes(peer, now)]
-        if isinstance(self._way, Accounts) and self._way.hurt:
-            found.append("others' rows make predictions worse here, and are left out")
-        return found
+        return found + (self._way.disputes() if isinstance(self._way, Accounts) else [])
 
     def _assumptions(self) -> list[str]:
         """Which assumptions of the theory do not hold now, and why."""

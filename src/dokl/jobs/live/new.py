@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def new(
     inputs, rows = agreed_inputs(sample, say)
     security = "mtls" if secure else "insecure-loopback"
     certificates = f"{path.stem}.certs" if secure else None
-    about = About(_network_name(name, path), links, security, certificates)
+    today = datetime.now(UTC).date().isoformat()
+    about = About(_network_name(name, path), links, security, certificates, begun=today)
     chosen = chosen_model(model, inputs, rows)
     network = Network(about, chosen, inputs, exchange, nodes=nodes, path=path)
     wrong = layout_problems(network)

@@ -1,0 +1,68 @@
+"""Whose rows hurt: every origin is on trial, and left out of the total while that is the better.
+
+Flipped labels pass every check, since such rows could be. They show in what they do to this node's
+own newest rows, predicted with and without each origin (`methods.squares.checks.judged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dokl.methods.squares import checks
+from dokl.methods.squares.checks import Trial
+from dokl.methods.squares.origins import Account, Entry
+from dokl.methods.squares.sums import Sums
+
+ROWS = 20  # own new rows by which the others are judged, at least
+SECONDS = 1.0  # between two judgements, and
+EACH = 0.1  # so many more for each origin: everyone takes a solution of its own
+
+
+@dataclass(frozen=True)
+class Standing:
+    """trial: what is held against whom. own: this node's sums when it judged last, at, and rows:
+    how many each other one had.
+    """
+
+    trial: Trial = field(default_factory=Trial)
+    own: Sums | None = None
+    at: float = float("-inf")
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def out(self) -> set[str]:
+        """Whose rows are left out."""
+        return self.trial.out
+
+
+def due(standing: Standing, rows: int, others: int) -> float | None:
+    """When so many others are to be judged; None while there are too few own rows to do it by."""
+    before = 0 if standing.own is None else standing.own.rows
+    if not others or before <= rows < before + ROWS:
+        return None
+    return standing.at + SECONDS + EACH * others
+
+
+def judged(
+    standing: Standing, others: Account, name: str, own: Sums, rho: float, now: float
+) -> Standing:
+    """The standing of all others after this node's new rows; `own` are the sums of all its rows."""
+    before, rows = standing.own, {each: entry.sums.rows for each, entry in others.items()}
+    trial = _still(standing, rows)
+    if before is not None and own.rows >= before.rows and others:
+        account = {**others, name: Entry(name, 0, before)}
+        trial = checks.judged(trial, account, name, own - before, rho)
+    return Standing(trial, own, now, rows)
+
+
+def _still(standing: Standing, rows: Mapping[str, int]) -> Trial:
+    """What is held against those who are still there. Who has taken rows back, having mended a
+    sensor and gone back to before, is judged anew.
+    """
+    same = {name for name, n in rows.items() if n >= standing.rows.get(name, 0)}
+    gain, square = (
+        {name: value for name, value in part.items() if name in same}
+        for part in (standing.trial.gain, standing.trial.square)
+    )
+    return Trial(gain, square)

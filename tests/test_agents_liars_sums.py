@@ -1,0 +1,148 @@
+"""A neighbour that lies about its rows, live: honest nodes stay as good as they would be alone."""
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from dokl.agents.protocol.effects import Refuse
+from dokl.agents.protocol.messages import SUMS
+from dokl.agents.sums import Seals
+from dokl.methods.squares import origins
+from dokl.methods.squares.origins import Entry
+from dokl.methods.squares.sums import Sums
+from fake_link import rows
+from test_agents_sums import EVERY, SumsLink
+
+LIAR, HONEST = "n04", ("n00", "n01", "n02", "n03")
+
+
+class Lab(SumsLink):
+    """Four honest nodes in a circle, everybody linked with the one who lies."""
+
+    def __init__(self, seed=0):
+        graph = nx.cycle_graph(4)
+        graph.add_edges_from((k, 4) for k in range(4))
+        super().__init__(graph, replace(EVERY, fewest_rows=20), seed=seed)
+        self.roll = replace(self.roll, target=20.0, rate=100.0, begun=-60.0)
+        self.start(*HONEST)
+        self.incarnation, self.lies = 10**6, []
+        self.own = self.learner.start()
+
+    def live(self, attack, turns=40):
+        """Honest rows everywhere, and what the attack makes of the liar's."""
+        self.up.add(LIAR)
+        self._meet(LIAR)
+        for turn in range(turns):
+            for name in HONEST:
+                self.teach(name, 10)
+            for entry in attack(self, turn):
+                self.say(entry)
+            self.run(0.5)
+
+    def say(self, entry):
+        """The liar tells all its neighbours, sealed by itself."""
+        self.incarnation += 1
+        data = Seals().seal(origins.to_bytes(entry))
+        self.lies.append(data)
+        self.send(data)
+
+    def send(self, data):
+        node = self.nodes["n00"]._node  # whose header will do, with another's step
+        for peer in self._near(LIAR):
+            body = LIAR, node.pack_body(SUMS, data, self.now)
+            self.carry(LIAR, peer, "message", body)
+
+    def lied(self, n, sign=-1.0):
+        """The liar's sums after n more rows whose targets are turned round."""
+        X, Y = rows(self.source, n)
+        self.own, _ = self.learner.learn(self.own, X, sign * Y)
+        return self.learner.own_sums(self.own)
+
+    def ratios(self):
+        """The recent error of each honest node over that of its own experts alone."""
+        return [self.learner.worth(self.nodes[name].state)["ratio"] for name in HONEST]
+
+
+def flipped_labels(lab, turn):
+    return [Entry(LIAR, 1, lab.lied(10))]
+
+
+def flipped_signs(lab, turn):
+    own = lab.lied(10)
+    return [Entry(LIAR, 1, replace(own, zz=-own.zz, zy=-own.zy))]
+
+
+def noise(lab, turn):
+    own = lab.lied(10)
+    zy = own.zy + lab.source.normal(size=own.zy.shape) * 0.3 * np.sqrt(own.rows)
+    return [Entry(LIAR, 1, replace(own, zy=zy))]
+
+
+def inflated(lab, turn):
+    """As many rows as are believed of one who was silent until now, and as fast as they are."""
+    own, k = lab.lied(10), 60
+    return [Entry(LIAR, 1, Sums(k * own.rows, k * own.weight, k * own.zz, k * own.zy, k * own.yy))]
+
+
+def stale(lab, turn):
+    """Lies of before, again and again, among new ones."""
+    for data in lab.lies[:3]:
+        lab.send(data)
+    return [Entry(LIAR, turn % 3, lab.lied(10))]
+
+
+ATTACKS = [flipped_labels, flipped_signs, noise, inflated, stale]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_honest_nodes_stay_as_good_as_alone(attack):
+    lab = Lab()
+    lab.live(attack)
+    assert max(lab.ratios()) < 1.1
+    told = {effect.reason for effect in lab.effects(Refuse)}
+    named = [text for name in HONEST for text in lab.nodes[name].facts()["problems"]]
+    assert told & {"sums"} or named
+    assert not any(repr(name) in text for name in HONEST for text in named)
+
+
+@pytest.mark.parametrize("attack", [flipped_labels, inflated], ids=lambda attack: attack.__name__)
+def test_who_hurts_is_named_and_left_out_alone(attack):
+    """The rows of the others still count, and are worth something."""
+    lab = Lab()
+    lab.live(attack)
+    for name in HONEST:
+        facts = lab.nodes[name].facts()
+        assert facts["sums"]["hurting"] == [LIAR]
+        assert not facts["sums"]["left_out"]
+        assert (
+            f"the rows of '{LIAR}' make predictions worse here, and are left out"
+            in (facts["problems"])
+        )
+    X, Y = rows(np.random.default_rng(99), 300, noise=0.0)
+    honest = Lab()
+    honest.live(lambda lab, turn: [])
+    errors = [
+        max(np.mean((made.learner.predict(made.nodes[n].state, X) - Y) ** 2) for n in HONEST)
+        for made in (lab, honest)
+    ]
+    assert errors[0] < 1.5 * errors[1] + 1e-4
+
+
+def test_nobody_honest_is_left_out():
+    lab = Lab()
+    lab.live(lambda lab, turn: [Entry(LIAR, 1, lab.lied(10, sign=1.0))])
+    for name in HONEST:
+        assert lab.nodes[name].facts()["sums"]["hurting"] == []
+        assert lab.nodes[name].facts()["problems"] == []
+    assert max(lab.ratios()) < 1.05
+
+
+def test_one_who_takes_its_rows_back_is_judged_anew():
+    """As after a mended sensor and `dokl agent rollback`."""
+    lab = Lab()
+    lab.live(flipped_labels)
+    lab.own = lab.learner.start()
+    lab.live(lambda lab, turn: [Entry(LIAR, 2, lab.lied(10, sign=1.0))], turns=60)
+    assert lab.nodes["n00"].facts()["sums"]["hurting"] == []
