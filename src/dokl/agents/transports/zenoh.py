@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from dokl.agents.description import Network
 from dokl.agents.doors.accepting import Note
+from dokl.agents.process import give_back_memory
 from dokl.agents.protocol import pieces
 from dokl.agents.protocol.messages import most_bytes
 from dokl.agents.transports.boxes import ReceiveBox, SendBox
@@ -134,6 +135,7 @@ class ZenohTransport:
                 try:
                     self._connect()
                     self.problem = None
+                    give_back_memory()
                     return
                 except BadInput as error:
                     if self.problem != str(error):

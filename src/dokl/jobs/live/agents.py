@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from dokl.agents.answers import Busy, Stopping
 from dokl.agents.description import Network, problems, read
 from dokl.agents.inputs import Arrival
+from dokl.agents.process import use_few_arenas
 from dokl.agents.runtime import Agent
 from dokl.agents.store import JournalLoss
 from dokl.agents.store import accept_loss as accept_store
@@ -71,6 +72,7 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
     parent: a pipe that whoever started us holds open; when it closes we end, too.
     """
     done = threading.Event()
+    use_few_arenas()
     with ExitStack() as stack:
         listens = _obey(settings.description, done, stack)
         network = _checked(settings)
