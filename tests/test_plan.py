@@ -310,3 +310,24 @@ def test_the_command_needs_data_or_a_law():
     shown = CliRunner().invoke(commands, ["plan", "--inputs", "3"])
     assert shown.exit_code == 1
     assert "--noise, --sigma, --components" in shown.stderr
+
+
+def test_the_page_of_a_plan_has_pictures_tables_and_commands(tmp_path):
+    data, page = tmp_path / "readings.csv", tmp_path / "report.html"
+    rows = "\n".join(f"{a:.5f},{b:.5f},{t:.5f}" for (a, b, _), t in zip(X, y, strict=True))
+    data.write_text("warm,wet,y\n" + rows + "\n")
+    words = ["plan", data, "--target", "y", "--rows", 400, "--html", page]
+    told = dokl(*words, "--plot", tmp_path / "p.svg")
+    assert f"page in {page}" in told.stderr
+    assert f"picture in {tmp_path / 'p.svg'}" in told.stderr
+    text = page.read_text()
+    for part in (
+        "data:image/png;base64",
+        "smallest reachable error",
+        "dokl train",
+        "taken as a qua",
+    ):
+        assert part in text
+    picture = (tmp_path / "p.svg").read_text()
+    for part in ("experts on the sample", "relevance of inputs", "interval", "theory predicts"):
+        assert f"<!-- {part}" in picture or part in picture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,26 @@ def new_figure(width: float, height: float) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def panelled(title: str, panels: Sequence[Callable[[Any], None]]) -> Any:
+    """A figure with a panel for each function of axes, two beside each other; of an odd number the
+    first takes a whole row.
+    """
+    across = 1 if len(panels) == 1 else 2
+    down = -(-len(panels) // across)
+    figure = new_figure(5.6 * across, 3.3 * down)
+    grid = figure.add_gridspec(down, across)
+    wide = len(panels) % across
+    for i, panel in enumerate(panels):
+        at = i + wide
+        place = grid[0, :] if wide and not i else grid[at // across, at % across]
+        axes = figure.add_subplot(place)
+        panel(axes)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    return figure
 
 
 def pyplot() -> Any:

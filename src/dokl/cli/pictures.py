@@ -63,6 +63,7 @@ def draw(
         remark(f"picture in {plot}", quiet)
     if html is not None:
         from dokl.jobs.files.page import write
+        from dokl.jobs.files.story import draw as picture
 
         figures = told.score.figures()
         tables: list[Any] = [("scores", ["", ""], [[n, figure(n, v)] for n, v in figures.items()])]
@@ -72,7 +73,7 @@ def draw(
             tables.append(("relevance of inputs", ["input", "share"], rows))
         if told.course.nodes:
             tables.append(("nodes", *node_rows(told.course.nodes)))
-        write(html, told, tables, lists)
+        write(html, told.title, picture(told), tables, lists)
         remark(f"page in {html}", quiet)
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import echo_json, examples, output_switches
+from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.pictures import check_places, picture_options
 from dokl.cli.source import make_source, reading_options
 from dokl.errors import BadInput
 
 FLAGS = ("no_header", "zero_based")
+WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
 
 
 @click.command(
@@ -41,11 +43,14 @@ FLAGS = ("no_header", "zero_based")
 @click.option("--sigma", type=float, help="Without DATA: width of the kernel.")
 @click.option("--step", type=float, help="Without DATA: constant step; half the limit otherwise.")
 @click.option("--seed", default=0, show_default=True, help="Seed of features and graph.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the predicted curve.")
+@picture_options
 @reading_options
 @output_switches
-def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def plan(
+    data: str | None, plot: Path | None, html: Path | None, as_json: bool, quiet: bool, **given: Any
+) -> None:
     """Recommend width, size, step and exchange for DATA, and predict what they bring."""
+    check_places(plot, html)
     from dokl.jobs.simulated import planning
     from dokl.plan import Budget
     from dokl.report import table
@@ -54,7 +59,7 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
     budget = Budget(**{name: given.pop(name) for name in limits})
     graph, nodes = given.pop("graph"), given.pop("nodes")
     weights = planning.weights_of(graph, nodes, given["seed"])
-    found = None
+    found, rows = None, None
     if data is None:
         made, lines = _from_law(weights, budget, given), {}
     else:
@@ -66,8 +71,7 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
         lines = planning.train_lines(made, data, told)
         line = planning.network_line(made, data, given["target"], graph, nodes, given["seed"])
         lines["as a live network"] = line if not rows.unfit else f"(none: {rows.unfit})"
-    if plot is not None:
-        planning.draw(made, plot)
+    _draw(made, data, rows, found, lines, plot, html)
     if as_json:
         ways = {} if found is None else {"ways": [way.to_dict() for way in found.ways]}
         echo_json(made.to_dict() | {"commands": lines} | ways)
@@ -77,8 +81,31 @@ def plan(data: str | None, plot: Path | None, as_json: bool, quiet: bool, **give
         click.echo(f"{what}:\n  {line}")
     if found is not None:
         _show_ways(found, planning.sharing_lines(found, graph, nodes, given["seed"]))
-    if plot is not None and not quiet:
-        click.echo(f"curve: {plot}", err=True)
+    for path, what in ((plot, "picture"), (html, "page")):
+        remark(f"{what} in {path}", quiet or path is None)
+
+
+def _draw(
+    made: Any, data: str | None, sample: Any, found: Any, lines: dict[str, str],
+    plot: Path | None, html: Path | None,
+) -> None:  # fmt: skip
+    """The picture and the page that were asked for."""
+    if plot is None and html is None:
+        return
+    from dokl.jobs.simulated import plan_pictures, planning
+
+    title = f"a plan for {made.task}" + ("" if data is None else f" from {data}")
+    if plot is not None:
+        plan_pictures.save(made, plot, title, sample, found)
+    if html is not None:
+        from dokl.jobs.files.page import write
+
+        tables: list[Any] = [("the plan", ["", "value", "rests on"], planning.rows(made))]
+        if found is not None and found.ways:
+            tables.append(("ways to share", WAYS, found.table()))
+        commands = [f"{what}: {line}" for what, line in lines.items()]
+        lists = {"commands": commands, "what was guessed": sample.guesses if sample else ()}
+        write(html, title, plan_pictures.draw(made, title, sample, found), tables, lists)
 
 
 def _show_ways(found: Any, python: list[str]) -> None:
@@ -88,8 +115,7 @@ def _show_ways(found: Any, python: list[str]) -> None:
     if found.why:
         click.echo(f"ways to share were not compared: {found.why}")
         return
-    heads = ["", "every", "error", "bytes a row", "us a row", ""]
-    table("ways to share, tried on the sample: rows of a node, what it sends", heads, found.table())
+    table("ways to share, tried on the sample: rows of a node, what it sends", WAYS, found.table())
     click.echo("in Python, of a stream of your rows:")
     for line in python:
         click.echo(f"  {line}")

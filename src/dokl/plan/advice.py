@@ -50,7 +50,8 @@ class Plan:
     learning curves together and alone (regression only). lengths: the width along each input,
     where learned ones were better than one for all. spent: samples times features of all
     pilot runs. learner: "auto", the experts without settings; or "gradient" with the settings here,
-    where a budget, a network or the size asked for leaves no room for them.
+    where a budget, a network or the size asked for leaves no room for them. pilot: how the experts
+    did on the sample, an `ExpertPilot`.
     """
 
     task: str
@@ -70,6 +71,7 @@ class Plan:
     spent: float = 0.0
     lengths: tuple[float, ...] | None = None
     learner: str = "gradient"
+    pilot: Any = field(default=None, repr=False)
 
     @property
     def widths(self) -> str:

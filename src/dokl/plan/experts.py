@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ EXPERT_ROWS = 1500  # of the sample that they are tried on: a few seconds
 class ExpertPilot:
     """How the experts did: error (mean square or rate) over the second half of so many rows,
     microseconds per row, bytes of their matrices; refused: why they are not advised, else "".
+    y, said, inside: (rows,), targets, what was said of each before it was learned, and whether its
+    90 % interval held it (numbers only); relevance: (d,) of the inputs, summing to 1.
     """
 
     refused: str = ""
@@ -30,6 +32,10 @@ class ExpertPilot:
     rows: int = 0
     microseconds: float = math.nan
     memory: float = math.nan
+    y: Array | None = field(default=None, repr=False)
+    said: Array | None = field(default=None, repr=False)
+    inside: Array | None = field(default=None, repr=False)
+    relevance: Array | None = field(default=None, repr=False)
 
     @property
     def lines(self) -> list[Advice]:
@@ -62,14 +68,15 @@ def expert_pilot(
     if classifying:
         y = answers.class_numbers(Y[:rows])
         said = model.prequential(X[:rows], y, classes=np.arange(max(2, Y.shape[1])))
-        error = float(np.mean(said[half:] != y[half:]))
+        error, inside = float(np.mean(said[half:] != y[half:])), None
     else:
-        said = model.prequential(X[:rows], Y[:rows, 0])
-        error = float(np.mean((said[half:] - Y[half:rows, 0]) ** 2))
+        y = Y[:rows, 0]
+        said, low, high = model.prequential(X[:rows], y, return_interval=0.9)
+        error, inside = float(np.mean((said[half:] - y[half:]) ** 2)), (low <= y) & (y <= high)
     spent = (time.perf_counter() - began) / rows * 1e6
     if budget.microseconds is not None and spent > budget.microseconds:
         return ExpertPilot(f"time: experts take {spent:.0f} microseconds a row")
-    return ExpertPilot("", error, rows, spent, memory)
+    return ExpertPilot("", error, rows, spent, memory, y, said, inside, model.relevance_)
 
 
 def _refused(X: Any, budget: Budget, network: bool, D: int | None, memory: float) -> str:

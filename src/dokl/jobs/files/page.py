@@ -7,10 +7,9 @@ import html
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dokl.files import atomic_text
-from dokl.jobs.files import story
-from dokl.jobs.files.story import Story
 
 STYLE = """
 :root { color-scheme: light }
@@ -26,12 +25,18 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 
 def write(
-    path: Path, told: Story, tables: Sequence[Table], lists: Mapping[str, Sequence[str]]
+    path: Path,
+    title: str,
+    figure: Any,
+    tables: Sequence[Table],
+    lists: Mapping[str, Sequence[str]],
 ) -> Path:
-    """The page of a run. tables: (title, header, rows); lists: {title: lines}."""
-    title = html.escape(told.title)
+    """A page with a figure of Matplotlib. tables: (title, header, rows); lists: {title: lines}."""
+    title = html.escape(title)
     body = [f"<h1>{title}</h1>", *(_table(*table) for table in tables[:1])]
-    body.append(f'<p><img alt="{title}: curves" src="data:image/png;base64,{_picture(told)}"></p>')
+    body.append(
+        f'<p><img alt="{title}: curves" src="data:image/png;base64,{_picture(figure)}"></p>'
+    )
     body += [_list(name, lines) for name, lines in lists.items() if lines]
     body += [_table(*table) for table in tables[1:]]
     head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
@@ -40,8 +45,8 @@ def write(
     return path
 
 
-def _picture(told: Story) -> str:
-    figure, data = story.draw(told), io.BytesIO()
+def _picture(figure: Any) -> str:
+    data = io.BytesIO()
     figure.savefig(data, dpi=130, format="png")
     return base64.b64encode(data.getvalue()).decode()
 

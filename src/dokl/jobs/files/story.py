@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dokl.jobs.files.curves import Course
 from dokl.models.scores import Coverage, Score
-from dokl.report import COLOURS, new_figure, save_picture
+from dokl.report import COLOURS, panelled, save_picture
 
 MOST_INPUTS, MOST_NODES = 12, 24
 GREY = "#555555"
@@ -44,20 +45,7 @@ def draw(story: Story) -> Any:
         panels.append(_coverage)
     panels += [_relevance] if story.relevance else []
     panels += [_nodes] if story.course.nodes else []
-    across = 1 if len(panels) == 1 else 2
-    down = -(-len(panels) // across)
-    figure = new_figure(5.6 * across, 3.3 * down)
-    grid = figure.add_gridspec(down, across)
-    wide = len(panels) % across  # of an odd number the first takes a whole row
-    for i, panel in enumerate(panels):
-        at = i + wide
-        place = grid[0, :] if wide and not i else grid[at // across, at % across]
-        axes = figure.add_subplot(place)
-        panel(axes, story)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-    figure.suptitle(story.title, fontsize=11, x=0.01, ha="left")
-    return figure
+    return panelled(story.title, [partial(panel, story) for panel in panels])
 
 
 def save(story: Story, path: Path) -> Path:
@@ -65,7 +53,7 @@ def save(story: Story, path: Path) -> Path:
     return save_picture(draw(story), path)
 
 
-def _error(axes: Any, story: Story) -> None:
+def _error(story: Story, axes: Any) -> None:
     rows, means = story.course.errors.means()
     classifying = story.course.classifying
     shown = 100 * means if classifying else np.sqrt(means)
@@ -87,7 +75,7 @@ def _error(axes: Any, story: Story) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _coverage(axes: Any, story: Story) -> None:
+def _coverage(story: Story, axes: Any) -> None:
     assert story.coverage is not None
     rows, means = story.course.covered.means()
     level = 100 * story.coverage.level
@@ -103,9 +91,14 @@ def _coverage(axes: Any, story: Story) -> None:
     axes.grid(alpha=0.25, lw=0.6)
 
 
-def _relevance(axes: Any, story: Story) -> None:
-    most = sorted(story.relevance.items(), key=lambda each: -each[1])[:MOST_INPUTS][::-1]
-    left = len(story.relevance) - len(most)
+def _relevance(story: Story, axes: Any) -> None:
+    draw_relevance(story.relevance, axes)
+
+
+def draw_relevance(shares: dict[str, float], axes: Any) -> None:
+    """A bar for each input's share, the largest on top."""
+    most = sorted(shares.items(), key=lambda each: -each[1])[:MOST_INPUTS][::-1]
+    left = len(shares) - len(most)
     axes.barh([_short(name) for name, _ in most], [100 * v for _, v in most], color=COLOURS[0])
     more = f" ({left} more below these)" if left else ""
     axes.set_title(f"relevance of inputs{more}", fontsize=10)
@@ -113,7 +106,7 @@ def _relevance(axes: Any, story: Story) -> None:
     axes.tick_params(axis="y", labelsize=8)
 
 
-def _nodes(axes: Any, story: Story) -> None:
+def _nodes(story: Story, axes: Any) -> None:
     found = {name: error_of(score) for name, score in story.course.nodes.items()}
     scale = 100 if story.course.classifying else 1
     worst = sorted(found.items(), key=lambda each: each[1])[-MOST_NODES:]

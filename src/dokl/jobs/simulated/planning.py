@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dokl import graphs, report
+from dokl import graphs
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.jobs.files.sources import Source
@@ -23,13 +22,15 @@ from dokl.readers.told import words
 
 @dataclass(frozen=True)
 class FileSample:
-    """Rows of a file: X (n, d) standardised, y (n,), and why agents cannot read such a file, or
-    nothing.
+    """Rows of a file: X (n, d) standardised, y (n,); why agents cannot read such a file, or
+    nothing; names of the d inputs; what was guessed, a line each.
     """
 
     X: Any
     y: Array
     unfit: str = ""
+    names: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
 
 
 def read_sample(
@@ -51,13 +52,14 @@ def read_sample(
         from scipy.sparse import vstack
 
         X, y = vstack([c.X for c in chunks]).tocsr(), np.concatenate([_own(c.y) for c in chunks])
+        names: tuple[str, ...] = ()
     else:
-        X, y = _prepared(chunks, target)
-    if say is not None:
-        for line in (*chunks[0].guesses, guessed_task(y, target or "y")[1]):
-            say(line)
+        X, y, names = _prepared(chunks, target)
+    guesses = (*chunks[0].guesses, guessed_task(y, target or "y")[1])
+    for line in guesses if say is not None else ():
+        say(line)
     order = generator(0, "plan-rows").permutation(X.shape[0])[:rows]
-    return FileSample(X[order], y[order], _unfit(source, chunks[0]))
+    return FileSample(X[order], y[order], _unfit(source, chunks[0]), names, guesses)
 
 
 def _unfit(source: Source, first: Chunk) -> str:
@@ -76,7 +78,7 @@ def _own(y: Array | None) -> Array:
     return y
 
 
-def _prepared(chunks: list[Any], target: str | None) -> tuple[Array, Array]:
+def _prepared(chunks: list[Any], target: str | None) -> tuple[Array, Array, tuple[str, ...]]:
     names = chunks[0].names
     if target is None or target not in names:
         raise BadInput(f"name the target column with --target: {', '.join(names)}")
@@ -84,7 +86,7 @@ def _prepared(chunks: list[Any], target: str | None) -> tuple[Array, Array]:
     prepared = Preprocessor.plan(columns, [target], "fixed", times=chunks[0].times)
     pick = class_target if is_text(columns[target]) else numeric_target
     y, keep = pick(columns[target], target)
-    return prepared.transform(columns)[keep], y[keep]
+    return prepared.transform(columns)[keep], y[keep], prepared.names_out
 
 
 def weights_of(graph: str | None, nodes: int, seed: int) -> Any:
@@ -175,25 +177,3 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def draw(plan: Plan, path: Path) -> Path:
-    """The predicted learning curve, together and alone."""
-    if plan.curve is None:
-        raise BadInput("there is no predicted curve: the theory covers regression only")
-    plt = report.pyplot()
-    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
-    curves = {"one node": plan.curve}
-    if plan.curve_alone is not None:
-        curves = {"together": plan.curve, "alone": plan.curve_alone}
-    for colour, (label, curve) in zip(report.COLOURS, curves.items(), strict=False):
-        axes.plot(np.arange(1, len(curve.mse) + 1), curve.decibels, color=colour, label=label)
-    axes.axhline(10 * np.log10(plan.curve.j_opt), color="#555555", lw=0.9, ls=":")
-    axes.annotate("best vector", (1, 10 * np.log10(plan.curve.j_opt)), (4, 4),
-                  textcoords="offset points", fontsize=9, color="#555555")  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_xlabel("samples per node")
-    axes.set_ylabel("predicted mean square error (dB)")
-    axes.grid(alpha=0.25, lw=0.6)
-    axes.legend(frameon=False)
-    return report.save_picture(figure, path)
