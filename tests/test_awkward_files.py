@@ -1,7 +1,7 @@
 """Files as people have them, through the real commands: what was guessed is said, and right."""
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -291,9 +291,28 @@ def test_times_in_python_and_in_parquet_are_the_same(tmp_path):
     np.testing.assert_allclose(parquet.read_table(out)["prediction"], wanted, rtol=1e-6)
 
 
+def test_offsets_are_taken_off_and_told(tmp_path):
+    when, y = hourly(80)
+    utc = written(tmp_path / "utc.csv", {"when": [f"{t:%Y-%m-%dT%H:%M}Z" for t in when], "y": y})
+    zones = [timezone(timedelta(hours=1 + i % 2)) for i in range(80)]
+    local = [t.replace(tzinfo=UTC).astimezone(z) for t, z in zip(when, zones, strict=True)]
+    path = written(tmp_path / "local.csv", {"when": [t.isoformat() for t in local], "y": y})
+    said, model = trained(path, "y")
+    assert "brought to UTC (+01:00 is taken off), taken as time of day" in said
+    told = dokl("predict", model, path).stdout
+    said, model = trained(utc, "y")
+    assert "brought to UTC" not in said
+    assert told == dokl("predict", model, utc).stdout
+
+
 def test_clocks():
     assert seconds("2013-03-01T14", "ymd") % 86400 == 14 * 3600
-    assert seconds("2013-03-01 14:30:15.5+01:00", "ymd") % 86400 == 14.5 * 3600 + 15.5
+    assert seconds("2013-03-01 14:30:15.5+01:00", "ymd") % 86400 == 13.5 * 3600 + 15.5
+    assert seconds("2013-03-01 00:30-0130", "ymd") == seconds("2013-03-01 02:00Z", "ymd")
+    assert seconds("00:30 +02:00", "clock") == 22.5 * 3600
+    assert seconds("2013-03-01 14:30+15:00", "ymd") is None  # nowhere
+    noon = datetime(2013, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    assert seconds(noon, "ymd") == seconds("2013-03-01T10", "ymd")
     assert seconds("12:05 am", "clock") == 300
     assert seconds("31-12-69", "dmy") - seconds("2069-12-31", "ymd") == 0
     for wrong in ("2013-02-30", "2013-13-01", "2013-03-01 25:00", "13:61", "foo 12, 2013", 7):
@@ -427,3 +446,14 @@ def test_a_file_sorted_by_its_label_is_told_in_words(tmp_path):
     path = written(tmp_path / "u.csv", {"a": a, "label": label})
     said = dokl("train", path, "--target", "label", *model, "--overwrite").stdout
     assert "sorted" not in said
+
+
+def test_the_error_of_a_bad_row_says_how_to_pass_over_it(tmp_path):
+    path = written(tmp_path / "w.csv", {"a": [*range(30), "oops"], "y": range(31)})
+    told = fails("train", path, "--target", "y", "--model", tmp_path / "m.dokl", *QUICK)
+    assert "'oops' is not a number" in told
+    assert "--on-error skip" in told
+    asked = ("train", path, "--target", "y", "--model", tmp_path / "m.dokl", *QUICK)
+    assert fails(*asked, "--on-error", "fail") == told
+    assert not (tmp_path / "m.dokl").exists()
+    assert "1 row that cannot be used was passed" in dokl(*asked, "--on-error", "skip").stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+SKIP = "train, predict and evaluate pass over such rows with --on-error skip"
 # What the library says in words, as options of the command line.
 OPTIONS = {
     "Give the number of features": "--n-features N",
@@ -18,6 +19,8 @@ OPTIONS = {
     "Exclude it": "--drop COLUMN",
     "ay which mark is the decimal one": "--decimal . or --decimal ,",
     "with the day or with the month: say which": "--dates dmy or --dates mdy",
+    "Mend the cell": SKIP,
+    "cells are expected, as in the first line": SKIP,
 }
 
 

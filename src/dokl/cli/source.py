@@ -58,9 +58,10 @@ def reading_options(command: Command) -> Command:
 def on_error_options(command: Command) -> Command:
     """What to do with rows that cannot be used."""
     options = [
-        click.option("--on-error", type=click.Choice(["stop", "skip"]),
-                     help="At a row that is wrong: stop, and keep what was done by then; or pass "
-                     "over it, and write it to a file. Else nothing is kept."),
+        click.option("--on-error", type=click.Choice(["fail", "stop", "skip"]), default="fail",
+                     show_default=True, help="At a row that is wrong: leave all files as they "
+                     "were; stop, and keep what was done by then; or pass over it, and write it to "
+                     "a file."),
         click.option("--refused", type=click.Path(path_type=Path), metavar="FILE",
                      help="Where --on-error skip writes rows and reasons."),
     ]  # fmt: skip
@@ -86,6 +87,7 @@ def make_source(path: str, given: dict[str, Any], beside: str = "refused.csv") -
     if spelled is not None:
         options["missing"] = tuple(word.strip() for word in spelled.split(","))
     mode, refused = given.pop("on_error", None), given.pop("refused", None)
+    mode = None if mode == "fail" else mode
     if refused is not None and mode != "skip":
         raise click.UsageError("--refused is for --on-error skip")
     return Source(path, Options(**options), OnError(mode, refused or Path(beside)))

@@ -291,8 +291,10 @@ def _resume(context: click.Context, halt: Any) -> str:
     words = ["dokl", "train", given["data"], "--model", str(given["path"]), "--continue"]
     words += ["--skip", str(halt.rows)] if halt.rows else []
     words += ["--passes", str(halt.passes)] if halt.passes > 1 else []
-    for name in ("format", "delimiter", "decimal", "dates", "missing", "chunk", "on-error"):
-        value = given[name.replace("-", "_")]
+    if given["on_error"] != "fail":
+        words += ["--on-error", given["on_error"]]
+    for name in ("format", "delimiter", "decimal", "dates", "missing", "chunk"):
+        value = given[name]
         words += [f"--{name}", str(value)] if value is not None else []
     words += ["--no-header"] if given["no_header"] else []
     words += ["--zero-based"] if given["zero_based"] else []

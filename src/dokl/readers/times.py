@@ -3,8 +3,8 @@
     2013-03-01   2013-03-01T14:30:00Z   2013/3/1 14:30   1 Mar 2013   March 1, 2013 2:30 pm
     31.12.2013 14:30   12/31/2013   31-12-13   14:30
 
-Clocks are read as they stand: an offset such as +01:00 is not added, since the hour of the day is
-the one on the wall.
+An offset such as +01:00 is taken off, so that all times of a column are UTC; a clock without one
+is read as it stands.
 
 >>> seconds("1970-01-02 00:00:01", "ymd"), seconds("13/1/1970", "dmy"), seconds("13/1/1970", "mdy")
 (86401.0, 1036800.0, None)
@@ -23,11 +23,14 @@ from dokl.readers.cells import Ambiguous
 # that are first and the months that have names, "clock" times without a date.
 ORDERS = ("ymd", "dmy", "mdy", "clock")
 DAY = 86_400
+MOST_AHEAD = 14 * 60  # minutes, on the Line Islands
+_OFFSET = re.compile(r":\d{2}(?:[.,]\d+)?\s*([+-]\d{2}(?::?\d{2})?)\s*$")
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _CLOCK = (
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}(?:[.,]\d+)?))?"
-    r"\s*(?P<half>[AaPp]\.?[Mm]\.?)?\s*(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
+    r"\s*(?P<half>[AaPp]\.?[Mm]\.?)?"
+    r"\s*(?:Z|UTC|GMT|(?P<sign>[+-])(?P<ahead>\d{2})(?::?(?P<minutes>\d{2}))?)?"
 )
 _HOUR = _CLOCK.replace(r":(?P<minute>\d{2})", r"(?::(?P<minute>\d{2}))?")  # 2013-03-01T14
 _AFTER = rf"(?:(?:T|,? +){_HOUR})?"
@@ -47,9 +50,11 @@ _ALONE = re.compile(_CLOCK)
 
 
 def seconds(cell: Any, order: str) -> float | None:
-    """Seconds since 1970 of one cell, by the clock it shows; None if it is no such time."""
+    """Seconds since 1970 of one cell, in UTC if it tells its offset; None if it is no such time."""
     if isinstance(cell, datetime.datetime):
         clock = 3600 * cell.hour + 60 * cell.minute + cell.second + cell.microsecond / 1e6
+        ahead = cell.utcoffset()
+        clock -= 0.0 if ahead is None else ahead.total_seconds()
         return _days(cell.year, cell.month, cell.day) + clock
     if isinstance(cell, datetime.date):
         return _days(cell.year, cell.month, cell.day)
@@ -59,7 +64,8 @@ def seconds(cell: Any, order: str) -> float | None:
         return None
     if order == "clock":
         found = _ALONE.fullmatch(cell)
-        return None if found is None else _of_day(found)
+        clock = None if found is None else _of_day(found)
+        return None if clock is None else clock % DAY
     found = _YEAR_FIRST.fullmatch(cell)
     if found is not None:
         return _whole(found, int(found["month"]), int(found["day"]))
@@ -95,7 +101,20 @@ def _of_day(found: re.Match[str]) -> float | None:
             return None
         hour = hour % 12 + (12 if found["half"][0] in "pP" else 0)
     exact = float(second.replace(",", "."))
-    return 3600.0 * hour + 60 * minute + exact if hour < 24 and minute < 60 > exact else None
+    ahead = 60 * int(found["ahead"] or 0) + int(found["minutes"] or 0)
+    if not (hour < 24 and minute < 60 > exact) or ahead > MOST_AHEAD:
+        return None
+    return 3600.0 * hour + 60 * (minute - (-ahead if found["sign"] == "-" else ahead)) + exact
+
+
+def offset_of(cell: Any) -> str:
+    """The offset that a time tells, such as +01:00; empty for none, and for UTC itself.
+
+    >>> offset_of("2013-03-01T14:30:00+01:00"), offset_of("2013-03-01T14:30Z")
+    ('+01:00', '')
+    """
+    found = _OFFSET.search(cell) if isinstance(cell, str) else None
+    return found[1] if found is not None and found[1].strip("+-0:") else ""
 
 
 def guessed_order(counts: Counter[str], told: str | None = None) -> tuple[str | None, int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dokl.readers.cells import quote_cell
 from dokl.readers.forms import Form
+from dokl.readers.times import offset_of
 
 _DATES = {
     "ymd": "dates, year first",
@@ -44,6 +45,8 @@ def _column(name: str, form: Form, cells: Any) -> str:
     if form.kind == "time":
         taken = "taken as time of day and of week and time since the start, what varies of it"
         taken = "taken as time of day" if form.order == "clock" else taken
+        ahead = next(filter(None, map(offset_of, cells)), "")
+        taken = f"brought to UTC ({ahead} is taken off), {taken}" if ahead else taken
         options = f"{_OTHER.get(form.order, '')}--text {name} or --drop {name}"
     else:
         mark = {",": "--decimal .", ".": "--decimal ,"}[form.decimal] if form.thousands else ""
