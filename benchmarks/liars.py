@@ -1,4 +1,8 @@
-"""Liars among nodes that classify digits: `python -m benchmarks.liars [--quick]`.
+"""Liars among nodes: `python -m benchmarks.liars [digits] [sums] [--quick]`.
+
+sums: see `liars_sums`; whether any honest node is worse off than alone where sums travel.
+
+digits: vectors, and rules of mixing.
 
 MNIST, ten classes, one-vs-rest logistic on random features, one pass, 12 nodes of which two lie;
 every node hears every other, unless --links says otherwise.
@@ -17,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import liars_sums
 from benchmarks.streams.data import FOLDER
 from dokl import Exchange, Features, Gaussian, Mixing, Problem, gradient, losses, run, schedules
 from dokl.arrays import Array, Block
@@ -113,13 +118,33 @@ def accuracies(
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.liars", description=__doc__)
+    parser.add_argument("section", nargs="*", help="digits, sums; default both")
     parser.add_argument("--quick", action="store_true", help="fewer rows and features")
     parser.add_argument("--seed", type=int, default=0, help="of rows, graph and features")
     parser.add_argument("--every", type=int, default=EVERY, help="steps between exchanges")
     parser.add_argument("--links", type=float, default=1.0, help="share of pairs that are linked")
     parser.add_argument("--attacks", nargs="*", default=list(SEVERAL), choices=list(SEVERAL))
     parser.add_argument("--rules", nargs="*", default=list(RULES), choices=list(RULES))
+    parser.add_argument(
+        "--ways", nargs="*", default=list(liars_sums.WAYS), choices=list(liars_sums.WAYS)
+    )
     args = parser.parse_args()
+    for section in args.section or SECTIONS:
+        if section not in SECTIONS:
+            parser.error(f"sections are {', '.join(SECTIONS)}, not {section!r}")
+        SECTIONS[section](args)
+
+
+def sums(args: argparse.Namespace) -> None:
+    """Where sums travel."""
+    several = {name: SEVERAL[name] for name in args.attacks}
+    if "flipped labels" in several:  # which no check can tell, and louder
+        several["flipped, times 10"] = attacks.flipped_labels(10.0)
+    liars_sums.show(args.quick, args.ways, several)
+
+
+def digits(args: argparse.Namespace) -> None:
+    """Where vectors travel."""
     steps, D = (1000, 200) if args.quick else (5000, 500)
     found: dict[tuple[str, str], Array] = {}
     weights = metropolis(random_connected(K, p=args.links, seed=args.seed + 1))
@@ -148,6 +173,8 @@ def verdict(found: dict[tuple[str, str], Array], rule: str) -> None:
             print(f", {best - found[rule, name].mean():.2f} under {name}", end="")
     print(f" (at most {MOST_LOST})")
 
+
+SECTIONS = {"digits": digits, "sums": sums}
 
 if __name__ == "__main__":
     main()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,10 @@ def exchanged(
     sending, turn, known = exchange.sending, turn // exchange.seats, told[:, own]
     if method.conserved:
         links = A, exchange.flows[which]
-        mixed, told[:, own], sent = conserve_once(sending, *links, turn, payload, known)
+        wild = partial(method.wild, problem.features, state)
+        mixed, told[:, own], sent = conserve_once(
+            sending, *links, turn, payload, known, exchange.lies, wild
+        )
     else:
         mixed, told[:, own], sent = exchange_once(
             sending, exchange.mixing, A, turn, payload, known, exchange.lies

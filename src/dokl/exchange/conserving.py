@@ -11,17 +11,20 @@ and one number more, which began as 1 everywhere, is shared out alike: what a no
 number, comes to be the mean (push-sum; Kempe, Dobra and Gehrke 2003).
 
 A node that has nothing new to tell is silent. Over links on which both are, nothing flows: what was
-told would flow again and again, until a node had given more than it has.
+told would flow again and again, until a node had given more than it has. Nor does anything flow
+where what a neighbour said cannot be: honest nodes then keep their total.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.exchange.rules import Sending
+from dokl.exchange.attacks import Seen
+from dokl.exchange.rules import Lies, Sending
 
 
 def flows(A: Any) -> Any:
@@ -42,23 +45,51 @@ def is_symmetric(A: Any, tol: float = 1e-9) -> bool:
 
 
 def conserve_once(
-    sending: Sending, A: Any, flow: Any, turn: int, payload: Array, told: Array
-) -> tuple[Array, Array, int]:
+    sending: Sending, A: Any, flow: Any, turn: int, payload: Array, told: Array,
+    lies: Lies | None = None, wild: Callable[[Array], bool] = lambda said: False,
+) -> tuple[Array, Array, int]:  # fmt: skip
     """One exchange of all nodes: (mixed (K, P), what was last told (K, P), bytes sent).
 
     A: (K, K) CSR weights, flow: B - I of them; the rest as in `rules.exchange_once`. A vector that
     goes out in parts is that of the first one, and flows with the last: parts of different ages
-    would belong to no sums at all.
+    would belong to no sums at all. wild: whether what a neighbour says cannot be.
     """
     K, size = payload.shape
-    send, told = np.full(K, True), told.copy()
+    send, known = np.full(K, True), told.copy()
     if turn % sending.parts == 0:
         send = np.array([sending.noticeable(payload[k], told[k]) for k in range(K)])
-        told[send] = sending.known(payload[send], told[send], turn)
-    last = turn % sending.parts == sending.parts - 1
-    mixed = payload + _open(flow, send) @ told if last else payload.copy()
+        known[send] = sending.known(payload[send], told[send], turn)
+    mixed, lying = payload.copy(), np.zeros(K, bool) if lies is None else lies.now(turn, K)
+    if turn % sending.parts == sending.parts - 1:
+        links = _open(flow, send | lying)
+        mixed = payload + links @ known
+        if lies is not None and lying.any():
+            mixed += _lied(sending, links, turn, payload, known, told, lies, wild)
+    known[lying] = told[lying]  # which is what they would repeat
     out = np.bincount(A.indices, minlength=K) - (A.diagonal() != 0)
-    return mixed, told, int(out[send].sum()) * sending.bytes_of(size, payload.itemsize, turn)
+    return mixed, known, int(out[send].sum()) * sending.bytes_of(size, payload.itemsize, turn)
+
+
+def _lied(
+    sending: Sending, links: Any, turn: int, payload: Array, known: Array, told: Array,
+    lies: Lies, wild: Callable[[Array], bool],
+) -> Array:  # fmt: skip
+    """What lies add to that which honest nodes would have got, (K, P)."""
+    flow, lying, attack = links.toarray(), lies.now(turn, len(payload)), lies.attack
+    change = np.zeros(payload.shape)
+    for k in np.flatnonzero(~lying).tolist():
+        near = np.flatnonzero((flow[k] != 0) & (np.arange(len(flow)) != k))
+        honest, liars = near[~lying[near]], near[lying[near]]
+        about = known[k], known[honest], flow[k, honest], float(flow[k, liars].sum())
+        for liar in liars.tolist():
+            seen = Seen(turn, liar, payload[liar], told[liar], *about, attack.seed)
+            assert attack.message is not None  # or nobody would lie
+            said = sending.rounded(attack.message(seen, attack.p))
+            if wild(said):  # then nothing flows either way
+                change[k] += flow[liar, k] * known[k] - flow[k, liar] * known[liar]
+            else:
+                change[k] += flow[k, liar] * (said - known[liar])
+    return change
 
 
 def _open(flow: Any, send: Array) -> Any:

@@ -28,8 +28,8 @@ from dokl.methods.cooperation import members as parts
 from dokl.methods.cooperation import node
 from dokl.methods.cooperation.members import MEMBERS, Member
 from dokl.methods.cooperation.node import Team
+from dokl.methods.squares import checks, shared, squares
 from dokl.methods.squares import memory as memories
-from dokl.methods.squares import shared, squares
 from dokl.methods.squares.blocks import NotDefinite
 from dokl.methods.squares.shared import ROWS
 from dokl.methods.squares.sums import solved
@@ -154,8 +154,21 @@ class Cooperation:
         """Nothing that `check` has not seen."""
 
     def wild(self, features: Any, state: State, payload: Array) -> bool:
-        """Whether what a neighbour sent are no sums at all."""
-        return not bool(np.isfinite(payload).all())
+        """Whether what a neighbour sent are no sums that nodes could hold, a row a step each."""
+        if not np.isfinite(payload).all():
+            return True
+        crew, (_, m, D) = node.crew(self.members, self.ridge, self.bound), state.theta.shape
+        layout, most = checks.layout_of(features), state.clock + 1.0
+        for i, place in crew.sums(D, m).items():
+            width, lasting = crew.members[i].D(D), crew.numbers[i].lam == 1.0
+            sums = shared.unpacked(payload[place], width, m)
+            if payload[place][ROWS] > most * (1 + 1e-6):
+                return True
+            # What is left after forgetting is of no rows any more, and passes few checks.
+            known = layout if width == D else checks.Layout(longest=layout.longest)
+            if checks.faults(sums, known) if lasting else checks.negative(sums):
+                return True
+        return False
 
     def spec(self) -> dict[str, Any]:
         """Name, numbers and members; an infinite bound is None."""

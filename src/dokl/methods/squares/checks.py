@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ from dokl.methods.squares.sums import Sums
 
 # Rounding to float32 is 6e-8 of a number; sums of many numbers and their differences lose more.
 TOLERANCE = 1e-5
+# What leaving an origin out can gain at once, in units of the smaller error. Chance is not so
+# large: above two, one exchange is enough to leave it out.
+MOST_GAINED = 4.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,11 @@ def _directions(sums: Sums, layout: Layout, slack: float) -> list[str]:
     return []
 
 
+def negative(sums: Sums) -> bool:
+    """Whether Z'Z, of finite numbers, has a negative direction."""
+    return bool(_directions(replace(sums, yy=np.full(sums.yy.shape, np.inf)), Layout(), TOLERANCE))
+
+
 def growth_faults(
     before: Entry | None,
     after: Entry,
@@ -188,7 +196,7 @@ def judged(trial: Trial, account: Account, own: str, fresh: Sums, rho: float) ->
         other = error(out ^ {name})
         gained = other - usual if name in out else usual - other
         gained /= max(min(usual, other), 1e-300)
-        gained = max(-1.0, min(1.0, gained))
+        gained = max(-1.0, min(MOST_GAINED, gained))
         gain[name] = 0.95 * gain.get(name, 0.0) + gained
-        square[name] = 0.95**2 * square.get(name, 0.0) + gained**2
+        square[name] = 0.95**2 * square.get(name, 0.0) + min(1.0, gained**2)
     return Trial(gain, square)
