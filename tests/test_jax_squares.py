@@ -249,7 +249,9 @@ def test_bad_input_is_named_and_what_cannot_run_is_refused():
         jax_squares.advance(plan, state.having(P=-state.P), Block(X, y, None, index))
     other = SimpleNamespace(d=d, D=3, transform=lambda X: X[:, :3])
     ring = Exchange(GraphRecipe("ring", K).draw())
-    with pytest.raises(BadInput, match=r"engine 'jax' cannot run .*sums per origin"):
+    with pytest.raises(
+        BadInput, match=r"engine 'jax' cannot run .*sums per origin.*use engine='numba'"
+    ):
         choose("jax", Problem(FEATURES.draw(0), squares(share="origins")), ring, None)
     with pytest.raises(BadInput, match=r"engine 'jax' cannot run .* no FeatureMap"):
         choose("jax", Problem(other, squares()), Exchange(), None)

@@ -24,6 +24,7 @@ ENGINES = {
 OF_METHOD = {
     ("numba", "cooperation"): "dokl.engines.cooperating",
     ("numba", "squares"): "dokl.engines.blas",
+    ("jax", "cooperation"): "dokl.engines.jax_cooperating",
     ("jax", "squares"): "dokl.engines.jax_squares",
 }
 DEFAULT_DTYPE = {
@@ -37,10 +38,18 @@ OPTIONAL = {"jax": ("jax", "jax")}
 # Numbers of theta to update (runs x steps x nodes x outputs x D) from which a GPU is worth its
 # compilation of some seconds; the Numba engine does about so many in a few seconds.
 WORTH_A_GPU = 2e10
+# Instead of an engine that cannot run a problem.
+USUAL = "use engine='reference', or write losses and schedules with NumPy functions of numbers"
 
 
 class NotCompilable(Exception):
-    """A problem that an engine cannot run: its loss, schedule, method or rules of exchange."""
+    """A problem that an engine cannot run: its loss, schedule, method or rules of exchange; and
+    what to use instead.
+    """
+
+    def __init__(self, why: str, instead: str = USUAL) -> None:
+        super().__init__(why)
+        self.instead = instead
 
 
 class EngineNotice(UserWarning):
@@ -87,22 +96,19 @@ def choose(
     Traceback (most recent call last):
     dokl.errors.UnknownName: unknown engine 'nuba': did you mean 'numba'? ...
     """
-    why = ""
+    why = instead = ""
     for name in candidates(engine, work):
         module = module_of(name, getattr(getattr(problem, "method", None), "name", "gradient"))
         try:
             plan = module.plan(problem, exchange, dtype or DEFAULT_DTYPE.get(name, np.float64))
         except NotCompilable as error:
-            why = str(error)
+            why, instead = str(error), error.instead
             continue
         if engine == "auto" and name == "jax":
             _say(f"engine='auto' takes 'jax' on {gpu()}, for {work:.1e} updates")
         return name, module, plan
     if engine != "auto":
-        raise BadInput(
-            f"engine {engine!r} cannot run this problem ({why}): use engine='reference', or write "
-            "losses and schedules with NumPy functions of numbers"
-        )
+        raise BadInput(f"engine {engine!r} cannot run this problem ({why}): {instead}")
     _say(f"the fast engine does not compile this ({why}): using the slower reference engine")
     return choose("reference", problem, exchange, dtype)
 

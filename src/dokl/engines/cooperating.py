@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,7 +91,7 @@ def _plainly(plan: BlasPlan, state: State, block: Block, ours: set[str]) -> tupl
     exchange, method, clock = plan.exchange, plan.problem.method, state.clock
     crew, (K, m, _) = method.crew(exchange), state.theta.shape
     rows = [_rows(plan, block, k) for k in range(K)]
-    spans = list(_spans(exchange, clock, block.n))
+    spans = list(rounds.spans(exchange, clock, block.n))
     by_shared = [np.empty((2, len(row.at), len(crew.shared), m)) for row in rows]
     for start, stop, turn in spans if crew.shared else []:
         if start == stop:
@@ -137,25 +136,6 @@ def _follow(
                 at = row.at[some]
                 said = out.mean[at, k], out.variance[at, k]
                 out.widths[at, k] = node.follow(state, k, row.Y[some], *said, row.weight[some])
-
-
-def _spans(exchange: Exchange, clock: int, n: int) -> Iterator[tuple[int, int, int]]:
-    """(start, stop, clock) of steps without an exchange among them; an exchange has start = stop,
-    and the clock that decides over which graph it goes.
-    """
-    every, cta, start = exchange.every, exchange.order == "cta", 0
-    while start < n:
-        if not exchange.graphs:
-            yield 0, n, clock
-            return
-        now = clock + start
-        if cta and now % every == 0:
-            yield start, start, now
-        stop = min(n, start + every - now % every)
-        yield start, stop, now
-        if not cta and (clock + stop) % every == 0:
-            yield stop, stop, clock + stop - 1
-        start = stop
 
 
 def _by_rules(plan: BlasPlan, state: State, block: Block, ours: set[str]) -> tuple[State, Said]:

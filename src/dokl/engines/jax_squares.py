@@ -30,7 +30,7 @@ from dokl.diffusion import (
 )
 from dokl.engines import jax_sums, rounds
 from dokl.engines.choice import NotCompilable
-from dokl.engines.jax_blocks import BLOCK, BlockNumbers, Known, block_weighed, folded
+from dokl.engines.jax_blocks import BLOCK, BlockNumbers, Known, Rows, folded, several
 from dokl.engines.jax_parts import traced, translate
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap
@@ -83,7 +83,10 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> Squar
     if not isinstance(base, FeatureMap):
         raise NotCompilable(f"the features are no FeatureMap but a {type(base).__name__}")
     if problem.method.merges and exchange.graphs:
-        raise NotCompilable("sums per origin")
+        raise NotCompilable(
+            "sums per origin, which each node checks, merges and solves on the CPU",
+            "use engine='numba', or share='sums', by which nodes come to know the same rows",
+        )
     kind = MapKind(base.paired, base.signs is not None, base is not features, features.D)
     return SquaresPlan(problem, exchange, kind, translate.map_numbers(features, np.float64))
 
@@ -125,7 +128,7 @@ def advance_many(
 ) -> list[tuple[State, Array]]:
     """`advance` for every realization of a batch: blocks of the same number of steps."""
     for plan, state, one in zip(batch.plans, states, blocks, strict=True):
-        _check(plan, state, one)
+        check(plan, state, one)
     with jax.enable_x64(True):
         work = _Work(batch, states)
         pairs = [(plan.problem, plan.exchange) for plan in batch.plans]
@@ -144,7 +147,7 @@ def advance_many(
     return results
 
 
-def _check(plan: SquaresPlan, state: State, block: Block) -> None:
+def check(plan: SquaresPlan, state: State, block: Block) -> None:
     """Refuse what cannot be learned from, before anything is computed."""
     graphs, features = plan.exchange.graphs, plan.problem.features
     check_block(features, graphs[0].shape[0] if graphs else None, state, block)
@@ -168,7 +171,7 @@ class _Work:
             each = [state.nodes[name] for state in states]
             return each[0] if len(each) == 1 else np.concatenate(each)
 
-        P = _whole(*(of_all(name) for name in ("P", "a", "b", "W", "c", "n")))
+        P = whole(*(of_all(name) for name in ("P", "a", "b", "W", "c", "n")))
         # Copies, since what is known is overwritten on the device.
         theta, num, den = (jnp.array(of_all(name)) for name in ("theta", "num", "den"))
         self.known = Known(theta, P, jnp.ones_like(den), jnp.zeros_like(den), num, den)
@@ -253,7 +256,7 @@ class _Work:
             own = slice(i * self.K, (i + 1) * self.K)
             at = np.maximum(np.take_along_axis(one.index, order[:, own], axis=0), 0)
             weight = np.ones(at.shape) if one.weight is None else one.weight[at]
-            each.append((_dense(one.X, at), one.Y[at], weight))
+            each.append((dense(one.X, at), one.Y[at], weight))
         x, y, w = (np.concatenate(part, axis=1) for part in zip(*each, strict=True))
         x, y = (np.where(there[:, :, None], part, 0.0) for part in (x, y))
         return x, y, np.where(there, w, 0.0)
@@ -299,7 +302,7 @@ def _order(blocks: Sequence[Block]) -> tuple[Array, Array]:
     return np.take_along_axis(present, order, axis=0), order
 
 
-def _dense(X: Any, at: Array) -> Array:
+def dense(X: Any, at: Array) -> Array:
     """Rows X[at]: (rows, K, d) in float64."""
     rows = X[at.ravel()]
     rows = rows.toarray() if is_sparse(X) else np.asarray(rows)
@@ -314,7 +317,7 @@ def _in_blocks(table: Array, rows: int, B: int) -> Array:
 
 
 @jax.jit
-def _whole(P: Any, a: Any, b: Any, W: Any, c: Any, n: Any) -> Any:
+def whole(P: Any, a: Any, b: Any, W: Any, c: Any, n: Any) -> Any:
     """The covariances (N, D, D) of memories with a list, of whose P the upper triangle counts."""
     full = jnp.triu(P) + jnp.triu(P, 1).mT
     V = W * jnp.where(jnp.arange(W.shape[1]) < n[:, None], c, 0.0)[:, :, None]
@@ -325,7 +328,7 @@ def _whole(P: Any, a: Any, b: Any, W: Any, c: Any, n: Any) -> Any:
 _fold = jax.jit(folded, donate_argnums=0)
 
 
-def _features(kind: MapKind, map: Any, x: Any) -> Any:
+def features_of(kind: MapKind, map: Any, x: Any) -> Any:
     """x: (..., d) -> z: (..., D); what fills up a structured map is cut off."""
     rule: Any = kind
     z = traced.features(rule, map, x)
@@ -339,13 +342,14 @@ def _learned(
     """Blocks in turn, x: (blocks, runs, K, B, d), y: (blocks, N, B, m), w: (blocks, N, B); held:
     what is known, and the sums of rows since the last exchange or None.
     """
-    features = jax.vmap(partial(_features, kind), in_axes=(0 if own else None, 0))
+    features = jax.vmap(partial(features_of, kind), in_axes=(0 if own else None, 0))
 
     def one(held: Any, step: Any) -> Any:
         (known, fresh), (x, y, w) = held, step
         Z = features(map, x).reshape(*w.shape, kind.D)
-        known, f, weight = block_weighed(settings, known, Z, y, w)
-        return (known, fresh if fresh is None else jax_sums.added(fresh, Z, y, weight)), f
+        known, told = several([(settings, known, Rows(Z, y, w))])[0]
+        grown = fresh if fresh is None else jax_sums.added(fresh, Z, y, told.weight)
+        return (known, grown), told.f
 
     return lax.scan(one, held, (x, y, w))
 
@@ -359,7 +363,7 @@ def step(
 
 @partial(jax.jit, static_argnums=0)
 def _scores(kind: MapKind, map: Any, theta: Any, x: Any) -> Any:
-    return _features(kind, map, x) @ theta.T
+    return features_of(kind, map, x) @ theta.T
 
 
 def predict(
@@ -372,7 +376,7 @@ def predict(
     with jax.enable_x64(True):
         vectors = jnp.asarray(theta, np.float64)
         for start in range(0, N, rows):
-            x = _dense(X, np.arange(start, min(start + rows, N)))
+            x = dense(X, np.arange(start, min(start + rows, N)))
             full = np.pad(x, [(0, rows - len(x)), (0, 0)])
             found = np.asarray(_scores(plan.rule, batch.map, vectors, full))
             out[start : start + rows] = found[: len(x)]

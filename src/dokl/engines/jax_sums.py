@@ -20,9 +20,9 @@ from dokl.methods.squares import shared
 from dokl.methods.squares.memory import FIRST_NOISE, FIRST_ROWS
 
 
-class Fresh(NamedTuple):
-    """Sums of rows since the last exchange. rows, weight: (N,); zz: (N, D, D); zy: (N, m, D);
-    yy: (N, m).
+class Added(NamedTuple):
+    """Sums of rows, such as those since the last exchange. rows, weight: (N,); zz: (N, D, D);
+    zy: (N, m, D); yy: (N, m).
     """
 
     rows: Any
@@ -44,16 +44,16 @@ class SolvedSums(NamedTuple):
     left: Any
 
 
-def nothing(N: int, m: int, D: int) -> Fresh:
+def nothing(N: int, m: int, D: int) -> Added:
     """Of no rows."""
     zeros = partial(jnp.zeros, dtype=np.float64)
-    return Fresh(zeros(N), zeros(N), zeros((N, D, D)), zeros((N, m, D)), zeros((N, m)))
+    return Added(zeros(N), zeros(N), zeros((N, D, D)), zeros((N, m, D)), zeros((N, m)))
 
 
-def added(fresh: Fresh, Z: Any, Y: Any, held: Any) -> Fresh:
+def added(fresh: Added, Z: Any, Y: Any, held: Any) -> Added:
     """With rows Z: (N, B, D), Y: (N, B, m) of weights (N, B), 0 where there is none."""
     weighed = Z * held[..., None]
-    return Fresh(
+    return Added(
         fresh.rows + (held > 0).sum(axis=1),
         fresh.weight + held.sum(axis=1),
         fresh.zz + weighed.mT @ Z,
@@ -63,21 +63,22 @@ def added(fresh: Fresh, Z: Any, Y: Any, held: Any) -> Fresh:
 
 
 @jax.jit
-def packed(fresh: Fresh) -> Any:
+def packed(fresh: Added) -> Any:
     """As vectors: (N, S)."""
     rows, columns = np.triu_indices(fresh.zz.shape[-1])
     parts = fresh.zz[:, rows, columns], fresh.zy.reshape(len(fresh.zy), -1), fresh.yy
     return jnp.concatenate([fresh.rows[:, None], fresh.weight[:, None], *parts], axis=1)
 
 
-def _unpacked(vectors: Any, D: int, m: int) -> tuple[Any, Any, Any]:
-    """zz: (N, D, D), zy: (N, m, D), yy: (N, m)."""
+def unpacked(vectors: Any, D: int, m: int) -> Added:
+    """The sums that `packed` gave."""
     rows, columns = np.triu_indices(D)
     place = np.empty((D, D), np.int64)
     place[rows, columns] = place[columns, rows] = np.arange(len(rows))
     end = 2 + len(rows)
     zz = vectors[:, 2:end][:, place.ravel()].reshape(-1, D, D)
-    return zz, vectors[:, end : end + m * D].reshape(-1, m, D), vectors[:, end + m * D :]
+    zy, yy = vectors[:, end : end + m * D].reshape(-1, m, D), vectors[:, end + m * D :]
+    return Added(vectors[:, 0], vectors[:, 1], zz, zy, yy)
 
 
 def _inverse(A: Any) -> Any:
@@ -87,29 +88,46 @@ def _inverse(A: Any) -> Any:
     return inner.mT @ inner
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _solved(D: int, m: int, rho: Any, sums: Any) -> Any:
-    """theta, P, num, den of sums (N, S), and whether they are sums of rows at all: (N,)."""
-    zz, zy, yy = _unpacked(sums, D, m)
-    eye = jnp.eye(D)
-    sound = jnp.isfinite(jnp.linalg.cholesky(zz + 0.1 * rho[:, None, None] * eye)).all((1, 2))
-    P = _inverse(zz + rho[:, None, None] * eye)
-    theta = zy @ P
-    left = jnp.maximum(yy - (theta * zy).sum(axis=2), 0.0)
-    return theta, P, FIRST_NOISE * FIRST_ROWS + left, FIRST_ROWS + sums[:, 1], sound
+def known_of(rho: Any, sums: Added) -> tuple[Any, Any, Any]:
+    """What follows from sums of N learners, with rho: (N,). theta: (N, m, D), P: (N, D, D), and
+    what they leave of y'y: (N, m). NaN where they are no sums of rows.
+    """
+    P = _inverse(sums.zz + rho[:, None, None] * jnp.eye(sums.zz.shape[-1]))
+    theta = sums.zy @ P
+    return theta, P, jnp.maximum(sums.yy - (theta * sums.zy).sum(axis=2), 0.0)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _forgotten(D: int, m: int, rho: Any, gone: Any, sums: Any, theta: Any, P: Any) -> Any:
-    """Sums (N, S) of what is known once a share `gone` of it is left: back to the prior."""
-    _, zy, yy = _unpacked(sums, D, m)
-    rho, part, eye = rho[:, None, None], gone[:, None, None], jnp.eye(D)
+def noise_of(weight: Any, left: Any) -> tuple[Any, Any]:
+    """Of rows that weigh so much, (N,), and leave this of y'y, (N, m): num and den."""
+    return FIRST_NOISE * FIRST_ROWS + left, FIRST_ROWS + weight
+
+
+def faded(rho: Any, gone: Any, sums: Added, theta: Any, P: Any, left: Any) -> Added:
+    """Sums of what is known once a share `gone`: (N,) of it is left: back to the prior."""
+    rho, part, eye = rho[:, None, None], gone[:, None, None], jnp.eye(P.shape[-1])
     A = _inverse(part * P + (1.0 - part) / rho * eye)
     kept = jnp.sqrt(part) * theta
-    left = jnp.maximum(yy - (theta * zy).sum(axis=2), 0.0)
-    new = kept @ A
-    squares = gone[:, None] * left + (kept * new).sum(axis=2)
-    return packed(Fresh(sums[:, 0], gone * sums[:, 1], A - rho * eye, new, squares))
+    zy = kept @ A
+    yy = gone[:, None] * left + (kept * zy).sum(axis=2)
+    return Added(sums.rows, gone * sums.weight, A - rho * eye, zy, yy)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _solved(D: int, m: int, rho: Any, vectors: Any) -> Any:
+    """theta, P, num, den of sums (N, S), and whether they are sums of rows at all: (N,)."""
+    sums = unpacked(vectors, D, m)
+    doubted = sums.zz + 0.1 * rho[:, None, None] * jnp.eye(D)
+    theta, P, left = known_of(rho, sums)
+    sound = jnp.isfinite(jnp.linalg.cholesky(doubted)).all((1, 2))
+    return theta, P, *noise_of(sums.weight, left), sound
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _forgotten(D: int, m: int, rho: Any, gone: Any, vectors: Any, theta: Any, P: Any) -> Any:
+    """`faded` of sums (N, S)."""
+    sums = unpacked(vectors, D, m)
+    left = jnp.maximum(sums.yy - (theta * sums.zy).sum(axis=2), 0.0)
+    return packed(faded(rho, gone, sums, theta, P, left))
 
 
 def learned(

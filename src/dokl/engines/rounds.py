@@ -6,7 +6,7 @@ itself is `diffusion.combine`, whatever is sent and however it is mixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +68,25 @@ def advance_many(
         return _alone(alone, states, blocks)
     joined = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
     return list(zip(states, joined, strict=True))
+
+
+def spans(exchange: Exchange, clock: int, n: int) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, clock) of steps without an exchange among them; an exchange has start = stop,
+    and the clock that decides over which graph it goes.
+    """
+    every, cta, start = exchange.every, exchange.order == "cta", 0
+    while start < n:
+        if not exchange.graphs:
+            yield 0, n, clock
+            return
+        now = clock + start
+        if cta and now % every == 0:
+            yield start, start, now
+        stop = min(n, start + every - now % every)
+        yield start, stop, now
+        if not cta and (clock + stop) % every == 0:
+            yield stop, stop, clock + stop - 1
+        start = stop
 
 
 def one_step(
