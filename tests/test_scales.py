@@ -9,6 +9,7 @@ from dokl.errors import UnknownName
 from dokl.scales import (
     CLASS_PENALTY,
     KERNELS,
+    NOISE_PENALTY,
     PENALTY,
     correlation,
     learn_class_scales,
@@ -72,7 +73,8 @@ def test_useless_inputs_get_small_slopes():
     assert found.linear[:2].min() > 3.0 * found.linear[2:].max()
     alike = negative_likelihood(np.full(18, 0.1), X, y, "gaussian")
     one = negative_likelihood(np.full(11, 0.1), X, y, "gaussian")
-    assert alike[0] == pytest.approx(one[0] + PENALTY * 8 * 1.1**2)
+    noise = NOISE_PENALTY * (0.1 - np.log(0.3)) ** 2
+    assert alike[0] == pytest.approx(one[0] + PENALTY * 8 * 1.1**2 + noise)
     np.testing.assert_allclose(alike[1][:9], one[1][:9])
 
 

@@ -20,6 +20,10 @@ from dokl.arrays import Array
 
 ROUNDING = 1e-12
 MOST = 4.0
+# What being far from the mixture counts against an expert where gains are relative. Errors that
+# have nothing to do with the mixture's are no gain or loss on average, however large they are:
+# without this, chance would give a little weight to experts that err a hundred times as much.
+CURVE = 0.02
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def mixed(
     error of more than `bound` standard deviations counts as one of that size, or a single wild
     target would decide for ever who is believed. relative: gains are counted in units of the
     variance of the surest expert, MOST of them at most, so that the large errors of a beginning do
-    not decide for long.
+    not decide for long, and less by CURVE (f - f_i)^2.
     """
     n, _, m = F.shape
     gain, square, largest = mixture.gain.copy(), mixture.square.copy(), mixture.largest
@@ -76,7 +80,7 @@ def mixed(
         r = 2.0 * (apart @ error)
         if relative:
             best = max(float(V[t][awake].mean(axis=1).min()), 1e-300)
-            r = np.clip(r / best, -MOST, MOST)
+            r = np.clip((r - CURVE * (apart * apart).sum(axis=1)) / best, -MOST, MOST)
         r = np.where(awake, r if weight is None else weight[t] * r, 0.0)
         gain += r
         rr = r * r

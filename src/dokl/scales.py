@@ -29,7 +29,9 @@ from dokl.errors import UnknownName
 
 KERNELS = ("gaussian", "matern32")
 PENALTY = 0.025
-SLOPE = -1.0  # where log b begins
+# Where log b and the noise's log standard deviation begin. Thirty rows of several nodes can be
+# fitted without any noise, and must not be believed to have none.
+SLOPE, NOISE, NOISE_PENALTY = -1.0, math.log(0.3), 0.5
 CLASS_PENALTY = 0.5
 EVALUATIONS = 60
 _MIDDLE_NOISE = 0.5 * math.log(0.1)
@@ -81,7 +83,7 @@ def learn_scales(
     d = X.shape[1]
     middle = 0.5 * math.log(d)
     lines = d if slopes else 1
-    first = np.concatenate([np.full(d, middle), [0.0], [SLOPE] * lines, [math.log(0.3)]])
+    first = np.concatenate([np.full(d, middle), [0.0], [SLOPE] * lines, [NOISE]])
     bounds = [(middle - 4.0, middle + 6.0)] * d + [(-3.0, 3.0)]
     bounds += [(-5.0, 3.0)] * lines + [(math.log(1e-3), 0.7)]
     limits = {"maxfun": evaluations, "maxiter": evaluations}
@@ -125,9 +127,10 @@ def negative_likelihood(
     slope[:d] += 2.0 * PENALTY * off
     value += PENALTY * float(off @ off)
     if len(p) > d + 3:
-        off = p[d + 1 : -1] - SLOPE
-        slope[d + 1 : -1] += 2.0 * PENALTY * off
-        value += PENALTY * float(off @ off)
+        off = p[d + 1 :] - np.array([SLOPE] * d + [NOISE])
+        weight = np.array([PENALTY] * d + [NOISE_PENALTY])
+        slope[d + 1 :] += 2.0 * weight * off
+        value += float(weight @ off**2)
     return value, slope
 
 

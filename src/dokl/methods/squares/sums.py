@@ -9,14 +9,14 @@ one again knows what one who never saw it would know.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from dokl.arrays import Array
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares.blocks import NotDefinite
-from dokl.methods.squares.memory import FIRST_NOISE, FIRST_ROWS, Memory
+from dokl.methods.squares.memory import FIRST_NOISE, FIRST_ROWS, LIST, Memory
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def solved(sums: Sums, rho: float) -> Memory:
     """
     from scipy.linalg import lapack
 
-    m, D = sums.zy.shape
+    D = sums.zy.shape[1]
     lower = np.array(sums.zz, order="F")
     lower.T.flat[:: D + 1] += rho
     C, info = lapack.dpotrf(lower, lower=1, clean=1, overwrite_a=1)
@@ -77,11 +77,10 @@ def solved(sums: Sums, rho: float) -> Memory:
     P, _ = lapack.dpotri(C, lower=1, overwrite_c=1)
     # The innovations of all rows, e^2/s, add up to what the best fit and the prior leave.
     left = np.maximum(sums.yy - (theta * sums.zy).sum(axis=1), 0.0)
-    fresh = memories.start(D, m, rho)
     num, den = FIRST_NOISE * FIRST_ROWS + left, FIRST_ROWS + sums.weight
-    return replace(
-        fresh, theta=np.ascontiguousarray(theta), P=np.asfortranarray(P), num=num, den=den
-    )
+    empty = np.zeros((LIST, D)), np.zeros(LIST), 0
+    known = np.ascontiguousarray(theta), np.asfortranarray(P)
+    return Memory(*known, 1.0, 0.0, *empty, num, den)
 
 
 def told_by(memory: Memory, rho: float, rows: int) -> Sums:
