@@ -17,8 +17,8 @@ from dokl.agents.protocol.roll import Roll
 from dokl.agents.rolls import roll_of
 from dokl.agents.sums import Seals, SquaresLearner
 from dokl.errors import BadInput
+from dokl.methods.cooperation import loops
 from dokl.methods.cooperation import node as row_by_row
-from dokl.methods.cooperation import rows as compiled
 from dokl.methods.squares import origins, sums
 from dokl.methods.squares.origins import Entry
 from fake_link import Link, described, letter, reasons, rows
@@ -228,9 +228,9 @@ def test_rows_are_compiled_for_once():
     """A start compiles with one row; the first batch must not wait for the compiler."""
     learner = network_of(nx.path_graph(2)).learner()
     learner.prepare()
-    known = [len(f.signatures) for f in (compiled._member_rows, compiled._mixed_rows)]
+    known = [len(f.signatures) for f in (loops.member_rows, loops.mixed_rows)]
     learner.learn(learner.start(), *rows(np.random.default_rng(0), 150))
-    assert [len(f.signatures) for f in (compiled._member_rows, compiled._mixed_rows)] == known
+    assert [len(f.signatures) for f in (loops.member_rows, loops.mixed_rows)] == known
 
 
 def test_back_is_as_if_nothing_had_come():

@@ -137,7 +137,6 @@ def _verdict(
         totals,
         wrong,
     )
-    print(report(verdict), flush=True)
     return verdict
 
 

@@ -2,6 +2,7 @@
 
 members  who is mixed: {own, shared, shared and an own correction} x memories
 node     one node's rows: predicted by every member, learned, mixed by what each would have gained
+rows     the same for one live node by compiled `loops`, to the same bits in any cut
 reach    widths of intervals, with a part that nodes share and a private one
 
 What travels are sums of rows, so each node's shared experts come to know all the network's rows. A

@@ -9,34 +9,16 @@ reassociated by the compiler, always in the same way.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.intervals import LEVELS, PACE, REMEMBERED
-from dokl.machine_code import cached_njit
-from dokl.methods.cooperation.node import (
-    BEGINNING,
-    LATELY,
-    Said,
-    Team,
-    memory_of,
-    narrowed,
-)
-from dokl.methods.squares.memory import LEAST_NOISE, LIST, Numbers, folded
-from dokl.methods.squares.shared import ROWS
-from dokl.mixture import MOST, ROUNDING
+from dokl.intervals import LEVELS
+from dokl.methods.cooperation import loops
+from dokl.methods.cooperation.node import Said, Team, memory_of, narrowed
+from dokl.methods.squares.memory import LIST, Numbers, folded
 from dokl.state import State
 
-_MISSED = 1.0 - np.array(LEVELS)
-_KEEP, _KEEP_WIDTH = 1.0 - 1.0 / LATELY, 1.0 - 1.0 / REMEMBERED
-# Reassociation and contraction only: NaN and infinity must stay visible to the checks.
-_FAST = {"reassoc", "contract", "arcp", "nsz"}
-_CONSTANTS = (
-    "intervals.py", "mixture.py", "methods/cooperation/node.py", "methods/squares/memory.py",
-    "methods/squares/shared.py",
-)  # fmt: skip
+_MIXTURE = ("gain", "square", "largest")
 
 
 def learn(crew: Team, state: State, Z: Array, Y: Array) -> Said:
@@ -54,28 +36,22 @@ def learn(crew: Team, state: State, Z: Array, Y: Array) -> Said:
         if base is not None:
             F[:, i] += F[:, base]
         if i in places:
-            _add_sums(nodes["sums"][0, places[i]], z, Y, held)
-    mixtures = [nodes[f"{name}.{part}"] for name in ("alone", "all") for part in _MIXTURE]
-    kept = [nodes[part] for part in ("error", "learned", "covered", "count")]
-    widths = [nodes[part] for part in ("reach", "own_reach", "energy")]
-    own, others = np.array(crew.own), np.array(crew.others)
-    said = _mix(F, V, Y, own, others, crew.bound, mixtures, kept, widths)
-    return Said(*said)
+            loops.add_sums(nodes["sums"][0, places[i]], z, Y, held)
+    return Said(*_mix(crew, F, V, Y, nodes))
 
 
-_MIXTURE = ("gain", "square", "largest")
-
-
-def _mix(F, V, Y, own, others, bound, mixtures, kept, widths):  # type: ignore[no-untyped-def]
+def _mix(
+    crew: Team, F: Array, V: Array, Y: Array, nodes: dict[str, Array]
+) -> tuple[Array, Array, Array]:
+    """Means and variances (n, m) of the mixture of all, and widths (n, m, levels)."""
     n, m = Y.shape
     mean, variance, used = np.empty((n, m)), np.empty((n, m)), np.empty((n, m, len(LEVELS)))
-    alone, all_ = mixtures[:3], mixtures[3:]
-    error, learned, covered, count = kept
-    F1, V1 = np.empty((1 + len(others), m)), np.empty((1 + len(others), m))
-    _mixed_rows(
-        F, V, Y, own, others, bound, alone[0][0], alone[1][0], alone[2], all_[0][0], all_[1][0],
-        all_[2], error[0], learned, covered[0], int(count[0]), widths[0][0], widths[1][0],
-        widths[2][0], F1, V1, mean, variance, used,
+    alone, every = ([nodes[f"{name}.{part}"] for part in _MIXTURE] for name in ("alone", "all"))
+    reach, own_reach, energy = (nodes[part][0] for part in ("reach", "own_reach", "energy"))
+    loops.mixed_rows(
+        F, V, Y, np.array(crew.own), np.array(crew.others), crew.bound, alone[0][0], alone[1][0],
+        alone[2], every[0][0], every[1][0], every[2], nodes["error"][0], nodes["learned"],
+        nodes["covered"][0], int(nodes["count"][0]), reach, own_reach, energy, mean, variance, used,
     )  # fmt: skip
     return mean, variance, used
 
@@ -94,7 +70,7 @@ def _member(
         theta, P, W, c = (nodes[f"{name}.{part}"][0] for part in ("theta", "P", "W", "c"))
         a, b, n, den = (nodes[f"{name}.{part}"] for part in ("a", "b", "n", "den"))
         given = numbers.rho, numbers.lam, numbers.bound, numbers.calm
-        _member_rows(
+        loops.member_rows(
             theta, P, a, b, W, c, n, nodes[f"{name}.num"][0], den, *given, Z[some], Y[some],
             F[some], V[some], held[some],
         )  # fmt: skip
@@ -105,180 +81,3 @@ def _member(
             nodes[f"{name}.W"] = memory.W[None]
             c[:], n[0], a[0], b[0] = 0.0, 0, 1.0, 0.0
     return F, V, held
-
-
-@cached_njit(*_CONSTANTS, fastmath=_FAST, nogil=True, error_model="numpy")
-def _member_rows(theta, P, a, b, W, c, n, num, den, rho, lam, bound, calm, Z, Y, F, V, held):
-    """Rows that fit on the list; P: (D, D), what counts of it is above the diagonal."""
-    m, D = theta.shape
-    error, noise, root = np.empty(m), np.empty(m), math.sqrt(lam)
-    for t in range(len(Z)):
-        z, at = Z[t], n[0]
-        g = W[at]
-        _times(P, a[0], b[0], W, c, at, z, g)
-        q = 0.0
-        for i in range(D):
-            q += z[i] * g[i]
-        size, plain = 0.0, 1.0 + q
-        for j in range(m):
-            f = 0.0
-            for i in range(D):
-                f += theta[j, i] * z[i]
-            noise[j] = max(num[j] / den[0], LEAST_NOISE)
-            error[j] = Y[t, j] - f
-            size += error[j] * error[j] / noise[j]
-            F[t, j], V[t, j] = f, noise[j] * plain
-        size = math.sqrt(size / (m * plain))
-        s = plain if size <= bound else plain * (size / bound)
-        quiet = min(1.0, calm / max(size, 1e-300))
-        for j in range(m):
-            step = root * error[j] / s
-            for i in range(D):
-                theta[j, i] = root * theta[j, i] + step * g[i]
-            num[j] = lam * num[j] + (quiet * error[j]) ** 2 / plain
-        den[0] = lam * den[0] + 1.0
-        c[at], n[0] = 1.0 / math.sqrt(s), at + 1
-        if lam < 1.0:
-            for i in range(at + 1):
-                c[i] *= root
-            a[0], b[0] = lam * a[0], lam * b[0] + (1.0 - lam) / rho
-        held[t] = 1.0 / (s - q)
-
-
-@cached_njit(fastmath=_FAST, nogil=True, error_model="numpy")
-def _times(P, a, b, W, c, n, z, g):
-    """g = P_now z: the matrix by its triangle, then the list."""
-    D = len(z)
-    for i in range(D):
-        g[i] = 0.0
-    for j in range(D):
-        row, zj, s = P[j], z[j], 0.0
-        for i in range(j + 1, D):
-            g[i] += row[i] * zj
-            s += row[i] * z[i]
-        g[j] += s + row[j] * zj
-    for i in range(D):
-        g[i] = a * g[i] + b * z[i]
-    for k in range(n):
-        w, s = W[k], 0.0
-        for i in range(D):
-            s += w[i] * z[i]
-        s *= c[k] * c[k]
-        for i in range(D):
-            g[i] -= s * w[i]
-
-
-@cached_njit(*_CONSTANTS, fastmath=_FAST, nogil=True, error_model="numpy")
-def _add_sums(sums, Z, Y, held):
-    """Rows with their weights into sums as `shared.packed` writes them."""
-    (n, D), m = Z.shape, Y.shape[1]
-    for t in range(n):
-        z, w = Z[t], held[t]
-        sums[ROWS] += 1.0
-        sums[ROWS + 1] += w
-        at = ROWS + 2
-        for j in range(D):
-            v = w * z[j]
-            column = sums[at : at + D - j]
-            rest = z[j:]
-            for i in range(D - j):
-                column[i] += v * rest[i]
-            at += D - j
-        for k in range(m):
-            v = w * Y[t, k]
-            for i in range(D):
-                sums[at + i] += v * z[i]
-            at += D
-        for k in range(m):
-            sums[at + k] += w * Y[t, k] * Y[t, k]
-
-
-@cached_njit(*_CONSTANTS, nogil=True, error_model="numpy")
-def _mixed_rows(
-    F, V, Y, own, others, bound, gain0, square0, largest0, gain1, square1, largest1, error, learned,
-    covered, count, reach, own_reach, energy, F1, V1, mean, variance, used,
-):  # fmt: skip
-    """Mix the node's own members, then that mixture with the others; keep account of both."""
-    n, m = Y.shape
-    E = len(own)
-    F0, V0 = np.empty((E, m)), np.empty((E, m))
-    for t in range(n):
-        for i in range(E):
-            F0[i], V0[i] = F[t, own[i]], V[t, own[i]]
-        _mixed_row(F0, V0, Y[t], bound, gain0, square0, largest0, F1[0], V1[0])
-        for i in range(len(others)):
-            F1[i + 1], V1[i + 1] = F[t, others[i]], V[t, others[i]]
-        _mixed_row(F1, V1, Y[t], bound, gain1, square1, largest1, mean[t], variance[t])
-        if count + t >= BEGINNING:
-            both, alone = 0.0, 0.0
-            for j in range(m):
-                both += (Y[t, j] - mean[t, j]) ** 2
-                alone += (Y[t, j] - F1[0, j]) ** 2
-            error[0] = _KEEP * error[0] + both / m
-            error[1] = _KEEP * error[1] + alone / m
-            error[2] = _KEEP * error[2] + 1.0
-        learned[0] = _KEEP * learned[0] + 1.0
-        _follow(Y[t], mean[t], variance[t], reach, own_reach, energy, covered, used[t])
-
-
-@cached_njit(*_CONSTANTS, nogil=True, error_model="numpy")
-def _mixed_row(F, V, y, bound, gain, square, largest, mean, variance):
-    """One row of `mixture.mixed`, everybody awake, gains in units of the surest one's variance."""
-    E, m = F.shape
-    w, r = np.empty(E), np.zeros(E)
-    total = 0.0
-    for i in range(E):
-        w[i] = max(gain[i], 0.0) / (largest[0] + square[i]) if gain[i] > 0.0 else 0.0
-        total += w[i]
-    for i in range(E):
-        w[i] = w[i] / total if total > 0.0 else 1.0 / E
-    size, best = 0.0, np.inf
-    for i in range(E):
-        v = 0.0
-        for j in range(m):
-            size = max(size, abs(F[i, j]), abs(y[j]))
-            v += V[i, j]
-        best = min(best, v / m)
-    best = max(best, 1e-300)
-    for j in range(m):
-        f, v = 0.0, 0.0
-        for i in range(E):
-            f += w[i] * F[i, j]
-        for i in range(E):
-            apart = f - F[i, j]
-            apart = 0.0 if abs(apart) <= ROUNDING * size else apart
-            v += w[i] * (V[i, j] + apart * apart)
-        reach = bound * math.sqrt(v)
-        off = min(max(f - y[j], -reach), reach)
-        for i in range(E):
-            apart = f - F[i, j]
-            r[i] += 0.0 if abs(apart) <= ROUNDING * size else 2.0 * apart * off
-        mean[j], variance[j] = f, v
-    for i in range(E):
-        won = min(max(r[i] / best, -MOST), MOST)
-        gain[i] += won
-        square[i] += won * won
-        largest[0] = max(largest[0], won * won)
-
-
-@cached_njit(*_CONSTANTS, nogil=True, error_model="numpy")
-def _follow(y, mean, variance, reach, own_reach, energy, covered, used):
-    """One row of `reach.follow`, and how often it was inside."""
-    m, levels = reach.shape
-    for k in range(levels):
-        covered[k] *= _KEEP
-    for j in range(m):
-        score = abs(y[j] - mean[j]) / math.sqrt(max(variance[j], 1e-300))
-        widest = 0.0
-        for k in range(levels):
-            q = max(0.0, reach[j, k] + own_reach[j, k])
-            widest = max(widest, q)
-            used[j, k] = widest
-            covered[k] += (1.0 if score <= widest else 0.0) / m
-            g = _MISSED[k] - (1.0 if score > q else 0.0)
-            if math.isnan(score) or g == 0.0:
-                continue
-            energy[j, k] = _KEEP_WIDTH * energy[j, k] + g * g
-            down = min(PACE * g / math.sqrt(3.0 * energy[j, k]), q)
-            reach[j, k] -= 0.5 * down
-            own_reach[j, k] -= 0.5 * down
