@@ -2,9 +2,13 @@
 
 20 agents, D = 2500, mutual TLS and access control, exchanging 10 times a second; one connection to
 each sends batches of 50 rows (then single rows), the next as soon as the last is acknowledged.
+Cores that other processes take are not available here: so what a row takes of a processor is said
+beside what it takes on the clock, and what the sender takes itself.
 
     python -m benchmarks.live
     python -m benchmarks.live --nodes 20 --seconds 20 --durability full
+    python -m benchmarks.live --nodes 8 --D 300 --method squares
+    python -m benchmarks.live --journal            what the store alone takes, marks and checksums
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import os
 import selectors
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -25,15 +30,19 @@ from typing import Any
 import httpx
 import numpy as np
 
-from dokl.agents.description import host_port, read
+from dokl.agents.description import Limits, host_port, read
+from dokl.agents.store import Store
 
 CLOCK = os.sysconf("SC_CLK_TCK")
 
 
-def new_network(folder: Path, nodes: int, D: int, durability: str, exchange: str) -> Path:
+def new_network(
+    folder: Path, nodes: int, D: int, durability: str, exchange: str, method: str = "gradient"
+) -> Path:
     path = folder / "lab.toml"
     options = ["--graph", "random", "--nodes", str(nodes), "--inputs", "5", "--components", str(D)]
     options += ["--sigma", "3", "--exchange", exchange, "--every-seconds", "0.1"]
+    options += ["--method", method]
     command = [sys.executable, "-m", "dokl", "network", "new", str(path), *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     text = path.read_text().replace('mode = "process"', f'mode = "{durability}"')
@@ -61,12 +70,15 @@ class Sender:
 
     def __init__(self, address: str, rows: int, seed: int) -> None:
         self.rows, self.acknowledged, self.busy = rows, 0, 0
+        self.waits: list[float] = []  # seconds until each was acknowledged
+        self._sent = 0.0
         self._requests = requests(address, rows, seed)
         self._next, self._heard = 0, b""
         self.socket = socket.create_connection(host_port(address))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self) -> None:
+        self._sent = time.monotonic()
         self.socket.sendall(self._requests[self._next % len(self._requests)])
         self._next += 1
 
@@ -81,6 +93,7 @@ class Sender:
         self._heard = body[length:]
         if head.startswith(b"HTTP/1.1 200"):
             self.acknowledged += self.rows
+            self.waits.append(time.monotonic() - self._sent)
         elif head.startswith(b"HTTP/1.1 429"):
             self.busy += 1
         else:
@@ -88,8 +101,10 @@ class Sender:
         self.send()
 
 
-def load(addresses: list[str], rows: int, seconds: float) -> tuple[list[int], int]:
-    """Rows acknowledged by each agent in that time, and how often one said that it was busy."""
+def load(addresses: list[str], rows: int, seconds: float) -> tuple[list[int], int, list[float]]:
+    """Rows acknowledged by each agent in that time, how often one said that it was busy, and how
+    long each request took.
+    """
     senders = [Sender(address, rows, seed) for seed, address in enumerate(addresses)]
     selector = selectors.DefaultSelector()
     for sender in senders:
@@ -101,7 +116,8 @@ def load(addresses: list[str], rows: int, seconds: float) -> tuple[list[int], in
             key.data.hear()
     for sender in senders:
         sender.socket.close()
-    return [sender.acknowledged for sender in senders], sum(sender.busy for sender in senders)
+    waits = [wait for sender in senders for wait in sender.waits]
+    return [each.acknowledged for each in senders], sum(each.busy for each in senders), waits
 
 
 def processor_seconds(pid: int) -> float:
@@ -136,7 +152,7 @@ def measure(what: str, addresses: list[str], rows: int, seconds: float) -> None:
     before, mine = statuses(addresses), time.process_time()
     used = [processor_seconds(each["pid"]) for each in before]
     began = time.monotonic()
-    acknowledged, busy = load(addresses, rows, seconds)
+    acknowledged, busy, waits = load(addresses, rows, seconds)
     took, mine = time.monotonic() - began, time.process_time() - mine
     after = statuses(addresses)
     cpu = [processor_seconds(each["pid"]) - u for each, u in zip(after, used, strict=True)]
@@ -147,7 +163,10 @@ def measure(what: str, addresses: list[str], rows: int, seconds: float) -> None:
     n, total = len(addresses), sum(acknowledged)
     rate = [each / took for each in acknowledged]
     per_request = 1e3 * sum(cpu) / max(total / rows, 1)
-    print(what)
+    middle, late = (1e3 * float(np.quantile(waits, q)) for q in (0.5, 0.99))
+    print(f"{what}; load {os.getloadavg()[0]:.1f}")
+    print(f"  in all        {total / took:8.0f} samples/s; a request takes {middle:.1f} ms,"
+          f" 99 % at most {late:.1f} ms")  # fmt: skip
     print(f"  acknowledged  {np.mean(rate):8.0f} samples/s per agent", end="")
     print(f" (least {min(rate):.0f}, most {max(rate):.0f}); busy answers: {busy}")
     print(f"  learned       {learned / took / n:8.0f} samples/s per agent")
@@ -155,6 +174,8 @@ def measure(what: str, addresses: list[str], rows: int, seconds: float) -> None:
     print(f", {sent / took / n / 1e3:.0f} kB/s sent")
     print(f"  processor     {sum(cpu) / took:8.2f} cores by agents", end="")
     print(f", {mine / took:.2f} by the sender; {per_request:.2f} ms of an agent per request")
+    print(f"  of a row      {per_request / rows:8.3f} ms of an agent", end="")
+    print(f", {1e3 * mine / max(total, 1):.3f} of the sender")
 
 
 def main() -> None:
@@ -165,13 +186,19 @@ def main() -> None:
     ask.add_argument("--durability", default="process", choices=["process", "full"])
     ask.add_argument("--exchange", default="push", choices=["push", "pull", "off"])
     ask.add_argument("--idle", type=float, default=15.0, help="seconds to watch idle agents")
+    ask.add_argument("--method", default="gradient", choices=["gradient", "squares"])
+    ask.add_argument("--journal", action="store_true", help="the store alone, and nothing else")
     args = ask.parse_args()
+    if args.journal:
+        journal()
+        return
     with tempfile.TemporaryDirectory() as folder:
-        path = new_network(Path(folder), args.nodes, args.D, args.durability, args.exchange)
+        given = args.nodes, args.D, args.durability, args.exchange, args.method
+        path = new_network(Path(folder), *given)
         network = read(path)
         addresses = [str(network.node(name).http) for name in network.names]
-        print(f"{args.nodes} agents, D = {args.D}, {len(network.links)} links, mTLS, "
-              f"{args.exchange}, durability {args.durability}; "
+        print(f"{args.nodes} agents, D = {args.D}, {args.method}, {len(network.links)} links, "
+              f"mTLS, {args.exchange}, durability {args.durability}; "
               f"load of this machine {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")  # fmt: skip
         began = time.monotonic()
         up = subprocess.Popen([sys.executable, "-m", "dokl", "up", str(path), "--quiet"])
@@ -181,8 +208,9 @@ def main() -> None:
             load(addresses, 50, 3.0)  # warm
             measure("batches of 50", addresses, 50, args.seconds)
             measure("single rows", addresses, 1, args.seconds)
-            time.sleep(15.0)  # until they agree and fall silent
-            idle(addresses, args.idle)
+            if args.idle:
+                time.sleep(15.0)  # until they agree and fall silent
+                idle(addresses, args.idle)
         finally:
             up.send_signal(signal.SIGINT)
             up.wait(60)
@@ -197,6 +225,72 @@ def idle(addresses: list[str], seconds: float) -> None:
     print(f"  processor     {100 * sum(spent) / len(pids) / seconds:8.2f} % of a core per agent")
     print(f"  memory        {np.mean([resident(pid) for pid in pids]):8.0f} MiB resident per agent"
           " (shared pages counted in each)")  # fmt: skip
+
+
+# -- the journal ------------------------------------------------------------------------------
+def journal(commits: int = 2000) -> None:
+    """What a commit of the store takes, beside the same rows by SQLite alone."""
+    print(f"the store, {commits} commits of each; load {os.getloadavg()[0]:.1f}")
+    for rows in (1, 50):
+        X, Y = np.random.default_rng(0).normal(size=(rows, 5)), np.ones((rows, 1))
+        for mode in ("process", "full"):
+            mine = _timed(_store(mode), X, Y, commits if mode == "process" else commits // 10)
+            bare = _timed(_bare(mode), X, Y, commits if mode == "process" else commits // 10)
+            print(f"  {rows:3} rows, {mode:8} {1e3 * mine[0]:.3f} ms of a processor, "
+                  f"{1e3 * mine[1]:.3f} ms in all; SQLite alone {1e3 * bare[0]:.3f}, "
+                  f"{1e3 * bare[1]:.3f}")  # fmt: skip
+
+
+def _timed(writer: Any, X: Any, Y: Any, commits: int) -> tuple[float, float]:
+    """Seconds of a processor and on the clock, for each commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        write, close = writer(Path(folder))
+        write(0, X, Y)
+        cpu, clock = time.process_time(), time.perf_counter()
+        for i in range(1, commits + 1):
+            write(i, X, Y)
+        took = (time.process_time() - cpu) / commits, (time.perf_counter() - clock) / commits
+        close()
+    return took
+
+
+def _store(mode: str) -> Any:
+    """Ours: numbered commits, checksums, and the mark beside the file."""
+
+    def opened(folder: Path) -> Any:
+        about = {"name": "a", "fingerprint": "0" * 16, "m": 1, "D": 300, "d": 5}
+        store = Store.open(folder / "a.db", about, mode, Limits(), time.time_ns())
+
+        def write(i: int, X: Any, Y: Any) -> None:
+            with store.transaction() as transaction:
+                transaction.samples(X, Y)
+                transaction.key(f"key-{i}", "0" * 64, "{}")
+
+        return write, store.close
+
+    return opened
+
+
+def _bare(mode: str) -> Any:
+    """The same rows and keys, and nothing that would notice a loss."""
+
+    def opened(folder: Path) -> Any:
+        db = sqlite3.connect(folder / "bare.db", isolation_level=None)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute(f"PRAGMA synchronous={'FULL' if mode == 'full' else 'NORMAL'}")
+        db.execute("CREATE TABLE samples (first INTEGER PRIMARY KEY, n INTEGER, rows BLOB)")
+        db.execute("CREATE TABLE keys (number INTEGER PRIMARY KEY, key TEXT UNIQUE, answer TEXT)")
+
+        def write(i: int, X: Any, Y: Any) -> None:
+            db.execute("BEGIN IMMEDIATE")
+            rows = X.tobytes() + Y.tobytes()
+            db.execute("INSERT INTO samples VALUES (?, ?, ?)", (i * len(X), len(X), rows))
+            db.execute("INSERT INTO keys VALUES (?, ?, ?)", (i, f"key-{i}", "{}"))
+            db.execute("COMMIT")
+
+        return write, db.close
+
+    return opened
 
 
 if __name__ == "__main__":

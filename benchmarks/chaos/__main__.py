@@ -114,9 +114,10 @@ def _settled(arena: Arena, trouble: Trouble, watch: Watch, say: Callable[[str], 
         code = arena.lab.stop(name)
         if code != 0:
             wrong.append(f"{name} ended with {code}: {arena.lab.tail(name)[-300:]}")
-    return _verdict(
-        arena, trouble, watch, {n: s for n, s in statuses.items() if s}, last, totals, wrong
-    )
+    there = {name: status for name, status in statuses.items() if status is not None}
+    verdict = _verdict(arena, trouble, watch, there, last, totals, wrong)
+    say(report(verdict))
+    return verdict
 
 
 def _verdict(
@@ -125,7 +126,7 @@ def _verdict(
 ) -> Verdict:  # fmt: skip
     accounts = [feeder.account for feeder in arena.feeders.values()]
     refused = sum((account.refused for account in accounts), Counter[str]())
-    verdict = Verdict(
+    return Verdict(
         books(arena, statuses, last) if len(statuses) == len(arena.names) else [],
         trouble.outcomes,
         watch.errors,
@@ -137,7 +138,6 @@ def _verdict(
         totals,
         wrong,
     )
-    return verdict
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """All faults together, by a seed: a short run of `python -m benchmarks.chaos`."""
 
 import pytest
-
 from benchmarks.chaos.__main__ import chaos
 from benchmarks.chaos.schedule import KINDS, drawn
 
