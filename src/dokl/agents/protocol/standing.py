@@ -15,20 +15,21 @@ from dokl.methods.squares.origins import Account, Entry
 from dokl.methods.squares.sums import Sums
 
 ROWS = 20  # own new rows by which the others are judged, at least
-SECONDS = 1.0  # between two judgements, and
-EACH = 0.1  # so many more for each origin: everyone takes a solution of its own
+SECONDS = 0.25  # between two judgements
+AT_ONCE = 2  # origins judged at a time: each takes a solution, and senders of rows wait meanwhile
 
 
 @dataclass(frozen=True)
 class Standing:
     """trial: what is held against whom. own: this node's sums when it judged last, at, and rows:
-    how many each other one had.
+    how many each other one had. turn: how often it has judged.
     """
 
     trial: Trial = field(default_factory=Trial)
     own: Sums | None = None
     at: float = float("-inf")
     rows: Mapping[str, int] = field(default_factory=dict)
+    turn: int = 0
 
     @property
     def out(self) -> set[str]:
@@ -37,23 +38,27 @@ class Standing:
 
 
 def due(standing: Standing, rows: int, others: int) -> float | None:
-    """When so many others are to be judged; None while there are too few own rows to do it by."""
+    """When some of so many others are to be judged; None while own rows are too few for it."""
     before = 0 if standing.own is None else standing.own.rows
     if not others or before <= rows < before + ROWS:
         return None
-    return standing.at + SECONDS + EACH * others
+    return standing.at + SECONDS
 
 
 def judged(
     standing: Standing, others: Account, name: str, own: Sums, rho: float, now: float
 ) -> Standing:
-    """The standing of all others after this node's new rows; `own` are the sums of all its rows."""
+    """The standing of others after this node's new rows, a few of them by turns; `own` are the sums
+    of all its rows.
+    """
     before, rows = standing.own, {each: entry.sums.rows for each, entry in others.items()}
     trial = _still(standing, rows)
     if before is not None and own.rows >= before.rows and others:
         account = {**others, name: Entry(name, 0, before)}
-        trial = checks.judged(trial, account, name, own - before, rho)
-    return Standing(trial, own, now, rows)
+        first = AT_ONCE * standing.turn % len(others)
+        names = (2 * sorted(others))[first : first + min(AT_ONCE, len(others))]
+        trial = checks.judged(trial, account, name, own - before, rho, names)
+    return Standing(trial, own, now, rows, standing.turn + 1)
 
 
 def _still(standing: Standing, rows: Mapping[str, int]) -> Trial:

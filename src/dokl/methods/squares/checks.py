@@ -16,7 +16,7 @@ rows: an origin is left out of the total as long as that is the better for it (`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -177,26 +177,45 @@ def squared_error(theta: Array, fresh: Sums) -> float:
     return float(fresh.yy.sum() + (theta * (theta @ zz - 2 * fresh.zy)).sum())
 
 
-def judged(trial: Trial, account: Account, own: str, fresh: Sums, rho: float) -> Trial:
+def judged(
+    trial: Trial,
+    account: Account,
+    own: str,
+    fresh: Sums,
+    rho: float,
+    whom: Collection[str] | None = None,
+) -> Trial:
     """The trial once `fresh` rows of one's own, which are in no entry yet, have been predicted with
-    and without each origin.
+    and without each origin, or some of them (`whom`).
 
     With several to be left out each is judged beside the others that stay.
     """
     out, gain, square = trial.out, dict(trial.gain), dict(trial.square)
+    whole = origins.total(account, out)
 
-    def error(without: set[str]) -> float:
-        theta = shared.learned(origins.total(account, without), rho).theta
-        return squared_error(theta, fresh)
+    def error(sums: Sums) -> float:
+        return squared_error(_best(sums, rho), fresh)
 
-    usual = error(out)
-    for name in sorted(account):
+    usual = error(whole)
+    for name in sorted(account if whom is None else whom):
         if name == own or not account[name].sums.rows:
             continue
-        other = error(out ^ {name})
+        other = error(whole + account[name].sums if name in out else whole - account[name].sums)
         gained = other - usual if name in out else usual - other
         gained /= max(min(usual, other), 1e-300)
         gained = max(-1.0, min(MOST_GAINED, gained))
         gain[name] = 0.95 * gain.get(name, 0.0) + gained
         square[name] = 0.95**2 * square.get(name, 0.0) + min(1.0, gained**2)
     return Trial(gain, square)
+
+
+def _best(sums: Sums, rho: float) -> Array:
+    """The theta of sums, (m, D), without the covariance that nobody asks for here."""
+    from scipy.linalg import lapack
+
+    lower = np.array(sums.zz, order="F")
+    lower.T.flat[:: len(lower) + 1] += rho
+    C, info = lapack.dpotrf(lower, lower=1, clean=0, overwrite_a=1)
+    if info:  # rounded on their way
+        return shared.learned(sums, rho).theta
+    return np.asarray(lapack.dpotrs(C, sums.zy.T, lower=1)[0].T)
