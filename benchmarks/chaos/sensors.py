@@ -7,12 +7,15 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import aiomqtt
 from brokers import PASSWORD, USER
 from lab import samples
+
+from dokl.agents.sources.mqtt import message_key
 
 SURE = 3
 AGAIN = 2.0  # seconds after which a reading that was not answered is published once more
@@ -24,7 +27,8 @@ class Sensor(threading.Thread):
 
     A node answers after its journal has a reading, once: `confirmed` are those that must be there.
     Where an answer was lost, the same reading again gets none, since it is known. At the end, when
-    nothing breaks any more, such readings are published SURE times, and must be there, too.
+    nothing breaks any more, such readings are published SURE times; this broker may still lose them
+    on their way, so whether they were delivered is asked of the journal.
     """
 
     def __init__(self, name: str, port: int, seed: int, rate: float) -> None:
@@ -72,10 +76,12 @@ class Sensor(threading.Thread):
         open_ones = any(self._last[number] < SURE for number in self.published)
         return self._ending.is_set() and not open_ones and not self._lost
 
-    @property
-    def rows(self) -> int:
-        """Readings that the node must have, each once."""
-        return len(self.confirmed) + len(self.published)
+    def keys(self, numbers: Iterable[int]) -> set[str]:
+        """The keys under which the node's journal knows readings."""
+        return {message_key(self._topic(n), self.reading(n)) for n in numbers}
+
+    def _topic(self, number: int) -> str:
+        return f"stations/{self.node}/{number}"
 
     async def _listen(self, client: aiomqtt.Client) -> None:
         async for message in client.messages:
@@ -101,7 +107,7 @@ class Sensor(threading.Thread):
     async def _send(self, client: aiomqtt.Client, number: int) -> None:
         self.published[number] = time.monotonic()
         self.sent += 1
-        await client.publish(f"stations/{self.node}/{number}", self.reading(number), qos=1)
+        await client.publish(self._topic(number), self.reading(number), qos=1)
 
     def _unconfirm(self) -> None:
         lost, self._lost = self._lost, 0

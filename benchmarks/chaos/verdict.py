@@ -53,14 +53,15 @@ class Watch(threading.Thread):
 
 @dataclass
 class Books:
-    """One node's account: rows that were acknowledged to clients, that it stored, whose keys are
-    gone. error, alone: at the end, its own and that of one who has its rows alone.
+    """One node's account: rows that were acknowledged to clients, that it stored, and those whose
+    keys its journal does not have. error, alone: at the end, its own and that of one who has its
+    rows alone.
     """
 
     node: str
     acknowledged: int
     stored: int
-    keys_gone: int
+    gone: int
     error: float
     alone: float
     told: int = 0  # rows that it said were lost by damage, all sent again
@@ -68,7 +69,7 @@ class Books:
     @property
     def lost(self) -> int:
         """Acknowledged rows that are not there."""
-        return max(self.acknowledged - self.stored, BATCH * self.keys_gone)
+        return max(self.acknowledged - self.stored, self.gone)
 
     @property
     def doubled(self) -> int:
@@ -104,14 +105,16 @@ def books(
     """The accounts of all nodes; the agents have ended."""
     found = []
     for name in arena.names:
-        account = arena.feeders[name].account
-        rows = BATCH * len(account.acknowledged)
+        keys, known = set(arena.feeders[name].account.acknowledged), _known_keys(arena, name)
+        rows, gone = BATCH * len(keys), BATCH * len(keys - known)
         if name == arena.sensing:
-            rows += arena.sensor.rows
+            readings = arena.sensor.keys(arena.sensor.confirmed)
+            gone += len(readings - known)
+            rows += len(readings | (arena.sensor.keys(arena.sensor.published) & known))
         status = statuses[name]
         found.append(
             Books(
-                name, rows, int(status["samples"]), _keys_gone(arena, name),
+                name, rows, int(status["samples"]), gone,
                 errors.get(name, float("nan")), alone(arena, name),
                 int(status["journal"]["lost_rows"]),
             )
@@ -119,13 +122,13 @@ def books(
     return found
 
 
-def _keys_gone(arena: Arena, name: str) -> int:
-    """Acknowledged keys that the journal does not know."""
+def _known_keys(arena: Arena, name: str) -> set[str]:
+    """The idempotency keys in a node's journal."""
     path = arena.folder / "lab.state" / f"{name}.db"
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
         known = {key for (key,) in db.execute("SELECT key FROM keys")}
     db.close()
-    return len(set(arena.feeders[name].account.acknowledged) - known)
+    return known
 
 
 def alone(arena: Arena, name: str) -> float:
