@@ -93,7 +93,7 @@ class Face:
         response = connection.getresponse()
         body = response.read(MOST_BYTES + 1)
         if response.status != 200:
-            raise BadInput(_refusal(response.status))
+            raise BadInput(_refusal(response.status, self.name))
         if response.will_close or not response.isclosed():  # the last answer, or more than wanted
             self._forget()
         return body
@@ -155,7 +155,7 @@ def why(error: Exception, timeout: float) -> str:
     return words or f"its answer is not HTTP ({type(error).__name__})"
 
 
-def _refusal(status: int) -> str:
+def _refusal(status: int, name: str) -> str:
     if status == 401:
-        return "it wants the token in NAME.read.token beside the certificates (401)"
+        return f"it wants the token in {name}.read.token beside the certificates (401)"
     return f"its /status answers {status}"
