@@ -27,11 +27,6 @@ def export(
     network = read(description)
     network.node(name)
     state, learned = learned_so_far(network, name, folder or state_folder(description))
-    if network.model.squares:
-        raise BadInput(
-            f"{description}: a node of method 'squares' has several experts and no model file yet; "
-            "ask it by HTTP (/predict), or roll it back from its snapshots"
-        )
     model = as_model(network, state)
     model.rows_read = learned
     model.save(path)
@@ -56,22 +51,45 @@ def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, in
 
 
 def as_model(network: Network, state: State) -> TableModel:
-    """The estimator that predicts as the agent does, with its preprocessing."""
+    """The estimator that predicts as the agent does, with its preprocessing.
+
+    By method "squares" the mixture of its experts is one vector and a constant, which predict the
+    same, up to rounding; intervals, and learning on as the agent does, are the agent's alone.
+    """
     estimator = _estimator(network)
     target = network.inputs.labels[:1] if network.inputs.classifying else (0.0,)
     first = {"classes": list(network.inputs.labels)} if network.inputs.classifying else {}
     # One row sets up everything that depends on shapes; what was learned replaces its traces.
     estimator.partial_fit(np.zeros((1, network.d)), np.array(target), **first)
-    estimator.state_ = state.copy()
+    estimator.state_ = _folded(estimator.state_, state) if network.model.squares else state.copy()
     model = TableModel(estimator, network.preprocessor(), network.inputs.target)
-    if model.fingerprint_ != network.fingerprint:
+    if model.fingerprint_ != network.fingerprint and not network.model.squares:
         raise FingerprintMismatch("the exported model", network.fingerprint, model.fingerprint_)
     return model
 
 
+def _folded(plain: State, state: State) -> State:
+    """The vector and the constant of a mixture, in a state of gradient steps."""
+    parts = {name: state.nodes[name].astype(plain.nodes[name].dtype) for name in ("theta", "bias")}
+    new = plain.having(**parts, count=np.array(state.count, plain.count.dtype))
+    new.clock, new.peak = state.clock, state.peak
+    return new
+
+
 def _estimator(network: Network) -> Any:
-    problem, features = network.problem(), network.features()
+    features = network.features()
     kind = KernelClassifier if network.inputs.classifying else KernelRegressor
+    if network.model.squares:
+        return kind(
+            features.kernel,
+            n_components=features.D,
+            features=features.variant,
+            loss="squared",
+            average="none",
+            intercept=1.0,  # type: ignore[arg-type]
+            random_state=features.seed,
+        )
+    problem = network.problem()
     return kind(
         features.kernel,
         n_components=features.D,
