@@ -29,7 +29,8 @@ def inputs(labels=(), drop=("note",), standardise="fixed", queue_rows=1000, samp
     prepared.freeze()
     agreed = SimpleNamespace(
         target="y", labels=labels, classifying=bool(labels), drop=drop, target_range=believed,
-        numeric=tuple(prepared.numeric), ranges=ranges, outside=outside,
+        numeric=tuple(prepared.numeric), ranges=ranges, outside=outside, times=(), forms=(),
+        missing=(),
     )  # fmt: skip
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))

@@ -24,7 +24,8 @@ def plain_inputs(queue_rows=1000, drop=()):
     prepared = Preprocessor(["a", "b"], {}, "off")
     prepared.freeze()
     agreed = SimpleNamespace(target="y", labels=(), classifying=False, drop=drop, target_range=(),
-                             numeric=("a", "b"), ranges=(), outside="refuse")  # fmt: skip
+                             numeric=("a", "b"), ranges=(), outside="refuse", times=(),
+                             forms=(), missing=())  # fmt: skip
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))
 

@@ -1,12 +1,17 @@
 """Files as people have them, through the real commands: what was guessed is said, and right."""
 
 import json
+import shlex
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
 from commands import dokl, fails, json_of, rows_of, write_csv
+from dokl.agents.description import read
+from dokl.agents.inputs import Inputs
+from dokl.agents.sources.files import read_file
+from dokl.errors import BadInput
 from dokl.models import TableModel
 from dokl.readers import Form, Options, open_table
 from dokl.readers.forms import guessed_form
@@ -328,15 +333,70 @@ def test_a_target_of_times_is_refused_and_texts_stay_texts(tmp_path):
                                          "--model", tmp_path / "m.dokl")  # fmt: skip
 
 
-def test_live_nodes_say_what_they_do_not_take(tmp_path):
-    when, y = hourly(60)
-    path = written(tmp_path / "t.csv", {"when": when, "a": range(60), "y": y})
-    start = ("network", "new", tmp_path / "n.toml", "--nodes", 2, "--graph", "complete",
-             "--sample", path, "--target", "y", "--insecure-loopback")  # fmt: skip
-    message = fails(*start)
-    assert "column 'when' holds dates" in message
-    assert "--drop" in message
-    dokl(*start, "--drop", "when")
+# -- live nodes --------------------------------------------------------------------------------
+def local_shop(path, n=60, mark=";"):
+    """Times, decimal commas, an amount and a word of its own for what is missing."""
+    when, y = hourly(n)
+    when = [f"{t:%d.%m.%Y %H:%M}" for t in when]
+    rain = ["kaputt" if i % 9 == 4 else german(1000.5 + i) for i in range(n)]
+    price = [f"{german(100 * v)} €" for v in y]
+    return written(
+        path, {"when": when, "rain": rain, "price": price, "kind": ["a", "b"] * (n // 2)}, mark
+    )
+
+
+def new_network(folder, sample, *more):
+    start = ("network", "new", folder / "n.toml", "--nodes", 2, "--graph", "complete",
+             "--sample", sample, "--insecure-loopback", "--components", 30)  # fmt: skip
+    return dokl(*start, *more), folder / "n.toml"
+
+
+def test_live_nodes_read_their_sources_as_the_sample_was_read(tmp_path):
+    path = local_shop(tmp_path / "shop.csv")
+    said, place = new_network(tmp_path, path, "--target", "price", "--missing", "kaputt")
+    assert "column 'when': dates, day first, like " in said.stdout
+    assert "column 'rain': decimal commas, points between thousands, like " in said.stdout
+    network = read(place)
+    inputs, options = Inputs(network), ("--missing", "kaputt", "--standardise", "fixed")
+    (rows,) = read_file(path, inputs, strict=True)
+    _, model = trained(path, "price", *options)
+    X = TableModel.load(model).preprocessor.transform(
+        first(path, missing=("kaputt",), drop=("price",)).columns
+    )
+    np.testing.assert_array_equal(rows.X, X)
+    np.testing.assert_allclose(rows.Y[:, 0], 100 * hourly(60)[1], atol=1e-6)
+    row = {"when": 1580342400, "rain": 1000.5, "price": 12.5, "kind": "a"}  # of a program
+    np.testing.assert_array_equal(inputs.from_json(json.dumps(row).encode()).X, X[:1])
+    for name, cell, why in (("rain", "1.5", "decimal commas"), ("when", "yesterday", "day first"),
+                            ("price", "12 USD", "not a number")):  # fmt: skip
+        with pytest.raises(BadInput, match=rf"row 1, column '{name}': '{cell}.*{why}"):
+            inputs.from_json(json.dumps(row | {name: cell}).encode())
+
+
+def test_what_describes_times_and_forms_is_checked(tmp_path):
+    _, place = new_network(tmp_path, local_shop(tmp_path / "s.csv"), "--target", "price",
+                           "--missing", "kaputt")  # fmt: skip
+    text = place.read_text()
+    assert read(place).fingerprint in text
+    for old, new, why in (
+        ('"week", "since"]', '"month"]', r"\[inputs\] times: each entry is"),
+        ('"number", ",", "."', '"number", ";", "."', r"\[inputs\] forms: each entry is"),
+        ('forms = [["when"', 'forms = [["wen"', "column 'wen' is not among times"),
+    ):
+        assert old in text
+        place.write_text(text.replace(old, new))
+        with pytest.raises(BadInput, match=why):
+            read(place)
+
+
+def test_a_plan_writes_the_network_line_of_an_awkward_file(tmp_path):
+    path = local_shop(tmp_path / "shop.csv", 80)
+    asked = ("plan", path, "--target", "price", "--missing", "kaputt", "--components", 20)
+    line = json_of(*asked, "--json")["commands"]["as a live network"]
+    words = shlex.split(line.replace("network.toml", str(tmp_path / "n.toml")))[1:]
+    assert words[words.index("--missing") + 1] == "kaputt"
+    dokl(*words, "--insecure-loopback")
+    assert read(tmp_path / "n.toml").inputs.times[0][0] == "when"
 
 
 # -- rows that are wrong -----------------------------------------------------------------------

@@ -216,3 +216,25 @@ def test_a_copy_learns_and_the_other_stays(folder):
         assert np.abs(copy.predict(columns) - before).max() > 0
         assert model.rows_read < copy.rows_read
         assert json.dumps(model.tally.figures()) != json.dumps(copy.tally.figures())
+
+
+def test_times_and_local_numbers_are_served_as_texts_or_numbers(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{1 + i % 28:02}.{1 + i % 12:02}.2024 {i % 24:02}:00;{1000 + i}.5;{rng.normal():.3f}"
+            for i in range(120)]  # fmt: skip
+    path = tmp_path / "t.csv"
+    path.write_text("when;rain;y\n" + "\n".join(rows) + "\n")
+    dokl("train", path, "--target", "y", "--model", tmp_path / "t.dokl", *LEARNERS["gradient"])
+    model = library.load(tmp_path / "t.dokl")
+    wanted = model.predict({"when": ["03.02.2024 05:00"], "rain": [1010.5]})
+    with Face(tmp_path / "t.dokl", tmp_path / "state") as face:
+        for when in ("03.02.2024 05:00", "2024-02-03T06:00+01:00", 1706936400):
+            told = face.predict({"when": when, "rain": 1010.5})["predictions"]
+            np.testing.assert_allclose(told, wanted, rtol=1e-6)
+        assert "day first" in face.predict({"when": "soon", "rain": 1}, code=422)["error"]
+        assert "null" in json.dumps(face.client.get("/openapi.json").json()["components"])
+        face.learn({"when": "03.02.2024 05:00", "rain": 1010.5, "y": 9.0})
+        learned = face.predict({"when": "03.02.2024 05:00", "rain": None})["predictions"]
+    with Face(tmp_path / "t.dokl", tmp_path / "state") as face:  # from the journal
+        again = face.predict({"when": "03.02.2024 05:00", "rain": None})["predictions"]
+    np.testing.assert_allclose(again, learned, rtol=1e-6)

@@ -8,8 +8,16 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import echo_json, examples, key_values, output_switches, remark
+from dokl.cli.common import (
+    echo_json,
+    examples,
+    key_values,
+    output_switches,
+    remark,
+    split_pairs,
+)
 from dokl.cli.graph import Topology
+from dokl.cli.source import make_source, reading_options
 from dokl.cli.train import FEATURES, KERNELS, TASKS
 
 SCHEDULES = ("normalised", "constant", "sqrt", "inverse_power", "pegasos")
@@ -24,7 +32,9 @@ Days = click.option("--days", type=click.IntRange(1), metavar="N", default=365, 
 NEW_HELP = """\b
 Inputs: scaling, levels of text columns and class labels are settled here, once
 for all nodes, by --sample: up to 100,000 rows like those that will come. --inputs
-N does without: columns x1 ... xN as they are, and the target y.
+N does without: columns x1 ... xN as they are, and the target y. Decimal commas,
+thousands, currencies, percent signs and times that the sample has are agreed, too:
+nodes read their sources so. --format to --chunk say how to read the sample.
 \b
 Security: by default neighbours show certificates, made by an authority of this
 network's own. They lie in the folder FILE.certs, readable by you only: each
@@ -78,7 +88,11 @@ def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
                      help="auto: text, and whole numbers of up to 10 kinds, are classes."),
         click.option("--classes", help="All labels, comma separated; else those of the sample."),
+        click.option("--levels", multiple=True, metavar="COLUMN=A,B,...",
+                     help="All levels of a text column; else those of the sample."),
         click.option("--drop", multiple=True, metavar="COLUMN", help="Do not use this column."),
+        click.option("--text", multiple=True, metavar="COLUMN", help="Take this column as text."),
+        click.option("--numeric", multiple=True, metavar="COLUMN", help="Take it as numbers."),
         click.option("--standardise", type=click.Choice(STANDARDISE), default="fixed",
                      show_default=True, help="Numbers: by the sample, or as they are."),
     ]  # fmt: skip
@@ -147,6 +161,7 @@ def _with(options: list[Any], command: Callable[..., Any]) -> Callable[..., Any]
 @_input_options
 @_model_options
 @_exchange_options
+@reading_options
 @click.option("--secure/--insecure-loopback", default=True, help="Certificates, or none.")
 @Days
 @click.option("--name", help="Of the network; else that of the file.")
@@ -210,11 +225,14 @@ def _wishes(options: dict[str, Any], quiet: bool) -> tuple[Any, Any, dict[str, A
     policy = taken("mode", "every_samples", "dtype", "clip")
     classes = tuple(part.strip() for part in (options["classes"] or "").split(",") if part.strip())
     sample = taken("target", "task", "drop", "standardise", "d")
+    reading = make_source(options["sample"] or "", options).options
+    pairs = split_pairs(options["levels"], "COLUMN=A,B,...")
+    levels = {name: tuple(part.strip() for part in text.split(",")) for name, text in pairs}
     places = taken("graph", "nodes", "seed", "host", "base_port", "http_host", "http_base_port")
     named = dict(_named(options["named"]))
     return (
         Places(named=named, parameters=key_values(options["graph_parameters"]), **places),
-        Sample(options["sample"], classes=classes, **sample),
+        Sample(options["sample"], classes=classes, reading=reading, levels=levels, **sample),
         model,
         ExchangePolicy(every_seconds=seconds, **policy),
     )

@@ -64,12 +64,14 @@ def plan(
         made, lines = _from_law(weights, budget, given), {}
     else:
         say = None if quiet or as_json else click.echo
-        told = _told(given)
+        said = dict(given)
+        told = _told(said)
         made, rows = _from_data(data, weights, budget, given, say)
         if weights is not None:
             found = planning.sharing(made, rows, weights, budget, given["seed"])
         lines = planning.train_lines(made, data, told)
-        line = planning.network_line(made, data, given["target"], graph, nodes, given["seed"])
+        wanted = _told(said | {"task": "auto"})
+        line = planning.network_line(made, data, wanted, graph, nodes, given["seed"])
         lines["as a live network"] = line if not rows.unfit else f"(none: {rows.unfit})"
     _draw(made, data, rows, found, lines, plot, html)
     if as_json:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dokl import config, losses, schedules
+from dokl.agents.cells import forms_of, times_of
 from dokl.agents.description.sections import (
     About,
     AgreedInputs,
@@ -129,6 +130,9 @@ class Network:
             "frozen": True,
             "numeric": list(agreed.numeric),
             "levels": [[name, list(levels)] for name, levels in agreed.levels],
+            "times": [[name, each.spec()] for name, each in times_of(agreed.times).items()],
+            "forms": {name: each.spec() for name, each in forms_of(agreed.forms).items()},
+            "missing": list(agreed.missing),
             "excluded": [agreed.target, *agreed.drop],
         }
         sums = {name: np.array(getattr(agreed, name)) for name in _SUMS}
@@ -136,8 +140,8 @@ class Network:
 
     @property
     def d(self) -> int:
-        """Number of inputs, one per level of a text column."""
-        return len(self.inputs.numeric) + sum(len(levels) for _, levels in self.inputs.levels)
+        """Number of inputs, one per level of a text column, some for a column of times."""
+        return self.preprocessor().d
 
     @property
     def m(self) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+from dokl.agents.cells import check_cells, times_of
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import ORDERS
 
@@ -139,7 +140,8 @@ class AgreedInputs:
     deviation, one number per numeric column. drop: columns that may be there and are not used.
     target_range: the least and the largest target that is believed; empty: any. A broken sensor's
     -9999 would go through the whole network. ranges: the same of each numeric input, [low, high].
-    outside: what becomes of a number beyond, "refuse" or "clip" to the range.
+    outside: what becomes of a number beyond, "refuse" or "clip" to the range. times, forms: see
+    `cells`; missing: spellings of missing values, where they are others than usual.
     fingerprint: what all this, the features and the labels should come to.
     """
 
@@ -158,8 +160,12 @@ class AgreedInputs:
     ranges: tuple[tuple[float, float], ...] = ()
     outside: str = "refuse"
     fingerprint: str | None = None
+    times: tuple[Any, ...] = ()
+    forms: tuple[Any, ...] = ()
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_cells(self)
         _one_of("inputs", "task", self.task, TASKS)
         _one_of("inputs", "outside", self.outside, OUTSIDE)
         self._check_range()
@@ -190,7 +196,7 @@ class AgreedInputs:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the input columns, numbers first."""
-        return (*self.numeric, *(name for name, _ in self.levels))
+        return (*self.numeric, *times_of(self.times), *(name for name, _ in self.levels))
 
     def _check_range(self) -> None:
         if not self.target_range:
@@ -247,7 +253,7 @@ class AgreedInputs:
         if twice:
             raise BadInput(f"[inputs] column {twice[0]!r} is named twice (target, inputs, drop)")
         if not self.columns:
-            raise BadInput("[inputs] numeric and levels name no column to learn from")
+            raise BadInput("[inputs] numeric, times and levels name no column to learn from")
         if "id" in (self.target, *self.columns):
             raise BadInput(
                 "[inputs] a column 'id' says which row a later label belongs to, and can be "
@@ -255,12 +261,12 @@ class AgreedInputs:
             )
 
     def _check_sums(self) -> None:
-        p = len(self.numeric)
+        p = len(self.numeric) + sum(each.since for each in times_of(self.times).values())
         for name in ("shift", "count", "total", "square"):
             numbers = getattr(self, name)
             if len(numbers) != p:
                 raise BadInput(
-                    f"[inputs] {name} has {len(numbers)} numbers for {p} numeric columns"
+                    f"[inputs] {name} has {len(numbers)} numbers for {p} numeric columns and times"
                 )
             if not all(map(math.isfinite, numbers)):
                 raise BadInput(f"[inputs] {name} holds a number that is not finite")

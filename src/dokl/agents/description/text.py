@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dokl.agents.description.network import Network
-from dokl.agents.description.sections import Model, Node
+from dokl.agents.description.sections import AgreedInputs, Model, Node
 from dokl.agents.description.sources import SensorSource
 
 _HEAD = """\
@@ -106,11 +106,24 @@ def _inputs(network: Network) -> str:
         f"numeric = {_say(list(given.numeric))}\n"
         f"{bounded}"
         f"levels = {_say([[name, list(levels)] for name, levels in given.levels])}\n"
+        f"{_cells(given)}"
         f"{drop}"
         f"{_line('standardise', given.standardise, 'fixed (by the sums below), or off')}"
         f"{''.join(_line(key, numbers) for key, numbers in sums.items())}"
         f"{_line('fingerprint', network.fingerprint, 'of features, scaling and labels')}"
     )
+
+
+def _cells(given: AgreedInputs) -> str:
+    """Times, forms and spellings, where there are any."""
+    lines = ""
+    if given.times:
+        entries = [[name, list(parts), float(start)] for name, parts, start in given.times]
+        lines += f"times = {_say(entries)}  # what counts of it; start: seconds since 1970\n"
+    if given.forms:
+        entries = [list(entry) for entry in given.forms]
+        lines += f"forms = {_say(entries)}  # how cells are written\n"
+    return lines + (f"missing = {_say(list(given.missing))}\n" if given.missing else "")
 
 
 def _lists(ranges: tuple[tuple[float, float], ...]) -> list[list[float]]:

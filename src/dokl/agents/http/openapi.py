@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dokl import __version__
+from dokl.agents.cells import ISO, forms_of, times_of
+from dokl.readers.told import words
 
 if TYPE_CHECKING:
     from dokl.agents.description import Network
@@ -167,6 +169,12 @@ def _error(code: int) -> Data:
 def _schemas(network: Network) -> Data:
     agreed = network.inputs
     inputs: Data = {name: {"type": ["number", "null"]} for name in agreed.numeric}
+    forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
+    for name, form in forms.items():
+        more = "; or seconds since 1970, UTC" if form.kind == "time" else "; or a number"
+        about = f"As text: {words(form)}{more}."
+        inputs[name] = {"type": ["string", "number", "null"], "description": about}
+    inputs.pop(agreed.target, None)
     for name, levels in agreed.levels:
         inputs[name] = {"type": ["string", "null"], "examples": list(levels)}
     inputs |= {name: {"description": "Not used."} for name in agreed.drop}

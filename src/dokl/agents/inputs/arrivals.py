@@ -8,8 +8,10 @@ there all the same). Where one row is wrong, nothing of the body is taken.
 **Cells** follow the rules of `dokl.readers`, by which the sample file was read: a missing input
 (null, a key that is not there, an empty cell, NA, NaN, ...) stands at the mean of its column; texts
 like "20.5" are numbers in a column of numbers; true and false are 1 and 0 there, and "true" and
-"false" in a column of text. The literal NaN, which is no JSON but often sent, is a missing input
-and never a target; infinities and what float32 cannot hold are refused. A missing target is none.
+"false" in a column of text. Where the sample had decimal commas, thousands, currencies or times,
+texts are read in that form; a time may also be a number, its seconds since 1970. The literal NaN,
+which is no JSON but often sent, is a missing input and never a target; infinities and what float32
+cannot hold are refused. A missing target is none.
 A number outside the range of its column is refused, or clipped if `outside` says so, and counted.
 
 **Ids** are texts or whole numbers; 7 and "7" are the same. In a row that has `id` and target,
@@ -20,19 +22,23 @@ use of it.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dokl.agents.cells import ISO, forms_of, times_of
 from dokl.agents.inputs import bodies
 from dokl.agents.inputs.bodies import BodyTable, Cells, quote_value
 from dokl.agents.inputs.outside import Outside
-from dokl.agents.inputs.targets import Targets
+from dokl.agents.inputs.targets import PLAIN, Targets
 from dokl.arrays import Array, first_bad
 from dokl.errors import BadInput
-from dokl.readers.cells import numbers, text
+from dokl.readers import MISSING
+from dokl.readers.cells import text
+from dokl.readers.told import words
 
 if TYPE_CHECKING:
     from dokl.agents.description import Network
@@ -76,10 +82,16 @@ class Inputs:
         self._prepared = network.preprocessor()
         labels = agreed.labels if agreed.classifying else ()
         self.outside = Outside(agreed.outside)
-        self._targets = Targets(agreed.target, labels, agreed.target_range, self.outside)
+        self._missing = agreed.missing or MISSING
+        self._forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
+        self._numeric = (*agreed.numeric, *times_of(agreed.times))
+        self._targets = Targets(
+            agreed.target, labels, agreed.target_range, self.outside,
+            self._forms.get(agreed.target, PLAIN), self._missing,
+        )  # fmt: skip
         self._ranges = dict(zip(agreed.numeric, agreed.ranges, strict=False))
         self.most_rows = network.limits.queue_rows
-        self.columns = (*self._prepared.numeric, *self._prepared.levels)
+        self.columns = (*self._numeric, *self._prepared.levels)
         self.target, self.d, self.m = agreed.target, self._prepared.d, self._targets.m
         drop = frozenset(agreed.drop)
         self._id = None if "id" in drop else "id"
@@ -154,13 +166,13 @@ class Inputs:
         empty: Cells = (None,) * table.n
         prepared, columns = self._prepared, {}
         missing = np.ones(table.n, bool)
-        for name in prepared.numeric:
-            columns[name] = _numbers(name, table.cells.get(name, empty))
+        for name in self._numeric:
+            columns[name] = self._numbers(name, table.cells.get(name, empty))
             if name in self._ranges:
                 columns[name] = self.outside.within(name, columns[name], self._ranges[name])
             missing &= np.isnan(columns[name])
         for name in prepared.levels:
-            columns[name] = _texts(name, table.cells.get(name, empty))
+            columns[name] = _texts(name, table.cells.get(name, empty), self._missing)
             missing &= np.array([value is None for value in columns[name]], bool)
         with np.errstate(over="ignore"):  # checked just below
             X = prepared.transform(columns)
@@ -169,6 +181,20 @@ class Inputs:
             name = prepared.names_out[column]
             raise BadInput(f"row {row + 1}, column {name!r}: too large for float32")
         return X, missing
+
+    def _numbers(self, name: str, cells: Cells) -> Array:
+        """Numbers, and times as seconds: texts as agreed, or seconds since 1970 themselves."""
+        form = self._forms.get(name, PLAIN)
+        values, bad = form.read(cells, self._missing)
+        if form.kind == "time":
+            given = [row for row in bad if _is_seconds(cells[row])]
+            values[given] = [cells[row] for row in given]
+            bad = [row for row in bad if row not in given]
+        if bad:
+            what = "a number that can be used" if form.plain else f"as agreed: {words(form)}"
+            cell = quote_value(cells[bad[0]])
+            raise BadInput(f"row {bad[0] + 1}, column {name!r}: {cell} is not {what}")
+        return values
 
     # -- rows ----------------------------------------------------------------------------------
     def _ids(self, table: BodyTable) -> Sequence[str | None]:
@@ -201,25 +227,18 @@ class Inputs:
         return ", ".join(map(repr, self.columns[:8])) + more
 
 
-def _numbers(name: str, cells: Cells) -> Array:
-    values, bad = numbers(cells)
-    if bad:
-        raise BadInput(f"row {bad[0] + 1}, column {name!r}: {_refused(cells[bad[0]])}")
-    return values
+def _is_seconds(cell: Any) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool) and math.isfinite(cell)
 
 
-def _refused(cell: Any) -> str:
-    return f"{quote_value(cell)} is not a number that can be used"
-
-
-def _texts(name: str, cells: Cells) -> Array:
+def _texts(name: str, cells: Cells, missing: Sequence[str] = MISSING) -> Array:
     values = np.empty(len(cells), object)
     for row, cell in enumerate(cells):
         if isinstance(cell, list | dict):
             raise BadInput(
                 f"row {row + 1}, column {name!r}: {quote_value(cell)} is no single value"
             )
-        values[row] = text(cell)
+        values[row] = text(cell, missing)
     return values
 
 

@@ -12,8 +12,10 @@ from dokl.agents.inputs.bodies import Cells, quote_value
 from dokl.agents.inputs.outside import Outside
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.readers import MISSING, Form
 from dokl.readers.cells import number, text
 
+PLAIN = Form()
 _FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -29,11 +31,12 @@ class Targets:
 
     def __init__(
         self, name: str, labels: Sequence[Any] = (), believed: Sequence[float] = (),
-        outside: Outside | None = None,
+        outside: Outside | None = None, form: Form = PLAIN, missing: Sequence[str] = MISSING,
     ) -> None:  # fmt: skip
         self.name, self.labels = name, tuple(labels)
         self._low, self._high = believed or (-_FLOAT32, _FLOAT32)
         self._outside = outside or Outside()
+        self._form, self._missing = form, missing
         self.m = answers.outputs(len(labels))
         self._numeric = not any(isinstance(label, str | bool) for label in labels)
         read = float if self._numeric else text
@@ -55,14 +58,20 @@ class Targets:
         if isinstance(cell, list | dict) or (isinstance(cell, float) and cell != cell):
             raise self._refused(cell, row, "is no target")
         if not self.labels or self._numeric:
-            value = number(cell)
+            value = self._number(cell)
             if value is None or abs(value) > _FLOAT32:
                 raise self._refused(cell, row, "is not a number that can be used")
             if value != value:
                 return None
             return self._believed(value, row) if not self.labels else self._code(value, cell, row)
-        known = text(cell)
+        known = text(cell, self._missing)
         return None if known is None else self._code(known, cell, row)
+
+    def _number(self, cell: Any) -> float | None:
+        if self._form.plain:
+            return number(cell, self._missing)
+        values, bad = self._form.read([cell], self._missing)
+        return None if bad else float(values[0])
 
     def _believed(self, value: float, row: int) -> float:
         if self._low <= value <= self._high:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from dokl import answers
+from dokl.agents.cells import form_entries, time_entries
 from dokl.agents.description import AgreedInputs, Model
 from dokl.arrays import Array
 from dokl.errors import BadInput
@@ -20,8 +21,7 @@ from dokl.kernels import resolve as resolve_kernel
 from dokl.losses import resolve as resolve_loss
 from dokl.plan.lengths import MOST_INPUTS, sample_scales
 from dokl.preprocess import class_target, numeric_target
-from dokl.readers import Chunk, Options, open_table
-from dokl.readers.told import words
+from dokl.readers import MISSING, Chunk, Options, open_table
 from dokl.schedules import BUILTIN
 
 SAMPLE_ROWS = 100_000
@@ -30,7 +30,11 @@ UNSEEN = 1000.0  # numbers that no sample shows are believed up to here: they co
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows that settle scaling and labels; or, without any, the number d of inputs x1 ... xd."""
+    """Rows that settle scaling and labels; or, without any, the number d of inputs x1 ... xd.
+
+    reading: how to read the file, but for what is dropped. levels: of text columns, where the rows
+    do not show them all.
+    """
 
     path: str | None = None
     target: str | None = None
@@ -39,6 +43,8 @@ class Sample:
     drop: tuple[str, ...] = ()
     standardise: str = "fixed"
     d: int | None = None
+    reading: Options = field(default_factory=Options)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,22 +69,18 @@ def agreed_inputs(
         return _without_sample(sample)
     if sample.d is not None:
         raise BadInput("the sample says how many inputs there are: give --sample or --inputs")
-    with open_table(sample.path, Options(drop=sample.drop, chunk=SAMPLE_ROWS)) as reader:
+    told = replace(sample.reading, drop=sample.drop, chunk=sample.reading.chunk or SAMPLE_ROWS)
+    with open_table(sample.path, told) as reader:
         chunk = reader.first
     if chunk.X is not None:
         raise BadInput(f"{sample.path}: LIBSVM rows have no named columns: take CSV, for example")
-    for name, form in chunk.forms.items():
-        raise BadInput(
-            f"{sample.path}, column {name!r} holds {words(form)}: nodes take plain numbers and "
-            "texts from their sources. Exclude it, or rewrite it so"
-        )
     return _from_rows(sample, chunk, say)
 
 
 def _from_rows(
     sample: Sample, chunk: Chunk, say: Callable[[str], None] | None
 ) -> tuple[AgreedInputs, AgreedRows]:
-    told = sample.target, sample.task, sample.classes
+    told = sample.target, sample.task, sample.classes, sample.levels
     training = Training(*told, standardise=sample.standardise, learner="gradient")
     planned = start(training, chunk)
     if say is not None:
@@ -96,7 +98,7 @@ def _from_rows(
         labels = tuple(known_classes(training, y[keep]).tolist())
     else:
         y, keep = numeric_target(chunk.columns[target], target)
-    agreed = prepared.agreed()
+    agreed, used = prepared.agreed(), {target, *prepared.columns}
     inputs = AgreedInputs(
         target=target,
         task="classification" if labels else "regression",
@@ -111,6 +113,9 @@ def _from_rows(
         drop=sample.drop,
         target_range=() if labels else _believed(y[keep]),
         ranges=tuple(_believed(chunk.columns[name]) for name in prepared.numeric),
+        times=time_entries(prepared.times),
+        forms=form_entries({name: form for name, form in chunk.forms.items() if name in used}),
+        missing=() if sample.reading.missing == MISSING else tuple(sample.reading.missing),
     )
     return inputs, AgreedRows(prepared.transform(chunk.columns), keep, y[keep])
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from dokl import answers
+from dokl.agents.cells import form_entries, time_entries, times_of
 from dokl.agents.description import (
     About,
     AgreedInputs,
@@ -31,6 +32,7 @@ from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.learner import Learner
 from dokl.models import TableModel, learning
+from dokl.models.columns import forms
 from dokl.preprocess import Preprocessor
 from dokl.readers import Chunk
 from dokl.state import State
@@ -208,7 +210,8 @@ class ServedNetwork(Network):
     @cached_property
     def raw(self) -> RawRows:
         """How columns go into the journal."""
-        return RawRows(self.inputs.numeric, dict(self.inputs.levels))
+        times = times_of(self.inputs.times)
+        return RawRows((*self.inputs.numeric, *times), dict(self.inputs.levels))
 
     def preprocessor(self) -> Preprocessor:
         """Raw columns as numbers; the model scales them itself."""
@@ -239,18 +242,19 @@ def served(model: TableModel, path: Path, mark: str, durability: str = "process"
         levels: dict[str, tuple[str, ...]] = {}
     else:
         numeric, levels = prepared.numeric, prepared.levels
-        other = set(prepared.columns) ^ {*numeric, *levels}
-        if other:
-            raise BadInput(f"column {min(other)!r} is neither numbers nor texts: it is not served")
     target = model.target or "y"
     drop = () if prepared is None else tuple(set(prepared.excluded) - {target})
     labels = tuple(model.labels or ())
     if any(isinstance(label, bool) for label in labels):
         labels = tuple(str(label).lower() for label in labels)  # as JSON has them
-    zeros = (0.0,) * len(numeric)
+    zeros = (0.0,) * (len(numeric) if prepared is None else len(prepared.scaled))
+    known = {target, *numeric, *({} if prepared is None else prepared.times)}
+    odd = {name: form for name, form in forms(model).items() if name in known and not form.plain}
     inputs = AgreedInputs(
         target, "classification" if model.classifying else "regression", labels, tuple(numeric),
         tuple(levels.items()), "off", zeros, zeros, zeros, zeros, drop,
+        times=time_entries({} if prepared is None else prepared.times),
+        forms=form_entries(odd), missing=() if prepared is None else prepared.missing,
     )  # fmt: skip
     return ServedNetwork(
         About(NAME, security="insecure-loopback"), Model(), inputs, ExchangePolicy("off"),

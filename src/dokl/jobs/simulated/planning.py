@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,7 @@ from dokl.jobs.files.sources import Source
 from dokl.plan import Budget, Plan, Way, compare
 from dokl.preprocess import Preprocessor, class_target, guessed_task, is_text, numeric_target
 from dokl.random_numbers import generator
-from dokl.readers import Chunk, Options
-from dokl.readers.told import words
+from dokl.readers import Chunk
 
 
 @dataclass(frozen=True)
@@ -59,18 +58,14 @@ def read_sample(
     for line in guesses if say is not None else ():
         say(line)
     order = generator(0, "plan-rows").permutation(X.shape[0])[:rows]
-    return FileSample(X[order], y[order], _unfit(source, chunks[0]), names, guesses)
+    return FileSample(X[order], y[order], _unfit(chunks[0]), names, guesses)
 
 
-def _unfit(source: Source, first: Chunk) -> str:
+def _unfit(first: Chunk) -> str:
     """Why a network of agents cannot take this file as its sample; "" if it can."""
     if first.X is not None:
         return "agents need rows with named columns"
-    if first.forms:
-        name, form = next(iter(first.forms.items()))
-        return f"column {name!r} holds {words(form)}, and agents take plain numbers and texts"
-    told = replace(source.options, chunk=None) != replace(Options(), chunk=None)
-    return "agents take files that need no options to be read" if told else ""
+    return ""
 
 
 def _own(y: Array | None) -> Array:
@@ -107,11 +102,14 @@ def train_lines(plan: Plan, data: str, told: Sequence[str]) -> dict[str, str]:
 
 
 def network_line(
-    plan: Plan, data: str, target: str | None, graph: str | None, nodes: int, seed: int
+    plan: Plan, data: str, told: Sequence[str], graph: str | None, nodes: int, seed: int
 ) -> str:
-    """The `dokl network new` that applies a plan to live nodes; without a graph, a small ring."""
+    """The `dokl network new` that applies a plan to live nodes; without a graph, a small ring.
+
+    told: as for `train_lines`, but for the task.
+    """
     where = ["--graph", graph, "--nodes", str(nodes)] if graph else ["--nodes", "3"]
-    told = ["--sample", data, *(["--target", target] if target else []), "--task", plan.task]
+    told = ["--sample", data, *told, "--task", plan.task]
     start = shlex.join(["dokl", "network", "new", "network.toml", *where, *told])
     return f"{start} {plan.network_options} --seed {seed}"
 
