@@ -3,11 +3,13 @@
 import csv
 import gzip
 import json
+from datetime import UTC, datetime
 
 import numpy as np
 from click.testing import CliRunner
 
 from dokl.cli import commands
+from dokl.readers import open_table
 
 
 def dokl(*arguments, code=0, input=None, env=None):
@@ -95,3 +97,23 @@ def make_folder(place):
     dokl("train", place / "r.csv", "--target", "label", "--drop", "y", *quick,
          "--loss", "logistic", "--model", place / "label.dokl")  # fmt: skip
     return place
+
+
+def times_file(path, n=150):
+    """A file of times, numbers and texts, and its times in seconds."""
+    rng = np.random.default_rng(3)
+    seconds = 1.7e9 + 7919.0 * np.arange(n)
+    a, y = rng.normal(size=n).round(3), np.sin(seconds / 86400 * 6.283) + rng.normal(size=n) / 9
+    columns = {"when": [*map(iso, seconds)], "a": a, "kind": ["u", "", "v"] * (n // 3)}
+    return write_csv(path, columns | {"y": y.round(3)}), seconds
+
+
+def iso(seconds):
+    """A time as text; nothing for NaN."""
+    return "" if np.isnan(seconds) else str(datetime.fromtimestamp(seconds, UTC))[:19]
+
+
+def column_of(path, name):
+    """The numbers of a column of a CSV file."""
+    with open_table(path) as reader:
+        return reader.first.columns[name]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dokl as library
-from commands import dokl, fails, readings, train_each
+from commands import column_of, dokl, fails, iso, readings, times_file, train_each
 from dokl.adapters.c_source import c_source, write_c
 from dokl.adapters.c_words import quoted
 from dokl.errors import BadInput
@@ -296,3 +296,30 @@ def test_what_is_said_where_it_cannot_be(folder, tmp_path):
     own = library.KernelRegressor(n_components=10, loss=mine, engine="reference", random_state=0)
     own.fit(X, X[:, 0])
     assert not c_source(own, "m").learns, "a loss that is Python code is no C"
+
+
+@pytest.mark.parametrize("name", ["gradient", "auto"])
+def test_times_go_in_as_seconds(tmp_path, name):
+    path, seconds = times_file(tmp_path / "t.csv")
+    model, y = tmp_path / "t.dokl", column_of(path, "y")
+    dokl("train", path, "--target", "y", "--model", model, "-q", *LEARNERS[name])
+    told_of = dokl("export", model, tmp_path / "m.c").stderr
+    assert "seconds since 1970, UTC: when" in told_of
+    row = "row.when = raw[0], row.a = raw[1], row.kind = (int)raw[2]"
+    main = LEARN if name == "gradient" else NUMBERS
+    main = main.replace("row.a = raw[0], row.b = raw[1], row.place = (int)raw[2]", row)
+    for mark in ("%STATE%", "%INTERVAL%", "%ENDS%"):
+        main = main.replace(mark, "")
+    code, seconds[7] = compiled(tmp_path, main), np.nan
+    columns = {"when": seconds, "a": column_of(path, "a"), "kind": ["u", None, "v"] * 50}
+    levels = [{"u": 0, "v": 1}.get(kind, -1) for kind in columns["kind"]]
+    raw = np.ascontiguousarray(np.column_stack([seconds, columns["a"], levels]))
+    ours, given = library.load(model), {**columns, "when": [*map(iso, seconds)]}
+    if name == "gradient":
+        code.begin()
+        code.learn(pointer(raw), ctypes.c_long(len(raw)), pointer(np.ascontiguousarray(y)))
+        ours.partial_fit(given, y)
+    out = np.full((len(raw), 3), np.nan)
+    code.run(pointer(raw), ctypes.c_long(len(raw)), pointer(out))
+    close = CLOSE["float"] * np.std(y) if name == "gradient" else CLOSE["double"] * np.std(y)
+    np.testing.assert_allclose(out[:, 0], ours.predict(given), rtol=0, atol=close)

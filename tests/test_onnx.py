@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dokl as library
-from commands import dokl, fails, readings, train_each
+from commands import column_of, dokl, fails, iso, readings, times_file, train_each
 from dokl.errors import BadInput
 
 pytest.importorskip("onnx")
@@ -154,3 +154,20 @@ def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(BadInput, match="has learned nothing"):
         write_onnx(library.AutoRegressor(), tmp_path / "x.onnx")
     assert not (tmp_path / "x.onnx").exists()
+
+
+@pytest.mark.parametrize("precision", ["double", "float"])
+@pytest.mark.parametrize("learner", ["gradient", "auto"])
+def test_times_go_in_as_seconds(tmp_path, learner, precision):
+    path, seconds = times_file(tmp_path / "t.csv")
+    model, out = tmp_path / "t.dokl", tmp_path / "t.onnx"
+    dokl("train", path, "--target", "y", "--model", model, "-q", *LEARNERS[learner])
+    told = dokl("export", model, out, "--precision", precision).stderr
+    assert "seconds since 1970, UTC: when" in told
+    columns = {"when": seconds, "a": column_of(path, "a"), "kind": ["u", None, "v"] * 50}
+    columns["when"][7] = np.nan
+    loaded = library.load(model)
+    wanted = loaded.predict({**columns, "when": [*map(iso, seconds)]})
+    found = run(out, columns)["prediction"]
+    limit = CLOSE if precision == "double" else 1e-3
+    assert np.abs(np.ravel(found) - wanted).max() < limit * np.std(column_of(path, "y"))

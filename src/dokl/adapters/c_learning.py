@@ -74,7 +74,7 @@ def learning_of(model: TableModel, node: str | None) -> Learning | None:
         state.nodes[name][k] if name in state else None for name in ("mean_theta", "mean_bias")
     )
     prepared, exchange = model.preprocessor, made.exchange_
-    moving = prepared is not None and not prepared.frozen and bool(prepared.numeric)
+    moving = prepared is not None and not prepared.frozen and bool(prepared.scaled)
     return Learning(
         state.theta[k], state.bias[k], mean_theta, mean_bias,
         int(state.count[k]), int(state.clock), exchange.intercept, exchange.average,

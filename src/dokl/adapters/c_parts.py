@@ -10,6 +10,7 @@ from dokl.adapters.c_words import doubles, identifiers, quoted, remark_of
 from dokl.adapters.formula import LabelAnswer, Waves
 from dokl.experts.folding import Bumps, Folded
 from dokl.experts.scaling import CLIP
+from dokl.preprocess.times import DAY
 
 if TYPE_CHECKING:
     from dokl.adapters.c_source import Writing
@@ -44,6 +45,8 @@ def _members(w: Writing) -> list[str]:
     for name, member in identifiers(raw.columns).items():
         if name in raw.numeric:
             out.append(f"    double {member}; /* {remark_of(name)} */")
+        elif name in raw.times:
+            out.append(f"    double {member}; /* {remark_of(name)}: seconds since 1970, UTC */")
         else:
             levels = ", ".join(f"{i} {remark_of(k)}" for i, k in enumerate(raw.levels[name]))
             out.append(f"    int {member}; /* {remark_of(name)}: {levels} */")
@@ -92,9 +95,11 @@ def inputs(w: Writing) -> list[str]:
         return [_inputs(w, f"{fill}({_kind(w)})row->x[i];\n")]
     members = _text_members(w)
     out = [_level(w, members[k], v or ("",)) for k, v in raw.levels.items()]
-    p, body = len(raw.numeric), "    int i;\n"
+    out += [_circle(w)] if any(parts.rounds for parts in raw.times.values()) else []
+    p, body = len(raw.centre), "    int i;\n" if raw.levels or len(raw.centre) else ""
     if p:
         body = f"    const double raw[] = {raw_numbers(w)};\n{body}{_scaling(w)}"
+    p, body = _circles(w, p, body)
     if raw.levels:
         body += f"    for (i = {p}; i < {big}_INPUTS; i++)\n        x[i] = 0;\n"
     start = p
@@ -105,11 +110,36 @@ def inputs(w: Writing) -> list[str]:
     return [*out, _inputs(w, body)]
 
 
+def _circles(w: Writing, at: int, body: str) -> tuple[int, str]:
+    """Places of times on circles from x[at] on, behind what is there; and where the rest begins."""
+    raw = w.formula.raw
+    assert raw is not None
+    names = identifiers(raw.columns)
+    for name, parts in raw.times.items():
+        for seconds in parts.rounds:
+            turns = f"row->{names[name]} / {seconds!r}"
+            body += f"    {w.name}_circle({turns}, x + {at});\n"
+            at += 2
+    return at, body
+
+
+def _circle(w: Writing) -> str:
+    return f"""static void {w.name}_circle(double turns, {_kind(w)} *x)
+{{
+    const double angle = 6.283185307179586 * (turns - floor(turns));
+    x[0] = ({_kind(w)})(isnan(turns) ? 0 : cos(angle));
+    x[1] = ({_kind(w)})(isnan(turns) ? 0 : sin(angle));
+}}
+"""
+
+
 def raw_numbers(w: Writing) -> str:
-    """The numeric columns of a row, in the order of x."""
-    assert w.formula.raw is not None
-    names = identifiers(w.formula.raw.columns)
-    return "{" + ", ".join(f"row->{names[name]}" for name in w.formula.raw.numeric) + "}"
+    """The numeric columns of a row and its days since the start, in the order of x."""
+    raw = w.formula.raw
+    assert raw is not None
+    names = identifiers(raw.columns)
+    days = [f"(row->{names[k]} - {raw.times[k].start!r}) / {DAY!r}" for k in raw.since]
+    return "{" + ", ".join([*(f"row->{names[name]}" for name in raw.numeric), *days]) + "}"
 
 
 def _kind(w: Writing) -> str:
@@ -128,7 +158,7 @@ def _scaling(w: Writing) -> str:
     """The numbers of a row, by what was learned, or by sums that go along in the state."""
     raw = w.formula.raw
     assert raw is not None
-    p, kind = len(raw.numeric), _kind(w)
+    p, kind = len(raw.centre), _kind(w)
     if w.learning is None or w.learning.moments is None:
         return f"""    static const double centre[] = {doubles(raw.centre)};
     static const double factor[] = {doubles(raw.factor)};

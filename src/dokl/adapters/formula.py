@@ -9,7 +9,7 @@ is made of scores. `spread` is how sure a model of experts is of a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from dokl.experts.bank import Bank
 from dokl.experts.folding import Folded
 from dokl.experts.maps import NestedMap
 from dokl.models import TableModel
-from dokl.preprocess import Preprocessor
+from dokl.preprocess import Preprocessor, TimeParts
 
 WAVES = (KernelRegressor, KernelClassifier, NetworkRegressor, NetworkClassifier)
 EXPERTS = (AutoRegressor, AutoClassifier)
@@ -43,8 +43,10 @@ class RawInputs:
     """How raw columns become x.
 
     columns: in the order that people know. numeric: (x - centre) * factor, and `fill` where it is
-    missing, (p,) each. levels: 1 for the level that a text is, 0 for the others; a text that is
-    missing or unknown is none of them.
+    missing, (p,) each; p counts the days since the start of times, too, where they are inputs.
+    times: seconds since 1970, UTC, which become these days, and cos and sin of each circle. levels:
+    1 for the level that a text is, 0 for the others; a text that is missing or unknown is none of
+    them. x has numbers, days, circles and levels in this order.
     """
 
     columns: tuple[str, ...]
@@ -53,6 +55,12 @@ class RawInputs:
     factor: Array
     fill: Array
     levels: dict[str, tuple[str, ...]]
+    times: dict[str, TimeParts] = field(default_factory=dict)
+
+    @property
+    def since(self) -> tuple[str, ...]:
+        """Times whose days since the start are inputs."""
+        return tuple(name for name, parts in self.times.items() if parts.since)
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,8 @@ def formula_of(
     if getattr(estimator, "learner_", "gradient") == "cooperation":
         raise BadInput(
             f"a {type(estimator).__name__} of cooperating nodes mixes experts by node and is not "
-            'exported: train one with learner="gradient", or an AutoRegressor or AutoClassifier'
+            'exported: train one with learner="gradient" (dokl train --learner gradient), or one '
+            "model of all rows (AutoRegressor, AutoClassifier; dokl train without --nodes)"
         )
     if not table.started:
         raise BadInput(
@@ -157,6 +166,8 @@ def formula_of(
     about = {"task": "classification" if table.classifying else "regression"}
     about |= {"model": type(estimator).__name__, "fingerprint": table.fingerprint_}
     about |= {} if table.target is None else {"target": table.target}
+    if raw is not None and raw.times:
+        about["seconds since 1970, UTC"] = ", ".join(raw.times)
     answer = _labels(estimator) if table.classifying else _numbers(estimator, level, sure)
     spread = _spread(estimator.bank_) if sure else None
     return Formula(int(estimator.n_features_in_), m, raw, core, answer, spread, about)
@@ -164,10 +175,7 @@ def formula_of(
 
 def raw_inputs(prepared: Preprocessor) -> RawInputs:
     """How a preprocessor scales now."""
-    other = set(prepared.columns) ^ {*prepared.numeric, *prepared.levels}
-    if other:
-        raise BadInput(f"column {min(other)!r} is neither numbers nor texts: it is not exported")
-    moments, p = prepared.moments, len(prepared.numeric)
+    moments, p = prepared.moments, len(prepared.scaled)
     known = np.maximum(moments.count, 1.0)
     mean = moments.shift + moments.total / known
     if prepared.standardise == "off":
@@ -177,7 +185,8 @@ def raw_inputs(prepared: Preprocessor) -> RawInputs:
         spread = np.sqrt(np.maximum(moments.square / known - (moments.total / known) ** 2, 0.0))
         factor = np.divide(1.0, spread, out=np.zeros(p), where=spread > 0)
         scaling = mean, factor, np.zeros(p)
-    return RawInputs(prepared.columns, prepared.numeric, *scaling, dict(prepared.levels))
+    texts, times = dict(prepared.levels), dict(prepared.times)
+    return RawInputs(prepared.columns, prepared.numeric, *scaling, texts, times)
 
 
 def waves_of(estimator: Any, node: str | None) -> Waves:

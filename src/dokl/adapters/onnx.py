@@ -47,6 +47,7 @@ from dokl.errors import MissingExtra, UnknownName
 from dokl.experts.folding import Folded
 from dokl.experts.scaling import CLIP
 from dokl.files import PathLike, atomic_write
+from dokl.preprocess.times import DAY
 
 try:
     import onnx
@@ -119,9 +120,9 @@ class _Graph:
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
 
-    def entry(self, name: str, width: int, text: bool = False) -> str:
-        """An input of the graph, (rows, width)."""
-        kind = TensorProto.STRING if text else self.type_of(self.kind)
+    def entry(self, name: str, width: int, text: bool = False, exact: bool = False) -> str:
+        """An input of the graph, (rows, width); exact: in double whatever the precision."""
+        kind = TensorProto.STRING if text else self.type_of(np.dtype(float) if exact else self.kind)
         self.inputs.append(helper.make_tensor_value_info(name, kind, ["rows", width]))
         return name
 
@@ -169,9 +170,14 @@ class _Graph:
 def _inputs(graph: _Graph, raw: RawInputs) -> str:
     """x: (rows, d). Entries in the order of the columns, x as the model has it."""
     names = {
-        name: graph.entry(_entry_name(name), 1, text=name in raw.levels) for name in raw.columns
+        name: graph.entry(_entry_name(name), 1, text=name in raw.levels, exact=name in raw.times)
+        for name in raw.columns
     }
-    parts = [_scaled(graph, raw, [names[name] for name in raw.numeric])] if raw.numeric else []
+    numbers = [names[name] for name in raw.numeric]
+    numbers += [_days(graph, names[name], raw.times[name].start) for name in raw.since]
+    parts = [_scaled(graph, raw, numbers)] if numbers else []
+    for name, times in raw.times.items():
+        parts += [_circle(graph, names[name], seconds) for seconds in times.rounds]
     for name, levels in raw.levels.items():
         if levels:
             parts.append(_one_hot(graph, names[name], levels))
@@ -188,6 +194,24 @@ def _scaled(graph: _Graph, raw: RawInputs, columns: list[str]) -> str:
     scaled = graph.op("Mul", scaled, graph.constant(raw.factor))
     missing = graph.op("IsNaN", together)
     return graph.op("Where", missing, graph.constant(raw.fill), scaled)
+
+
+def _days(graph: _Graph, seconds: str, start: float) -> str:
+    """Days since the start; counted in double, since seconds have ten digits."""
+    since = graph.op("Sub", seconds, graph.constant(start, np.float64))
+    days = graph.op("Div", since, graph.constant(DAY, np.float64))
+    return graph.op("Cast", days, to=graph.type_of(graph.kind))
+
+
+def _circle(graph: _Graph, seconds: str, around: float) -> str:
+    """(rows, 2): cos and sin of the place on a circle of so many seconds; 0 where it is missing."""
+    turns = graph.op("Div", seconds, graph.constant(around, np.float64))
+    turns = graph.op("Sub", turns, graph.op("Floor", turns))
+    angles = graph.op("Mul", turns, graph.constant(2.0 * math.pi, np.float64))
+    ahead = graph.op("Add", angles, graph.constant([[0.5 * math.pi, 0.0]], np.float64))
+    both = graph.op("Where", graph.op("IsNaN", ahead), graph.constant(0.0, np.float64),
+                    graph.op("Sin", ahead))  # fmt: skip
+    return graph.op("Cast", both, to=graph.type_of(graph.kind))
 
 
 def _one_hot(graph: _Graph, text: str, levels: tuple[str, ...]) -> str:

@@ -39,7 +39,8 @@ def export(
 
     The end of OUT says which: .onnx (extra dokl[onnx]), .c with a .h beside it, .h for a single
     header; anything else is a model file that only predicts, which --predict-only confirms. All
-    take raw rows in and predict the same; C of a gradient method learns as well.
+    take raw rows in (of times their seconds since 1970, UTC) and predict the same; C of a gradient
+    method learns as well.
 
     Models of experts keep matrices to learn with, and to know how sure they are of a row. ONNX has
     them unless --predict-only leaves them out, C and the small copy never: their intervals have one
@@ -68,6 +69,9 @@ def export(
         write_c(model, out, **how)  # type: ignore[arg-type]
     else:
         model.predict_only().save(out)
+    if kind in (".onnx", ".c", ".h") and model.preprocessor is not None:
+        times = ", ".join(model.preprocessor.times)
+        remark(f"times go in as seconds since 1970, UTC: {times}", quiet or not times)
     before = path.stat().st_size
     for file in made:
         remark(f"{file}: {file.stat().st_size:,} bytes, where {path} has {before:,}", quiet)

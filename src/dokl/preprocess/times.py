@@ -58,9 +58,14 @@ class TimeParts:
         rounds = [part for part in self.parts if part in _ROUNDS]
         return tuple(f"{name}: time of {part} {end}" for part in rounds for end in ("cos", "sin"))
 
+    @property
+    def rounds(self) -> tuple[float, ...]:
+        """Seconds of each circle."""
+        return tuple(_ROUNDS[part] for part in self.parts if part in _ROUNDS)
+
     def circles(self, times: Array) -> Array:
         """Places on circles, (2 for each, n); a missing time is in the middle."""
-        turns = [times / _ROUNDS[part] for part in self.parts if part in _ROUNDS]
+        turns = [times / seconds for seconds in self.rounds]
         angles = 2.0 * np.pi * np.array([turn % 1.0 for turn in turns]).reshape(-1, len(times))
         both = np.stack([np.cos(angles), np.sin(angles)], axis=1).reshape(-1, len(times))
         return np.asarray(np.nan_to_num(both))
