@@ -205,7 +205,7 @@ def squared_distances(A: Array, B: Array, out: Array | None = None) -> Array:
     apart *= -2.0
     apart += np.einsum("ij,ij->i", A, A)[:, None]
     apart += np.einsum("ij,ij->i", B, B)
-    return np.maximum(apart, 0.0, out=apart)
+    return np.asarray(np.maximum(apart, 0.0, out=apart))
 
 
 def correlation(kernel: str, squared: Array) -> Array:

@@ -64,8 +64,8 @@ def seconds(cell: Any, order: str) -> float | None:
         return None
     if order == "clock":
         found = _ALONE.fullmatch(cell)
-        clock = None if found is None else _of_day(found)
-        return None if clock is None else clock % DAY
+        alone = None if found is None else _of_day(found)
+        return None if alone is None else alone % DAY
     found = _YEAR_FIRST.fullmatch(cell)
     if found is not None:
         return _whole(found, int(found["month"]), int(found["day"]))

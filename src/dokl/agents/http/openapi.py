@@ -170,10 +170,10 @@ def _schemas(network: Network) -> Data:
     agreed = network.inputs
     inputs: Data = {name: {"type": ["number", "null"]} for name in agreed.numeric}
     forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
-    for name, form in forms.items():
+    for column, form in forms.items():
         more = "; or seconds since 1970, UTC" if form.kind == "time" else "; or a number"
         about = f"As text: {words(form)}{more}."
-        inputs[name] = {"type": ["string", "number", "null"], "description": about}
+        inputs[column] = {"type": ["string", "number", "null"], "description": about}
     inputs.pop(agreed.target, None)
     for name, levels in agreed.levels:
         inputs[name] = {"type": ["string", "null"], "examples": list(levels)}

@@ -55,8 +55,9 @@ def read_sample(
     else:
         X, y, names = _prepared(chunks, target)
     guesses = (*chunks[0].guesses, guessed_task(y, target or "y")[1])
-    for line in guesses if say is not None else ():
-        say(line)
+    if say is not None:
+        for line in guesses:
+            say(line)
     order = generator(0, "plan-rows").permutation(X.shape[0])[:rows]
     return FileSample(X[order], y[order], _unfit(chunks[0]), names, guesses)
 

@@ -78,9 +78,8 @@ def solved(sums: Sums, rho: float) -> Memory:
     # The innovations of all rows, e^2/s, add up to what the best fit and the prior leave.
     left = np.maximum(sums.yy - (theta * sums.zy).sum(axis=1), 0.0)
     num, den = FIRST_NOISE * FIRST_ROWS + left, FIRST_ROWS + sums.weight
-    empty = np.zeros((LIST, D)), np.zeros(LIST), 0
     known = np.ascontiguousarray(theta), np.asfortranarray(P)
-    return Memory(*known, 1.0, 0.0, *empty, num, den)
+    return Memory(*known, 1.0, 0.0, np.zeros((LIST, D)), np.zeros(LIST), 0, num, den)
 
 
 def told_by(memory: Memory, rho: float, rows: int) -> Sums:
