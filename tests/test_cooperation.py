@@ -1,5 +1,7 @@
 """Cooperation that never hurts: the method, its engine, the network without settings."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -7,6 +9,7 @@ from sklearn.base import clone
 import dokl
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, Stream, graphs, run
 from dokl.errors import BadGraph, BadInput, UnknownName
+from dokl.estimators.choices import in_order
 from dokl.exchange import Mixing, Sending
 from dokl.learner import Learner
 from dokl.methods import cooperation, from_spec, squares
@@ -269,6 +272,23 @@ def test_intervals_while_learning():
     with pytest.raises(BadInput, match="coverage"):
         model.prequential(X, y, None, where, return_interval=1.5)
     assert "_level" not in vars(model)
+
+
+def test_a_node_that_misses_rows_does_not_run_ahead():
+    """Nobody may learn of an hour before it has predicted the one before."""
+    hours, K = 60, 6
+    there = np.ones((hours, K), bool)
+    there[5:15, 0] = there[10:30, 3] = there[40:45, 4:] = there[50, :4] = False
+    hour, owner = np.nonzero(there)
+    index = in_order(K, owner)
+    assert [set(hour[row[row >= 0]]) for row in index] == [{h} for h in np.unique(hour)]
+    swapped = np.array([3, 5, 4, 0, 2, 1])[owner]  # whatever the order in which nodes come
+    np.testing.assert_array_equal(in_order(K, swapped)[:, [3, 5, 4, 0, 2, 1]], index)
+    shuffled = np.random.default_rng(1).integers(K, size=200)
+    steps = in_order(K, shuffled)
+    rows = [row[row >= 0] for row in steps]
+    assert all(a.max() < b.min() for a, b in pairwise(rows))
+    assert len(np.concatenate(rows)) == 200
 
 
 def test_fit_is_one_pass_on_one_map():

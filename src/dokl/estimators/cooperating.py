@@ -15,7 +15,7 @@ from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators import pilots
 from dokl.estimators.checked import whole
-from dokl.estimators.choices import dealt, seed_of
+from dokl.estimators.choices import in_order, seed_of
 from dokl.estimators.learner import Estimator, all_or_nothing
 from dokl.estimators.worth import SharingWorth, sharing_worth
 from dokl.fingerprints import agreed_fingerprint
@@ -119,13 +119,13 @@ class Cooperating(Estimator):
             return
         owner = np.arange(X.shape[0]) % self.network_.K if owner is None else owner
         rows = _dense(X), np.asarray(Y, np.float64), _weights(weight, X.shape[0])
-        self._take(pilots.fitted(self.network_, *rows, dealt(self.network_.K, owner)))
+        self._take(pilots.fitted(self.network_, *rows, in_order(self.network_.K, owner)))
 
     def _learn_once(self, X: Any, Y: Array, weight: Array | None, owner: Array) -> Array:
         if not self._cooperates:
             return super()._learn_once(X, Y, weight, owner)
         rows = _dense(X), np.asarray(Y, np.float64), _weights(weight, X.shape[0])
-        network, said = pilots.learn(self.network_, *rows, dealt(self.network_.K, owner))
+        network, said = pilots.learn(self.network_, *rows, in_order(self.network_.K, owner))
         self._take(network)
         if self._level is not None:
             first = intervals.start(outputs=self.network_.m)
