@@ -351,6 +351,30 @@ def test_classes_over_a_network():
     assert model.decision_function(X).shape == (300,)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_over_a_network(tmp_path, classes):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(600, 1))
+    sure = np.stack([np.zeros(600), 2 * np.sin(2 * X[:, 0]), X[:, 0]])[:classes]
+    truth = (np.exp(sure) / np.exp(sure).sum(axis=0)).T
+    y = (rng.random((600, 1)) > truth.cumsum(axis=1)).sum(axis=1)
+    model = dokl.NetworkClassifier("complete", n_nodes=3, n_components=20, every=4, random_state=0)
+    assert hasattr(model, "predict_proba")
+    said = model.prequential(X, y, classes=range(classes))
+    assert np.mean(said[200:] == truth[200:].argmax(axis=1)) > 0.8
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert np.abs(p - truth).mean() < 0.1
+    np.testing.assert_array_equal(p.argmax(axis=1), model.predict(X))
+    np.testing.assert_allclose(np.log(model.predict_proba(X, 1)), model.predict_log_proba(X, 1))
+    dokl.save(model, tmp_path / "model.dokl")
+    again = dokl.load(tmp_path / "model.dokl")
+    np.testing.assert_array_equal(again.predict_proba(X), p)
+    again.partial_fit(X[:40], y[:40])
+    model.partial_fit(X[:40], y[:40])
+    np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X))
+
+
 def test_disconnected_graphs_are_refused():
     import networkx as nx
 

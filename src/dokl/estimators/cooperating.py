@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dokl import intervals
+from dokl import answers, calibration, intervals
 from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput, UnknownName
 from dokl.estimators import pilots
@@ -39,6 +39,7 @@ class Cooperating(Estimator):
     learner: str
     learner_: str
     network_: pilots.CooperatingNetwork
+    calibration_: calibration.Calibration  # of classes: one for all nodes
     _level: float | None = None  # of intervals that are asked for while learning
     _ends: tuple[Array, Array]
 
@@ -100,6 +101,8 @@ class Cooperating(Estimator):
         self.network_ = pilots.CooperatingNetwork(
             self.exchange_, K, Y.shape[1], most, self._seed, classes, BOUND
         )
+        if classes:
+            self.calibration_ = calibration.start(classes)
 
     def _start_small(self, X: Any, Y: Array) -> None:
         if self._cooperates:
@@ -119,7 +122,9 @@ class Cooperating(Estimator):
             return
         owner = np.arange(X.shape[0]) % self.network_.K if owner is None else owner
         rows = _dense(X), np.asarray(Y, np.float64), _weights(weight, X.shape[0])
-        self._take(pilots.fitted(self.network_, *rows, in_order(self.network_.K, owner)))
+        network, told = pilots.fitted(self.network_, *rows, in_order(self.network_.K, owner))
+        self._take(network)
+        self._calibrate(told, *rows[1:])
 
     def _learn_once(self, X: Any, Y: Array, weight: Array | None, owner: Array) -> Array:
         if not self._cooperates:
@@ -131,7 +136,18 @@ class Cooperating(Estimator):
             first = intervals.start(outputs=self.network_.m)
             reach_ = np.sqrt(said.variance) * intervals.width_at(first, self._level, said.widths)
             self._ends = said.mean - reach_, said.mean + reach_
-        return said.mean
+        return self._calibrate(said.mean, *rows[1:])
+
+    def _calibrate(self, scores: Array, Y: Array, weight: Array) -> Array:
+        """Let probabilities follow rows that were just predicted; returns the log odds of each
+        before, as scores (n, m); numbers stay as they are.
+        """
+        if not self._classifying:
+            return scores
+        weight = np.where(weight >= node.LEAST_WEIGHT, weight, 0.0)
+        given = calibration.both(scores), answers.class_numbers(Y), weight
+        self.calibration_, level = calibration.followed(self.calibration_, *given)
+        return _as_scores(level)
 
     def _prequential(
         self, X: Any, y: Any, sample_weight: Any, nodes: Any, coverage: float
@@ -169,7 +185,14 @@ class Cooperating(Estimator):
             check_is_fitted(self, "state_")
             X = _dense(self._rows(X))
         scores = super()._scores(X, nodes)
-        return self.feature_map_.targets.outward(scores) if self._cooperates else scores
+        if not self._cooperates:
+            return scores
+        scores = self.feature_map_.targets.outward(scores)
+        return _as_scores(self._levels(scores)) if self._classifying else scores
+
+    def _levels(self, scores: Array) -> Array:
+        """Log probabilities but for a constant, (n, classes)."""
+        return calibration.levels(self.calibration_, calibration.both(scores))
 
     def _interval(self, X: Any, coverage: float, nodes: Any) -> tuple[Array, Array]:
         """Ends (n, m) that hold the target in this share of rows, as tracked at each node."""
@@ -217,15 +240,25 @@ class Cooperating(Estimator):
         return sharing_worth(crew, self.state_, self.exchange_, list(self.nodes_), size)
 
 
+def will_cooperate(model: Any) -> bool:
+    """Whether a network cooperates, or is meant to."""
+    told = getattr(model, "learner_", None) or model.learner
+    return told == "cooperation" or (told == "auto" and not model._told())
+
+
 def has_intervals(model: Any) -> bool:
     """Whether a network cooperates, or will; gradients know no variance."""
-    told = getattr(model, "learner_", None) or model.learner
-    if told == "cooperation" or (told == "auto" and not model._told()):
+    if will_cooperate(model):
         return True
     raise AttributeError("intervals come with learner='cooperation': gradients know no variance")
 
 
 if_intervals: Callable[[Method], Method] = available_if(has_intervals)
+
+
+def _as_scores(level: Array) -> Array:
+    """Levels (n, classes) as scores: (n, 1) log odds of two classes, else as they are."""
+    return level[:, 1:] - level[:, :1] if level.shape[1] == 2 else level
 
 
 def _same(value: Any, usual: Any) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from dokl import graphs
+from dokl import calibration, graphs
 from dokl.arrays import Array
 from dokl.errors import BadGraph, BadInput, UnknownName
 from dokl.estimators import pilots
 from dokl.estimators.choices import set_parameters
-from dokl.estimators.cooperating import Cooperating, has_intervals, if_intervals
+from dokl.estimators.cooperating import Cooperating, has_intervals, if_intervals, will_cooperate
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 from dokl.exchange import Exchange
 
@@ -302,15 +303,33 @@ class NetworkClassifier(_Network, Classification):
         return self._predict(X, nodes)
 
     def decision_function(self, X: Any, nodes: Any = None) -> Array:
-        """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
+        """Scores: (n,) for two classes (positive: the second), else (n, classes); where nodes
+        cooperate log odds, and log probabilities but for a constant.
+        """
         return self._decide(X, nodes)
+
+    @property
+    def _calibrates(self) -> bool:
+        return will_cooperate(self)
+
+    def _probabilities(self, X: Any, nodes: Any = None) -> Array:
+        if not self._cooperates:
+            return super()._probabilities(X, nodes)
+        scores = self._scores(X, nodes)
+        return calibration.softmax(
+            np.hstack([-0.5 * scores, 0.5 * scores]) if scores.shape[1] == 1 else scores
+        )
 
     @if_logistic
     def predict_proba(self, X: Any, nodes: Any = None) -> Array:
-        """Probabilities (n, classes), with the logistic loss only."""
+        """Probabilities (n, classes): where nodes cooperate, calibrated by every row so far before
+        it was learned; of vectors with the logistic loss only.
+        """
+        check_is_fitted(self, "state_")
         return self._probabilities(X, nodes)
 
     @if_logistic
     def predict_log_proba(self, X: Any, nodes: Any = None) -> Array:
         """Logarithms of `predict_proba`."""
+        check_is_fitted(self, "state_")
         return logarithm(self._probabilities(X, nodes))

@@ -111,8 +111,10 @@ def learn(
 
 def fitted(
     network: CooperatingNetwork, X: Array, Y: Array, weight: Array, index: Array
-) -> CooperatingNetwork:
-    """The network after these rows, with one map made from all of them."""
+) -> tuple[CooperatingNetwork, Array]:
+    """The network after these rows, with one map made from all of them, and what it said of each
+    before it was learned, in the targets' own units: (n, m).
+    """
     used = index >= 0
     step, owner = np.nonzero(used)
     at = index[used]
@@ -121,7 +123,10 @@ def fitted(
     kept = rows if seen < PILOTS[-1] else None
     made = agreed_map(rows.X, rows.Y, rows.weight, network.most, network.seed, network.classes)
     network = replace(network, map=made, kept=kept, seen=seen)
-    return replace(network, state=_learned(network, rows, len(index)))
+    state, said = _learned(network, rows, len(index))
+    told = np.zeros((len(X), network.m))
+    told[at] = made.targets.outward(said.mean[step, owner])
+    return replace(network, state=state), told
 
 
 def _labelled(X: Array, Y: Array, weight: Array, index: Array) -> KeptRows:
@@ -167,15 +172,15 @@ def _pilot(network: CooperatingNetwork, clock: int) -> CooperatingNetwork:
     assert kept is not None
     made = agreed_map(kept.X, kept.Y, kept.weight, network.most, network.seed, network.classes)
     network = replace(network, map=made)
-    state = _learned(network, kept, clock)
+    state, _ = _learned(network, kept, clock)
     if old.state is not None and old.map is not None:
         sizes = old.map.targets.size / made.targets.size
         state = _carried(network, state, old.state, float(np.mean(sizes**2)))
     return replace(network, state=state, kept=None if network.seen >= PILOTS[-1] else kept)
 
 
-def _learned(network: CooperatingNetwork, rows: KeptRows, steps: int) -> State:
-    """The state after so many steps in which these rows came."""
+def _learned(network: CooperatingNetwork, rows: KeptRows, steps: int) -> tuple[State, Said]:
+    """The state after so many steps in which these rows came, and what was said of them."""
     assert network.map is not None
     learner = learner_of(network)
     index = np.full((steps, network.K), -1, np.int64)
@@ -183,7 +188,7 @@ def _learned(network: CooperatingNetwork, rows: KeptRows, steps: int) -> State:
     Y = network.map.targets.inward(rows.Y)
     return cooperating.advance_said(
         learner.plan, learner.start(), Block(rows.X, Y, rows.weight, index)
-    )[0]
+    )
 
 
 def _carried(network: CooperatingNetwork, state: State, old: State, ratio: float) -> State:

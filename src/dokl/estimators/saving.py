@@ -307,6 +307,7 @@ def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
         model._flat = bool(meta["flat"])
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
+        model.calibration_ = _calibration(model, arrays)
     model.network_ = found
     model._take(found)
     if model.fingerprint_ != meta["fingerprint"]:
@@ -342,10 +343,15 @@ def _take_targets(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
         model._flat = bool(meta["flat"])
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
-        names = [each.name for each in fields(Calibration)]
-        model.calibration_ = Calibration(*(arrays[f"calibration.{name}"] for name in names))
-        if len(model.calibration_.bias) != len(model.classes_):
-            raise ValueError("the calibration is of other classes")
+        model.calibration_ = _calibration(model, arrays)
+
+
+def _calibration(model: Any, arrays: Arrays) -> Calibration:
+    names = [each.name for each in fields(Calibration)]
+    found = Calibration(*(arrays[f"calibration.{name}"] for name in names))
+    if len(found.bias) != len(model.classes_):
+        raise ValueError("the calibration is of other classes")
+    return found
 
 
 def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[str, Any]:

@@ -86,6 +86,8 @@ class AvailableOrTold:
 
 
 def _check_probabilities(self: Any) -> None:
+    if getattr(self, "_calibrates", False):
+        return
     loss = self.loss if isinstance(self.loss, str) else self.loss.name
     if loss != "logistic":
         name = type(self).__name__
@@ -97,7 +99,7 @@ def _check_probabilities(self: Any) -> None:
 
 
 def if_logistic(method: Method) -> Method:
-    """A method that only a model with the logistic loss has."""
+    """A method that only a model with the logistic loss has, or one that calibrates its scores."""
     made: Any = AvailableOrTold(method, _check_probabilities)
     return made  # type: ignore[no-any-return]
 
