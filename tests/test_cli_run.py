@@ -114,6 +114,56 @@ def test_the_command_line_overrides_and_writes_elsewhere(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        ("learn.method=squares", "learn.share=sums", "network.every=10", "sending.dtype=float32"),
+        ("learn.method=squares", "learn.share=origins", "learn.wary=true", "network.every=20"),
+        ("learn.method=cooperation", "learn.ridge=0.1", "network.every=20", "data.steps=60"),
+        ("sending.bits=2", "sending.refresh=5", "mixing.rule=ios", "mixing.liars=1"),
+        ("lies.attack=noise", "lies.p=0.5", "lies.liars=[1]", "mixing.rule=trimmed"),
+    ],
+    ids=lambda told: told[0] if told[0] != "learn.method=squares" else told[1],
+)
+def test_any_key_can_be_told(tmp_path, told):
+    """Methods, what is sent, how it is mixed, and liars, each under the name it has in Python."""
+    words = [word for each in told for word in ("--set", each)]
+    found = json.loads(run_small(tmp_path, "", "--json", "--runs", 1, *words).stdout)
+    for each in told:
+        section, _, rest = each.partition(".")
+        key, _, value = rest.partition("=")
+        assert str(found["config"][section][key]).lower() == value
+    assert {row["who"] for row in found["summary"]} == {"together", "alone"}
+    assert all(np.isfinite(row["mean"]) for row in found["summary"])
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("bits=2", "say section.key=value"),
+        ("sending.bist=2", "did you mean 'bits'"),
+        ("sending.bits=9", "bits must be a whole number"),
+        ("mixing.rule=iso", "did you mean 'ios'"),
+        ("learn.ridge=0.1", "ridge is not for method 'gradient'"),
+        ("learn.method=square", "did you mean 'squares'"),
+        ("lies.attack=noice", "did you mean 'noise'"),
+        ("lies.p=1.0", "none is named"),
+        ("lies.liars=[1]", "an attack needs liars"),
+    ],
+)
+def test_what_is_told_wrongly_is_named(tmp_path, told, message):
+    (tmp_path / "c.toml").write_text(SMALL)
+    assert message in fails("run", tmp_path / "c.toml", "--set", told)
+
+
+def test_liars_take_what_their_attack_takes(tmp_path):
+    (tmp_path / "c.toml").write_text(SMALL)
+    words = "--set", "lies.attack=isolation", "--set", "lies.p=2.0", "--set", "lies.liars=[1]"
+    assert "p is not for attack 'isolation'" in fails("run", tmp_path / "c.toml", *words)
+    words = "--set", "learn.method=squares", "--set", "learn.loss=hinge"
+    assert "loss must be 'squared'" in fails("run", tmp_path / "c.toml", *words)
+
+
 def test_quiet_prints_the_table_only(tmp_path):
     assert run_small(tmp_path, "", "--quiet").stderr == ""
 

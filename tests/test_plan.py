@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from commands import dokl, json_of
-from dokl import AutoRegressor, KernelRegressor, graphs, run
+from commands import dokl, fails, json_of
+from dokl import AutoRegressor, Exchange, KernelRegressor, Mixing, Sending, graphs, run
 from dokl.agents.description import problems, read
 from dokl.cli import commands
 from dokl.errors import BadInput
 from dokl.models import TableModel
 from dokl.plan import Budget, compare, plan, plan_law
 from dokl.plan.pilots import STEPS, WIDTHS, Candidate, best_of
+from dokl.plan.ways import VectorRules
 from dokl.streams import Stream
 
 rng = np.random.default_rng(0)
@@ -299,6 +300,21 @@ def test_ways_are_what_they_say():
     wide = graphs.metropolis(graphs.ring(30))
     with pytest.raises(BadInput, match="too few to try 30 nodes"):
         compare(made, X[:50], y[:50], wide)
+
+
+def test_ways_by_rules_of_ones_own(tmp_path):
+    rules = VectorRules(Sending(bits=2), Mixing(rule="ios"))
+    made = plan(X[:200], y[:200], D=60, weights=ring)
+    ways = compare(made, X[:200], y[:200], ring, rules=rules)
+    found = {(way.name, way.every): way for way in ways}
+    vectors, sums = found["gradient, vectors", 1], found["squares, sums", 1]
+    assert vectors.bytes_sent == (60 * 2 / 8 + 4) * 2
+    assert "sending=Sending(bits=2), mixing=Mixing(rule='ios')" in vectors.python
+    assert sums.exchange == Exchange(sums.exchange.weights)
+    np.savetxt(tmp_path / "r.csv", X[:20], delimiter=",", header="a,b,y", comments="")
+    words = "plan", tmp_path / "r.csv", "--target", "y", "--set"
+    assert "it needs DATA and --graph" in fails(*words, "sending.bits=2")
+    assert "did you mean 'bits'" in fails(*words, "sending.bist=2", "--graph", "ring")
 
 
 def test_ways_of_classes():

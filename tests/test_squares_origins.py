@@ -205,6 +205,15 @@ def test_origins_whose_rows_hurt_are_left_out_and_honest_ones_stay(liars):
     assert trial.out == {f"n{i}" for i in range(liars)}
 
 
+def test_targets_of_another_size_are_left_out_at_once():
+    own, few = sums_of(40, 1), sums_of(1, 2)
+    large = replace(own, zy=-10 * own.zy, yy=100 * own.yy)
+    assert checks.loud(large, own)
+    assert not checks.loud(large, few)
+    assert not checks.loud(own, large)
+    assert not checks.loud(sums_of(40, 3), own)
+
+
 # --- simulated ----------------------------------------------------------------------------------
 
 

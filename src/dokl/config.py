@@ -10,6 +10,7 @@ import dataclasses
 import tomllib
 import types
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,33 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not valid TOML: {error}") from None
+
+
+def changed(data: dict[str, Any], told: Sequence[str]) -> dict[str, Any]:
+    """Tables with some keys changed, each told as "section.key=value", the value as in TOML; a
+    word without quotes is text.
+
+    >>> changed({"run": {"runs": 10}}, ["run.runs=5", "sending.dtype=float32"])
+    {'run': {'runs': 5}, 'sending': {'dtype': 'float32'}}
+    """
+    found = {name: dict(part) if isinstance(part, dict) else part for name, part in data.items()}
+    for text in told:
+        place, equals, value = text.partition("=")
+        section, dot, key = place.strip().partition(".")
+        if not (equals and dot and section and key):
+            raise BadInput(f"{text!r} changes nothing: say section.key=value, as in the file")
+        part = found.setdefault(section, {})
+        if not isinstance(part, dict):
+            raise BadInput(f"[{section}] must be a section, got {part!r}")
+        part[key] = _told(value.strip())
+    return found
+
+
+def _told(value: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value
 
 
 def parse(cls: type[T], data: dict[str, Any], where: str = "") -> T:

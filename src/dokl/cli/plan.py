@@ -20,6 +20,7 @@ WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
     epilog=examples(
         "dokl plan readings.csv --target temp",
         "dokl plan readings.csv --target temp --graph ring --nodes 12 --rate 5 --bytes 20000",
+        "dokl plan readings.csv --target temp --graph ring --set sending.bits=2",
         "dokl plan a9a.gz --n-features 123 --components 800 --json",
         "dokl plan --inputs 5 --noise 0.1 --sigma 5 --components 2500 --graph random --plot c.png",
     )
@@ -33,6 +34,10 @@ WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
 @click.option("--components", type=int, help="D, instead of letting the budget decide.")
 @click.option("--graph", help="Topology of the network; one node otherwise.")
 @click.option("--nodes", default=20, show_default=True, help="Nodes of the network.")
+@click.option(
+    "--set", "told", multiple=True, metavar="SECTION.KEY=VALUE",
+    help="With --graph: what goes out and how it is mixed, as [sending] and [mixing] of dokl run.",
+)  # fmt: skip
 @click.option("--rate", default=1.0, show_default=True, help="Samples a second and node.")
 @click.option("--bytes", "bytes_per_second", type=float, help="Bytes a node may send a second.")
 @click.option("--microseconds", type=float, help="Time a sample may take.")
@@ -57,7 +62,10 @@ def plan(
 
     limits = ("rate", "bytes_per_second", "microseconds", "memory", "accuracy")
     budget = Budget(**{name: given.pop(name) for name in limits})
-    graph, nodes = given.pop("graph"), given.pop("nodes")
+    graph, nodes, told_rules = given.pop("graph"), given.pop("nodes"), given.pop("told")
+    rules = planning.rules_of(told_rules)
+    if told_rules and (graph is None or data is None):
+        raise BadInput("--set says how the nodes of a network share: it needs DATA and --graph")
     weights = planning.weights_of(graph, nodes, given["seed"])
     found, rows = None, None
     if data is None:
@@ -68,7 +76,7 @@ def plan(
         told = _told(said)
         made, rows = _from_data(data, weights, budget, given, say)
         if weights is not None:
-            found = planning.sharing(made, rows, weights, budget, given["seed"])
+            found = planning.sharing(made, rows, weights, budget, given["seed"], rules)
         lines = planning.train_lines(made, data, told)
         wanted = _told(said | {"task": "auto"})
         line = planning.network_line(made, data, wanted, graph, nodes, given["seed"])

@@ -15,11 +15,17 @@ from dokl.cli.common import echo_json, examples, output_switches
         "dokl run --example > my.toml        a commented configuration to start from",
         "dokl run my.toml                    files are read and written beside my.toml",
         "dokl run my.toml --out results --engine reference --json",
+        "dokl run my.toml --set learn.method=squares --set learn.share=sums --set network.every=10",
+        "dokl run my.toml --set sending.bits=2 --set mixing.rule=ios",
         "mpirun -n 4 dokl run my.toml --engine mpi --checkpoint kept --resume",
     )
 )
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--example", is_flag=True, help="Print a commented configuration and stop.")
+@click.option(
+    "--set", "told", multiple=True, metavar="SECTION.KEY=VALUE",
+    help="Any key instead of the configuration's; as often as you like.",
+)  # fmt: skip
 @click.option("--engine", help="Instead of the configuration's engine.")
 @click.option(
     "--runs", type=click.IntRange(1), metavar="N", help="Instead of the configuration's number."
@@ -38,9 +44,10 @@ from dokl.cli.common import echo_json, examples, output_switches
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
 @output_switches
 def run(
-    config: Path | None, example: bool, engine: str | None, runs: int | None, seed: int | None,
-    out: Path | None, ranks: int | None, checkpoint: Path | None, every_seconds: float | None,
-    every_steps: int | None, resume: bool, as_json: bool, quiet: bool,
+    config: Path | None, example: bool, told: tuple[str, ...], engine: str | None,
+    runs: int | None, seed: int | None, out: Path | None, ranks: int | None,
+    checkpoint: Path | None, every_seconds: float | None, every_steps: int | None, resume: bool,
+    as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Simulate a network that a CONFIG file (TOML) describes.
 
@@ -59,8 +66,10 @@ def run(
     from dokl.engines.mpi_parts.checkpoints import Checkpoint
     from dokl.jobs.simulated import simulate as job
 
-    with job.one_voice(config, engine, quiet) as speaks:
-        sim = job.overridden(job.load(config), engine=engine, runs=runs, seed=seed, ranks=ranks)
+    with job.one_voice(config, engine, quiet, told) as speaks:
+        sim = job.overridden(
+            job.load(config, told), engine=engine, runs=runs, seed=seed, ranks=ranks
+        )
         how = every_seconds, every_steps, resume
         kept = None if checkpoint is None else Checkpoint(checkpoint, *how)
         folder = config.parent if out is None else out

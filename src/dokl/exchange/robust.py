@@ -39,7 +39,7 @@ def _to_mean(weights: Array, apart: Array, left: Array) -> Array:
     total = 1.0 - weights.sum() + share.sum()
     mean = share @ apart / (total if total > 0 else 1.0)
     off = np.vstack([-mean, apart - mean])
-    return np.nan_to_num(np.sqrt(np.einsum("np,np->n", off, off)), nan=np.inf)
+    return np.asarray(np.nan_to_num(np.sqrt(np.einsum("np,np->n", off, off)), nan=np.inf))
 
 
 def _distances(apart: Array) -> Array:
@@ -51,7 +51,7 @@ def _distances(apart: Array) -> Array:
     squares[squares < 1e-12 * both] = 0.0  # what rounding leaves of two that are the same
     between = np.sqrt(np.nan_to_num(squares, nan=np.inf))
     np.fill_diagonal(between, np.nan)
-    return between
+    return np.asarray(between)
 
 
 def _to_others(between: Array, left: Array) -> Array:

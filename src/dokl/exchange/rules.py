@@ -120,13 +120,14 @@ class Mixing:
 
     clip   a difference longer than this Euclidean norm is shortened to it, so a neighbour that lies
            moves a node by no more than its weight times clip; 0: off. Sign flips it does not stop.
-    rule   "mean": the weighted mean. "ios": without the neighbours farthest from it, one by one
-           (iterative outlier scissors). "trimmed": the weighted mean of every number without its
-           largest and smallest values. One's own vector always counts.
+    rule   "mean": the weighted mean. "ios": without the neighbours that are farthest, one by
+           one (iterative outlier scissors). "trimmed": the weighted mean of every number without
+           its largest and smallest values. One's own vector always counts.
     liars  how many neighbours are dropped (by "trimmed": on either side); None: as many as those
            that arrived can stand, `graphs.most_liars`.
-    far    "ios" drops only who is more than so many times as far off as the median; 0: always, as
-           published, which costs much where honest nodes differ.
+    far    "ios" drops only whose median distance to the others is more than so many times the usual
+           one; 0: always, the farthest from the mean, as published, which costs much where honest
+           nodes differ.
     """
 
     clip: float = 0.0

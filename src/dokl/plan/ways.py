@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from dokl.diffusion import Problem
 from dokl.engines import run
 from dokl.errors import BadInput
 from dokl.estimators import NetworkClassifier, NetworkRegressor
-from dokl.exchange import Exchange
+from dokl.exchange import Exchange, Mixing, Sending
 from dokl.features import FeatureMap, sample
 from dokl.graphs import check_weights
 from dokl.methods import gradient, squares
@@ -65,6 +65,8 @@ class Way:
             kind, given = type(self.estimator).__name__, self.estimator
             return f"{kind}(weights, every={given.every}, random_state={given.random_state})"
         shared = "" if self.exchange.weights is None else f"weights, every={self.exchange.every}"
+        for name in ("sending", "mixing"):
+            shared += _rules_words(name, getattr(self.exchange, name))
         problem = f"Problem({self.map_python}, {_method_words(self.problem.method)})"
         return f"run({problem}, Exchange({shared}), stream)"
 
@@ -82,9 +84,24 @@ class Way:
         return {name: getattr(self, name) for name in names}
 
 
+@dataclass(frozen=True)
+class VectorRules:
+    """What goes out and how it is mixed, where vectors travel; of sums the type of number alone."""
+
+    sending: Sending = field(default_factory=Sending)
+    mixing: Mixing = field(default_factory=Mixing)
+
+    def of(self, method: Any) -> dict[str, Any]:
+        """The rules of an exchange by this method."""
+        if not method.conserved:
+            return {"sending": self.sending, "mixing": self.mixing}
+        return {} if self.sending.dtype == "float16" else {"sending": Sending(self.sending.dtype)}
+
+
 def compare(
-    advice: Plan, X: Any, y: Any, weights: Any, budget: Budget | None = None, seed: int = 0
-) -> list[Way]:
+    advice: Plan, X: Any, y: Any, weights: Any, budget: Budget | None = None, seed: int = 0,
+    rules: VectorRules | None = None,
+) -> list[Way]:  # fmt: skip
     """Try ways to share on the sample that a plan was made from, in the order of what they send.
 
     X: (N, d) and y: (N,) as for `plan`, weights: (K, K). Rows are dealt out to the nodes in turn.
@@ -92,7 +109,8 @@ def compare(
     X, Y, classifying = checked_sample(X, y, advice.task)
     if is_sparse(X):
         raise BadInput("ways to share are compared on dense rows: sparse ones travel as vectors")
-    trial = _Trial(advice, budget or Budget(), weights, classifying, seed, _dealt(X, Y, weights))
+    given = weights, classifying, seed, _dealt(X, Y, weights), rules or VectorRules()
+    trial = _Trial(advice, budget or Budget(), *given)
     step = gradient(losses.resolve(advice.loss), advice.schedule, advice.alpha)
     narrow, ridge = trial.least_squares(sample_scales(X, Y, classifying))
     wide = trial.features(advice.lengths or advice.sigma, advice.D)
@@ -117,6 +135,7 @@ class _Trial:
     classifying: bool
     seed: int
     stream: Stream
+    rules: VectorRules
 
     def features(self, sigma: Any, D: int) -> FeatureMap:
         """Of the plan's kernel and kind."""
@@ -135,7 +154,8 @@ class _Trial:
 
     def way(self, name: str, problem: Problem, every: int) -> Way:
         """One way, run once; every: rows from one exchange to the next, 0 for none."""
-        exchange = Exchange(self.weights if every else None, every=every or 1)
+        rules = self.rules.of(problem.method) if every else {}
+        exchange = Exchange(self.weights if every else None, every=every or 1, **rules)
         what = "mistakes" if self.classifying else "mse"
         trace = run(problem, exchange, self.stream, record=(what, "bytes"), workers=1,
                     show_progress=False)  # fmt: skip
@@ -170,6 +190,14 @@ class _Trial:
         asked = [(budget.bytes_per_second, sent * budget.rate), (budget.microseconds, took)]
         fits = all(most is None or needed <= most for most, needed in asked)
         return Way(name, every, error, sent, took, fits, problem, exchange, estimator)
+
+
+def _rules_words(name: str, rules: Any) -> str:
+    """Rules of an exchange in Python, what is usual left out."""
+    said = {f.name: getattr(rules, f.name) for f in fields(rules)}
+    usual = type(rules)()
+    words = [f"{key}={value!r}" for key, value in said.items() if value != getattr(usual, key)]
+    return f", {name}={type(rules).__name__}({', '.join(words)})" if words else ""
 
 
 def _method_words(method: Any) -> str:

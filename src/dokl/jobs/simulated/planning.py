@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dokl import graphs
+from dokl import config, graphs
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.jobs.files.sources import Source
 from dokl.plan import Budget, Plan, Way, compare
+from dokl.plan.ways import VectorRules
 from dokl.preprocess import Preprocessor, class_target, guessed_task, is_text, numeric_target
 from dokl.random_numbers import generator
 from dokl.readers import Chunk
@@ -140,10 +141,18 @@ class Sharing:
         ]
 
 
-def sharing(plan: Plan, sample: FileSample, weights: Any, budget: Budget, seed: int) -> Sharing:
+def rules_of(told: Sequence[str]) -> VectorRules:
+    """Rules for vectors, each told as "sending.key=value" or "mixing.key=value"."""
+    return config.parse(VectorRules, config.changed({}, told))
+
+
+def sharing(
+    plan: Plan, sample: FileSample, weights: Any, budget: Budget, seed: int,
+    rules: VectorRules | None = None,
+) -> Sharing:  # fmt: skip
     """Try ways to share on the sample."""
     try:
-        return Sharing(compare(plan, sample.X, sample.y, weights, budget, seed))
+        return Sharing(compare(plan, sample.X, sample.y, weights, budget, seed, rules))
     except BadInput as error:
         return Sharing([], str(error))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dokl.exchange import Mixing, Sending
+
 EXAMPLE = """\
 # A simulated network. Run it with: dokl run my.toml
 # Every key is optional; the values here are the paper's Example 2, made shorter.
@@ -33,6 +35,14 @@ variant = "cos"          # the paper's; paired, orthogonal, sobol, structured
 # parameters = { nu = 1.5 }      # of matern; alpha of rational_quadratic
 
 [learn]
+method = "gradient"      # the paper's; or "squares", "cooperation": least squares, and then what
+#                        # is said of loss, schedule and steps below does not count
+# ridge = 0.01           # of least squares: noise over what is to be learned
+# memory = 1000.0        # squares: rows that are remembered; all otherwise
+# bound = 6.0            # of least squares: standard deviations that a wild target counts for
+# share = "sums"         # squares: what nodes send, "theta", "sums" or "origins"
+# fewest = 1             # squares: own rows that a message of sums must add
+# wary = false           # squares, origins: leave those out whose rows hurt
 loss = "squared"         # hinge, squared_hinge, logistic, huber, absolute, quantile, ...
 # loss_parameter = 1.0   # of huber, epsilon_insensitive, quantile
 schedule = "constant"    # sqrt, inverse_power, normalised, pegasos
@@ -52,6 +62,25 @@ average = "none"         # uniform, weighted
 intercept = 0.0          # size of a private constant feature
 alone = true             # also run the same nodes without any exchange
 # parameters = { p = 0.2 }       # of random; k, p of small-world; radius of geometric
+
+[sending]                # what goes out when it is time
+# dtype = "float32"      # numbers are rounded to it; float64, float16
+least = 0.0              # relative change below which nothing is sent
+parts = 1                # a vector goes out in so many parts, one in turn
+bits = 0                 # 1 to 8 bits for the change of each number; 0: the numbers
+refresh = 0              # with bits: whole numbers at every so many messages
+
+[mixing]                 # what is done with what arrived
+rule = "mean"            # "ios", "trimmed": without those who are far off
+clip = 0.0               # longest difference to a neighbour that counts; 0: any
+far = 1.75               # ios: times the usual distance from which one is far off
+# liars = 2              # how many are dropped; otherwise as many as can be stood
+
+[lies]                   # nodes that lie; results are then of the others
+# attack = "sign_flip"   # noise, isolation, little, inflated, stale, flipped_labels
+# liars = [3, 7]         # their numbers
+# p = 1.0                # strength of the attack
+# since = 0              # exchange with which it begins
 
 [run]
 engine = "auto"          # numba, reference, jax; mpi, under mpirun
@@ -99,8 +128,15 @@ class FeatureSection:
 
 @dataclass(frozen=True)
 class LearnSection:
-    """Loss, schedule, regularization."""
+    """Method; loss, schedule, regularization of gradients, numbers of least squares."""
 
+    method: str = "gradient"
+    ridge: float | None = None
+    memory: float | None = None
+    bound: float | None = None
+    share: str | None = None
+    fewest: int | None = None
+    wary: bool | None = None
     loss: str = "squared"
     loss_parameter: float | None = None
     schedule: str = "constant"
@@ -123,6 +159,16 @@ class NetworkSection:
     intercept: float = 0.0
     alone: bool = True
     parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LiesSection:
+    """Who lies, and how."""
+
+    attack: str | None = None
+    liars: tuple[int, ...] = ()
+    p: float | None = None
+    since: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,5 +200,8 @@ class Simulation:
     features: FeatureSection
     learn: LearnSection
     network: NetworkSection
+    sending: Sending
+    mixing: Mixing
+    lies: LiesSection
     run: RunSection
     output: OutputSection

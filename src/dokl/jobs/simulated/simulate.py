@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,27 @@ from dokl import __version__, config, losses, report, schedules
 from dokl.diffusion import Problem, Trace
 from dokl.engines import run
 from dokl.engines.mpi_parts.checkpoints import Checkpoint
-from dokl.errors import BadInput
-from dokl.exchange import Exchange
+from dokl.errors import BadInput, UnknownName
+from dokl.exchange import Attack, Exchange
+from dokl.exchange.attacks import ATTACKS
+from dokl.exchange.exchange import ALL
+from dokl.exchange.rules import MEAN
 from dokl.features import Features
 from dokl.files import atomic_write
 from dokl.jobs.simulated.samples import network_and_stream
-from dokl.jobs.simulated.settings import Simulation
+from dokl.jobs.simulated.settings import LearnSection, LiesSection, Simulation
 from dokl.kernels import resolve as resolve_kernel
-from dokl.methods import gradient
+from dokl.methods import cooperation, gradient, squares
 from dokl.metrics import decibels
 
 # What has one number a step, and can be drawn as a curve.
 DRAWN = ("mse", "mistakes", "loss", "disagreement", "bytes")
 
 
-def load(path: Path) -> Simulation:
-    """Read and check a configuration file."""
+def load(path: Path, told: Sequence[str] = ()) -> Simulation:
+    """Read and check a configuration file; told: "section.key=value" that takes its place."""
     try:
-        return config.parse(Simulation, config.read_toml(path))
+        return config.parse(Simulation, config.changed(config.read_toml(path), told))
     except BadInput as error:
         message = str(error)
         raise BadInput(message if str(path) in message else f"{path}: {message}") from None
@@ -44,12 +48,14 @@ def overridden(sim: Simulation, **given: Any) -> Simulation:
     return replace(sim, run=replace(sim.run, **changes))
 
 
-def one_voice(path: Path, engine: str | None, quiet: bool) -> AbstractContextManager[bool]:
+def one_voice(
+    path: Path, engine: str | None, quiet: bool, told: Sequence[str] = ()
+) -> AbstractContextManager[bool]:
     """For a run that may have many ranks: says whether to print and write, errors come once."""
     from dokl.engines.mpi_parts.crew import one_voice as voice
 
     with suppress(BadInput):  # `load` says what is wrong
-        section = config.read_toml(path).get("run")
+        section = config.changed(config.read_toml(path), told).get("run")
         engine = engine or (section.get("engine") if isinstance(section, dict) else None)
     return voice(engine == "mpi", quiet)
 
@@ -64,14 +70,10 @@ def simulate(
     weights, stream, d = network_and_stream(sim, folder)
     part = sim.features
     kernel = resolve_kernel(part.kernel, part.sigma, **part.parameters)
-    parameter = sim.learn.loss_parameter
-    loss = losses.resolve(sim.learn.loss, **({} if parameter is None else {"p": parameter}))
-    features = Features(kernel, d, part.D, part.variant)
-    problem = Problem(
-        features, gradient(loss, schedules.from_settings(sim.learn, "[learn]"), sim.learn.lam)
-    )
+    problem = Problem(Features(kernel, d, part.D, part.variant), method_of(sim.learn))
     net = sim.network
-    exchange = Exchange(weights, net.order, net.every, net.intercept, net.average)
+    common = net.order, net.every, net.intercept, net.average
+    exchange = Exchange(weights, *common, sim.sending, sim.mixing, *lies_of(sim.lies))
     settings: dict[str, Any] = {
         "engine": sim.run.engine,
         "runs": sim.run.runs,
@@ -84,12 +86,56 @@ def simulate(
     }
     exchanges = {"together": exchange}
     if net.alone:
-        exchanges["alone"] = replace(exchange, weights=None)
+        plain: dict[str, Any] = {"sending": ALL, "mixing": MEAN}
+        exchanges["alone"] = replace(exchange, weights=None, **plain)
     traces = {}
     for label, each in exchanges.items():
         place = None if checkpoint is None else checkpoint.below(label)
         traces[label] = run(problem, each, stream, checkpoint=place, **settings)
     return traces
+
+
+METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "gradient": (gradient, ()),
+    "squares": (squares, ("ridge", "memory", "bound", "share", "fewest", "wary")),
+    "cooperation": (cooperation, ("ridge", "bound")),
+}
+
+
+def method_of(learn: LearnSection) -> Any:
+    """The method that a configuration names."""
+    if learn.method not in METHODS:
+        raise UnknownName("method", learn.method, METHODS)
+    make, takes = METHODS[learn.method]
+    given = {name: getattr(learn, name) for name in METHODS["squares"][1]}
+    given = {name: value for name, value in given.items() if value is not None}
+    other = sorted(set(given) - set(takes))
+    if other:
+        raise BadInput(f"[learn] {other[0]} is not for method {learn.method!r}: leave it out")
+    if learn.method == "gradient":
+        parameter = {} if learn.loss_parameter is None else {"p": learn.loss_parameter}
+        loss = losses.resolve(learn.loss, **parameter)
+        return gradient(loss, schedules.from_settings(learn, "[learn]"), learn.lam)
+    if learn.loss != "squared":
+        raise BadInput(f"[learn] method {learn.method!r} is least squares: loss must be 'squared'")
+    return make(**given)
+
+
+def lies_of(lies: LiesSection) -> tuple[Attack | None, tuple[int, ...]]:
+    """The attack and the liars that a configuration names."""
+    given = {name: getattr(lies, name) for name in ("p", "since")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if lies.attack is None:
+        if given:
+            raise BadInput(f"[lies] {min(given)} is of an attack, and none is named: attack = ...")
+        return None, lies.liars
+    if lies.attack not in ATTACKS:
+        raise UnknownName("attack", lies.attack, ATTACKS)
+    make = ATTACKS[lies.attack]
+    for name in given:
+        if name not in signature(make).parameters:
+            raise BadInput(f"[lies] {name} is not for attack {lies.attack!r}: leave it out")
+    return make(**given), lies.liars
 
 
 def summary(traces: dict[str, Trace]) -> list[dict[str, Any]]:

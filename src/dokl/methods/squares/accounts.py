@@ -68,6 +68,9 @@ def merged(
         used = np.arange(K) != k
         if trials:
             used &= ~_hurting(trials["gain"][k], trials["square"][k])
+            own = shared.unpacked(state.sums[k], D, m)
+            for j in np.flatnonzero(used & (heard[k, :, ROWS] > 0)).tolist():
+                used[j] = not checks.loud(shared.unpacked(heard[k, j], D, m), own)
         others = heard[k, used].sum(axis=0) + state.sums[k]
         if "kept" in state:
             others = _forgotten(numbers, nodes, k, others, (D, m))

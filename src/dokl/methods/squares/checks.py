@@ -32,6 +32,9 @@ TOLERANCE = 1e-5
 # What leaving an origin out can gain at once, in units of the smaller error. Chance is not so
 # large: above two, one exchange is enough to leave it out.
 MOST_GAINED = 4.0
+# Targets so many times as large as one's own, in the root of their mean square, are of another kind
+# of rows: whoever is wary leaves them out at once, before they have done harm.
+LOUD = 5.0
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,13 @@ class Trial:
         }
 
 
+def loud(sums: Sums, own: Sums) -> bool:
+    """Whether targets are much larger than those of one's own rows; not told of few of these."""
+    if own.rows < 2 or not own.yy.sum() > 0:
+        return False
+    return bool(sums.yy.sum() * own.weight > LOUD**2 * own.yy.sum() * sums.weight)
+
+
 def squared_error(theta: Array, fresh: Sums) -> float:
     """Squared error, added up over fresh rows and outputs, of theta: (m, D)."""
     zz = np.tril(fresh.zz) + np.tril(fresh.zz, -1).T
@@ -191,6 +201,8 @@ def judged(
     With several to be left out each is judged beside the others that stay.
     """
     out, gain, square = trial.out, dict(trial.gain), dict(trial.square)
+    if own in account:
+        out |= {name for name in account if loud(account[name].sums, account[own].sums)}
     whole = origins.total(account, out)
 
     def error(sums: Sums) -> float:
