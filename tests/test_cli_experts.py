@@ -166,12 +166,28 @@ def test_settings_of_the_experts_and_of_nobody(folder, tmp_path):
     assert "-p bond" in dokl(*start, *wrong, code=2).stderr
 
 
-def test_networks_learn_by_gradients(folder, tmp_path):
-    start = ("train", folder / "r.csv", *START, "--nodes", "place", "--model", tmp_path / "m.dokl")
-    assert "by gradients" in dokl(*start, "--learner", "auto", code=2).stderr
-    result = dokl(*start, "--graph", "ring")
-    assert "gradient" not in result.stderr
-    assert json_of("inspect", tmp_path / "m.dokl", "--json")["estimator"] == "NetworkRegressor"
+def test_networks_cooperate_unless_gradients_are_wanted(folder, tmp_path):
+    start = ("train", folder / "first.csv", *START, "--nodes", "place", "--graph", "ring", *QUICK)
+    learners = {}
+    for name, more in {"own": (), "auto": ("--learner", "auto"), "old": ("--learner", "gradient"),
+                       "set": ("--step", "0.5")}.items():  # fmt: skip
+        model = tmp_path / f"{name}.dokl"
+        result = dokl(*start, *more, "--model", model)
+        assert ("90 % intervals held" in result.stdout) == (name in ("own", "auto"))
+        assert json_of("inspect", model, "--json")["estimator"] == "NetworkRegressor"
+        learners[name] = TableModel.load(model).estimator.learner_
+    assert list(learners.values()) == ["cooperation"] * 2 + ["gradient"] * 2
+    told = dokl(*start, "--learner", "squares", "--model", tmp_path / "n.dokl", code=2).stderr
+    assert "--learner auto, or gradient" in told
+    asked = ("predict", tmp_path / "own.dokl", folder / "first.csv", "--by-node")
+    for row in rows_of(dokl(*asked, "--interval", "90").stdout):
+        assert float(row["lower"]) < float(row["prediction"]) < float(row["upper"])
+    assert "--interval works" in fails(*asked, "--std")
+    found = json_of("inspect", tmp_path / "own.dokl", "--json")
+    assert found["learner"] == "cooperation"
+    assert found["sharing"].startswith("sharing has ")
+    refused = fails("export", tmp_path / "own.dokl", tmp_path / "own.onnx")
+    assert "dokl train --learner gradient" in refused
 
 
 def test_very_many_inputs_are_for_the_gradient_learner(tmp_path):

@@ -20,7 +20,7 @@ LEARNERS = {
     "cos": ("--learner", "gradient", "--components", "61"),
     "squares": ("--learner", "squares", "--components", "60"),
     "auto": ("--learner", "auto", "--components", "60"),
-    "network": ("--nodes", "place", "--components", "60"),
+    "network": ("--nodes", "place", "--learner", "gradient", "--components", "60"),
 }
 
 

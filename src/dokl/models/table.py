@@ -136,10 +136,14 @@ class TableModel:
         return tuple(found) if return_std else found
 
     @_where_there_is("predict_interval")
-    def predict_interval(self, rows: Any, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Lower and upper ends (n,) that hold the target in this share of rows."""
-        chunk = chunk_for(self, rows)
-        lower, upper = answers(self, chunk, "predict_interval", coverage=coverage)[0]
+    def predict_interval(
+        self, rows: Any, coverage: float = 0.9, nodes: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends (n,) that hold the target in this share of rows; nodes: of a
+        network, whose: a name, or one for each row.
+        """
+        chunk, how = chunk_for(self, rows), {"coverage": coverage, "nodes": nodes}
+        lower, upper = answers(self, chunk, "predict_interval", **how)[0]
         return lower, upper
 
     @_where_there_is("decision_function")

@@ -17,6 +17,16 @@ def settings(model: TableModel) -> dict[str, Any]:
     estimator = model.estimator
     if not hasattr(estimator, "state_"):
         return _of_experts(model)
+    if _cooperates(estimator):
+        return {
+            "estimator": type(estimator).__name__,
+            "learner": "cooperation",
+            "components": estimator.network_.most,
+            "inputs": int(estimator.n_features_in_),
+            "every": int(estimator.exchange_.every),
+            "message_bytes": estimator.message_bytes_,
+            "fingerprint": model.fingerprint_,
+        }
     return {
         "estimator": type(estimator).__name__,
         "kernel": estimator.feature_map_.kernel.spec(),
@@ -31,6 +41,10 @@ def settings(model: TableModel) -> dict[str, Any]:
         "dtype": np.dtype(estimator.dtype_).name,
         "fingerprint": model.fingerprint_,
     }
+
+
+def _cooperates(estimator: Any) -> bool:
+    return getattr(estimator, "learner_", "gradient") == "cooperation"
 
 
 def _of_experts(model: TableModel) -> dict[str, Any]:
@@ -73,6 +87,8 @@ def _samples(estimator: Any) -> int:
 def _insides(model: TableModel) -> dict[str, Any]:
     """What was learned, in a few numbers."""
     estimator = model.estimator
+    if _cooperates(estimator):
+        return {"sharing": estimator.cooperation_.text}
     if hasattr(estimator, "state_"):
         return {"theta_norm": float(np.linalg.norm(estimator.coef_))}
     found = {"remembers": estimator.remembers_, "relevance": relevance(model)}

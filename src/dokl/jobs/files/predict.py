@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +50,8 @@ class PredictionRequest:
                 f"{asked} is for regressions without settings (--learner auto, or squares), and "
                 f"{what} is none"
             )
+        if self.std and hasattr(model.estimator, "nodes_"):
+            raise BadInput("--std is for models of one place; of a network, --interval works")
         if self.std and not hasattr(model.estimator, "bank_"):
             raise BadInput(
                 "--std takes the matrices that --predict-only left out of this file; --interval "
@@ -108,7 +111,7 @@ def predicted_columns(
     """Columns of results for a chunk: `prediction`, then what was asked for besides."""
     nodes = check_nodes(model, chunk, np.ones(chunk.n, bool), name) if asked.by_node else None
     if asked.interval is not None or asked.std:
-        return _with_spread(model, chunk, asked)
+        return _with_spread(model, chunk, asked, nodes)
     methods = ["predict", *([] if asked.more is None else [MORE[asked.more]])]
     predicted, *others = answers(model, chunk, *methods, nodes=nodes)
     columns = _named("prediction", predicted)
@@ -121,15 +124,18 @@ def predicted_columns(
     return columns | {f"{kind} {label}": values[:, i] for i, label in enumerate(model.labels or ())}
 
 
-def _with_spread(model: TableModel, chunk: Chunk, asked: PredictionRequest) -> dict[str, Array]:
+def _with_spread(
+    model: TableModel, chunk: Chunk, asked: PredictionRequest, nodes: Any
+) -> dict[str, Array]:
     """Predictions beside the ends of intervals, and standard deviations, as far as asked for."""
     found: dict[str, Array] = {}
     if asked.std:
         ((predicted, found["std"]),) = answers(model, chunk, "predict", return_std=True)
     else:
-        (predicted,) = answers(model, chunk, "predict")
+        (predicted,) = answers(model, chunk, "predict", nodes=nodes)
     if asked.interval is not None:
-        ((lower, upper),) = answers(model, chunk, "predict_interval", coverage=asked.interval)
+        how = {"nodes": nodes, "coverage": asked.interval}
+        ((lower, upper),) = answers(model, chunk, "predict_interval", **how)
         found = {"lower": lower, "upper": upper} | found
     columns = _named("prediction", predicted)
     for name, values in found.items():
@@ -199,7 +205,7 @@ def _add(
     made.course.add(y, predicted, nodes)
     if made.coverage is not None:
         how = {"coverage": made.coverage.level}
-        (ends,) = answers(model, chunk, "predict_interval", keep=keep, **how)
+        (ends,) = answers(model, chunk, "predict_interval", nodes=nodes, keep=keep, **how)
         made.coverage.add(y, *ends)
         if y.ndim == 1:
             made.course.covered.add(np.asarray((ends[0] <= y) & (y <= ends[1]), float))

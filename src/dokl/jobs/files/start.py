@@ -38,10 +38,11 @@ MOST_INPUTS = 300
 class Training:
     """What to learn: target, task, preprocessing, learner and its parameters.
 
-    learner: "auto" (experts), "squares" (one of them), "gradient"; None is experts where there are
-    few inputs, and no network. standardise: None is "off" for experts, who bring inputs to unit
-    size themselves, "running" for one node that learns by gradients, "fixed" for a network. node:
-    the column that names the node of each row; graph: the network, a networkx graph of these names.
+    learner: "auto" (experts; the nodes of a network cooperate), "squares" (one of them),
+    "gradient"; None is "auto" where there are few inputs and no setting of gradients. standardise:
+    None is "off" for experts, who bring inputs to unit size themselves, "running" for one node that
+    learns by gradients, "fixed" for a network. node: the column that names the node of each row;
+    graph: the network, a networkx graph of these names.
     """
 
     target: str | None = None
@@ -82,7 +83,7 @@ def _learner(training: Training, d: int) -> str:
         if training.learner not in LEARNERS:
             raise UnknownName("learner", training.learner, LEARNERS)
         return training.learner
-    return "gradient" if training.node is not None or d > MOST_INPUTS else "auto"
+    return "gradient" if d > MOST_INPUTS else "auto"
 
 
 def _scaling(training: Training, learner: str) -> str:
@@ -90,7 +91,7 @@ def _scaling(training: Training, learner: str) -> str:
     usual = "fixed" if training.node is not None else "off"
     usual = "running" if usual == "off" and learner == "gradient" else usual
     mode = training.standardise or usual
-    if mode == "running" and learner != "gradient":
+    if mode == "running" and learner != "gradient" and training.node is None:
         raise BadInput(
             "a standardisation that runs along would move the experts' features under them; they "
             "bring inputs to unit size themselves: standardise off, or fixed (by the first rows)"
@@ -157,7 +158,8 @@ def _estimator(training: Training, learner: str, classifying: bool) -> Any:
     if training.node is not None:
         kinds = NETWORKS
         parameters["graph"] = training.graph
-        parameters["learner"] = "cooperation" if learner == "auto" else "gradient"
+        told = "auto" if training.learner is None and learner == "auto" else learner
+        parameters["learner"] = "cooperation" if told == "auto" and training.learner else told
     kind = kinds[classifying]
     known = [name for name in kind._get_param_names() if name != "n_nodes"]
     for name in parameters:
