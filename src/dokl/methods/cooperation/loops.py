@@ -11,7 +11,7 @@ from dokl.machine_code import cached_njit
 from dokl.methods.cooperation.node import BEGINNING, LATELY
 from dokl.methods.squares.memory import LEAST_NOISE
 from dokl.methods.squares.shared import ROWS
-from dokl.mixture import MOST, ROUNDING
+from dokl.mixture import CURVE, MOST, ROUNDING
 
 _MISSED = 1.0 - np.array(LEVELS)
 _KEEP, _KEEP_WIDTH = 1.0 - 1.0 / LATELY, 1.0 - 1.0 / REMEMBERED
@@ -169,7 +169,8 @@ def mixed_row(F, V, y, bound, gain, square, largest, mean, variance):
         off = min(max(f - y[j], -reach), reach)
         for i in range(E):
             apart = f - F[i, j]
-            r[i] += 0.0 if abs(apart) <= ROUNDING * size else 2.0 * apart * off
+            if abs(apart) > ROUNDING * size:
+                r[i] += 2.0 * apart * off - CURVE * apart * apart
         mean[j], variance[j] = f, v
     for i in range(E):
         won = min(max(r[i] / best, -MOST), MOST)
