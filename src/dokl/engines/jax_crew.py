@@ -335,6 +335,7 @@ def _row(gains: Gains, F: Any, V: Any, y: Any, w: Any, bound: Any) -> tuple[Gain
     reach = bound * jnp.sqrt(variance)
     r = 2.0 * (apart * jnp.clip(mean - y, -reach, reach)[:, None]).sum(axis=2)
     best = jnp.maximum(V.mean(axis=2).min(axis=1), 1e-300)[:, None]
+    r -= mixture.CURVE * (apart * apart).sum(axis=2)
     r = jnp.clip(r / best, -mixture.MOST, mixture.MOST) * w[:, None]
     square = r * r
     gains = Gains(
