@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with beijing_air.csv.gz")
     parser.add_argument("--hours", type=int, default=8760)
     parser.add_argument("--rounds", type=int, default=1, help="rounds of messages an hour")
-    parser.add_argument("--components", type=int, default="auto")
+    parser.add_argument("--components", type=int, help="features; as they come: 300")
     parser.add_argument("--labels", type=float, nargs="*", default=[1.0, 0.1], help="shares")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="three months, one run")
@@ -132,7 +132,7 @@ def main() -> None:
     if "examples" in told.part or not told.part:
         examples(runs)
     if "beijing" in told.part or not told.part:
-        beijing(told.data, hours, told.rounds, told.components, told.labels)
+        beijing(told.data, hours, told.rounds, told.components or "auto", told.labels)
 
 
 if __name__ == "__main__":
