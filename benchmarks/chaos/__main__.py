@@ -17,13 +17,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.arena import Arena
 from benchmarks.chaos.faults import Trouble
-from benchmarks.chaos.schedule import drawn
+from benchmarks.chaos.schedule import KINDS, drawn
 from benchmarks.chaos.verdict import Verdict, Watch, books, report, settled_totals
 
 SETTLE = 60.0  # seconds for the last rows, and for accounts to agree
@@ -37,12 +37,14 @@ def main() -> None:
     ask.add_argument("--nodes", type=int, default=5, help="honest ones; 4 or more")
     ask.add_argument("--rate", type=float, default=100.0, help="rows a second for each node")
     ask.add_argument("--every", type=float, default=4.0, help="seconds from fault to fault, mean")
+    ask.add_argument("--only", nargs="+", default=KINDS, choices=KINDS, metavar="KIND",
+                     help=f"some kinds of faults alone: {', '.join(KINDS)}")  # fmt: skip
     args = ask.parse_args()
     if args.nodes < 4:
         ask.error("with fewer than 4 honest nodes nobody can stand a liar")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     verdict = chaos(
-        args.method, 60 * args.minutes, args.seed, args.nodes, args.rate, args.every,
+        args.method, 60 * args.minutes, args.seed, args.nodes, args.rate, args.every, args.only,
         say=lambda text: print(text, flush=True),
     )  # fmt: skip
     sys.exit(0 if verdict is not None and verdict.good else 1)
@@ -50,7 +52,7 @@ def main() -> None:
 
 def chaos(
     method: str, seconds: float, seed: int, nodes: int, rate: float, every: float,
-    say: Callable[[str], None],
+    kinds: Sequence[str] = KINDS, *, say: Callable[[str], None],
 ) -> Verdict | None:  # fmt: skip
     """One run; None if it was ended before anything could be said of it."""
     with tempfile.TemporaryDirectory(prefix="dokl-chaos-") as folder:
@@ -58,18 +60,19 @@ def chaos(
             f"{seconds:g} s; load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")  # fmt: skip
         with Arena(Path(folder), method, nodes, seed, rate) as arena:
             try:
-                return _run(arena, seconds, seed, every, say)
+                return _run(arena, seconds, seed, every, kinds, say)
             except KeyboardInterrupt:
                 say("ended before all was settled")
                 return None
 
 
 def _run(
-    arena: Arena, seconds: float, seed: int, every: float, say: Callable[[str], None]
-) -> Verdict:
+    arena: Arena, seconds: float, seed: int, every: float, kinds: Sequence[str],
+    say: Callable[[str], None],
+) -> Verdict:  # fmt: skip
     begin, end = max(3.0, 0.1 * seconds), 0.9 * seconds
     who = arena.method, arena.names, arena.sensing, arena.secure
-    faults = drawn(seed, begin, end, every, *who)
+    faults = drawn(seed, begin, end, every, *who, kinds)
     say("schedule")
     for fault in faults:
         say(f"  {fault}")

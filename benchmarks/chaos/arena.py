@@ -133,20 +133,22 @@ class Arena:
         limit, since = time.monotonic() - seconds, self.calm_since
         return [name for name in self.names if (at := since(name)) is not None and at <= limit]
 
-    def well(self, name: str, faces: dict[str, Face]) -> bool:
-        """Whether a node answers, and sees and is seen by all that were left in peace for long."""
+    def unwell(self, name: str, faces: dict[str, Face]) -> str:
+        """What is wrong with a node: it should answer, and see and be seen by all that were left in
+        peace for long; empty if it does.
+        """
         status = faces[name].status()
         if status is None:
-            return False
+            return f"{name} does not answer"
         for other in self.calm(LONG_CALM):
             if other == name or other not in status["neighbours"]:
                 continue
             seen = faces[other].status()
             if seen is None or not seen["neighbours"][name]["up"]:
-                return False
+                return f"{other} does not see {name}"
             if not status["neighbours"][other]["up"]:
-                return False
-        return True
+                return f"{name} does not see {other}"
+        return ""
 
     def faces(self) -> dict[str, Face]:
         """Connections to all, for one thread."""

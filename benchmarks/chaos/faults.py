@@ -21,6 +21,7 @@ from benchmarks.chaos.liars import lie
 from benchmarks.chaos.schedule import Fault
 
 RECOVERY = 60.0  # seconds that are waited for it
+LONG = 5.0  # seconds after which it is said what was waited for
 PROCESS = ("kill", "hang", "journal")  # one at a time at each node
 COUNT = {"close": 600, "idle": 1100, "hello": 300, "fail": 300, "head": 300, "body": 300}
 
@@ -84,7 +85,8 @@ class Trouble:
                 began, before = self.now(), self._errors(fault, faces)
                 self.say(f"{fault}")
                 note = self._do(fault)
-                recovered = self._recovery(fault, faces, before)
+                recovered, waited = self._recovery(fault, faces, before)
+                note = f"{note} {waited}".strip()
             self.outcomes.append(Outcome(fault, began, recovered, note))
             took = "NOT recovered" if recovered is None else f"recovered in {recovered:.1f} s"
             if not self.over.is_set():
@@ -113,8 +115,13 @@ class Trouble:
             return 0.0
         return max(self.arena.errors(faces, self.arena.calm()).values(), default=0.0)
 
-    def _recovery(self, fault: Fault, faces: dict[str, Face], before: float) -> float | None:
-        """Seconds from the end of the fault, and of any other at that node, until all is well."""
+    def _recovery(
+        self, fault: Fault, faces: dict[str, Face], before: float
+    ) -> tuple[float | None, str]:
+        """Seconds from the end of the fault, and of any other at that node, until all is well, and
+        what it waited for in the end if that was long.
+        """
+        wrong = ""
         ended, feeder = time.monotonic(), self.arena.feeders[fault.node]
         progress, confirmed = feeder.progress, len(self.arena.sensor.confirmed)
         limit = ended + RECOVERY
@@ -123,18 +130,21 @@ class Trouble:
             if fault.kind == "lie":
                 errors = self.arena.errors(faces, self.arena.calm(1.0))
                 if errors and max(errors.values()) < 1.5 * before + 0.005:
-                    return at - ended
+                    return at - ended, ""
             elif fault.kind == "broker":
                 if len(self.arena.sensor.confirmed) > confirmed:
-                    return at - ended
+                    return at - ended, ""
             else:
                 calm = self.arena.calm_since(fault.node)
                 if calm is None:
                     limit = at + RECOVERY
-                elif feeder.progress > progress and self.arena.well(fault.node, faces):
-                    return at - max(ended, calm)
+                elif feeder.progress > progress:
+                    before_this, wrong = wrong, self.arena.unwell(fault.node, faces)
+                    if not wrong:
+                        took = at - max(ended, calm)
+                        return took, f"({before_this})" if took > LONG and before_this else ""
             time.sleep(0.1)
-        return None
+        return None, f"({wrong})" if wrong else ""
 
     # -- the kinds ---------------------------------------------------------------------------
     def _kill(self, fault: Fault) -> None:

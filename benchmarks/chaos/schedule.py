@@ -47,9 +47,9 @@ class Fault:
 
 def drawn(
     seed: int, begin: float, end: float, every: float, method: str, names: Sequence[str],
-    sensor: str, secure: str,
+    sensor: str, secure: str, kinds: Sequence[str] = KINDS,
 ) -> list[Fault]:  # fmt: skip
-    """The faults between two times, one every so many seconds on average.
+    """The faults between two times, of these kinds, one every so many seconds on average.
 
     sensor: the node with a broker; secure: the one with an https face, which half of the floods of
     faces are for.
@@ -59,7 +59,7 @@ def drawn(
     bag: list[str] = []
     at = begin
     while at < end:
-        bag = bag or [str(kind) for kind in rng.permutation(KINDS)]
+        bag = bag or [str(kind) for kind in rng.permutation(list(kinds))]
         kind = bag.pop()
         how = str(rng.choice(LIES[method] if kind == "lie" else HOWS[kind]))
         node = str(rng.choice(list(names)))

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from dokl.agents.runtime import Agent
 
 LOOK = 0.25  # seconds between two looks whether we are to stop
-PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before dialling again
+# Seconds before dialling again: most brokers that go away are restarted, and back within seconds.
+PAUSES = (0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 2.0, 5.0, 10.0)
 KEEPALIVE = 30  # seconds after which a silent connection is dead
 HELD_BYTES = 64_000_000  # of messages that wait for the journal
 REFUSED = 128  # what a broker says of a subscription that it does not allow
