@@ -517,3 +517,66 @@ def test_the_error_of_a_bad_row_says_how_to_pass_over_it(tmp_path):
     assert fails(*asked, "--on-error", "fail") == told
     assert not (tmp_path / "m.dokl").exists()
     assert "1 row that cannot be used was passed" in dokl(*asked, "--on-error", "skip").stderr
+
+
+# -- what a newcomer brings --------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("ts", [1_700_000_000 + 3600 * i for i in range(60)], "seconds since 1970"),
+        ("start_time", [1_700_000_000_000 + 36e5 * i for i in range(60)], "milliseconds since"),
+        ("Date", [45_000 + i / 4 for i in range(60)], "days as spreadsheets count them"),
+    ],
+)
+def test_counted_times_are_times_where_the_name_says_so(tmp_path, name, values, words):
+    y = np.sin(np.arange(60)).round(3)
+    path = written(tmp_path / "t.csv", {name: values, "y": y})
+    said, model = trained(path, "y")
+    assert f"column '{name}': {words}" in said
+    assert f"--numeric {name} or --drop {name}" in said
+    loaded = TableModel.load(model)
+    assert any("time of day" in each for each in loaded.preprocessor.names_out)
+    assert len(rows_of(dokl("predict", model, path).stdout)) == 60
+    said, model = trained(path, "y", "--numeric", name)
+    assert "1970" not in said
+    assert TableModel.load(model).preprocessor.numeric == (name,)
+    other = written(tmp_path / "o.csv", {"mass": values, "y": y})  # the same numbers by themselves
+    assert "column 'mass'" not in trained(other, "y")[0]
+
+
+def test_days_of_a_spreadsheet_are_the_days_that_it_shows():
+    values, bad = Form("time", order="days").read(["45000.75", "", "x"])
+    assert values[0] == seconds("2023-03-15 18:00", "ymd")
+    assert np.isnan(values[1])
+    assert bad == [2]
+
+
+def test_columns_that_say_nothing_are_named(tmp_path):
+    plain = numbers(60)
+    columns = {"a": plain["a"], "one": [7] * 60, "same": ["x"] * 60, "gone": [""] * 60}
+    said, _ = trained(written(tmp_path / "t.csv", columns | {"y": plain["y"]}), "y")
+    assert "no value in gone, one value only in one, same, in the rows looked at; --drop" in said
+    assert "value in" not in trained(written(tmp_path / "p.csv", plain), "y")[0]
+
+
+def test_newcomers_are_told_what_to_do(tmp_path):
+    plain = numbers(30)
+    blanks = written(tmp_path / "blanks.txt", plain, " ")
+    asked = ("--target", "y", "--model", tmp_path / "m.dokl", *QUICK)
+    assert "--delimiter ' '" in fails("train", blanks, *asked)
+    dokl("train", blanks, *asked, "--delimiter", " ")
+    odd = {**plain, "a": [*plain["a"][:20], "--", *plain["a"][21:]]}
+    dashes = written(tmp_path / "dashes.csv", odd)
+    assert "--missing A,B,..." in fails("train", dashes, *asked, "--overwrite")
+    dokl("train", dashes, *asked, "--overwrite", "--missing", "--,NA")
+    remarks = tmp_path / "remarks.csv"
+    remarks.write_text("# a logger\n" + written(tmp_path / "p.csv", plain).read_text())
+    assert "looks like a remark" in fails("train", remarks, *asked, "--overwrite")
+    twice = tmp_path / "twice.csv"
+    twice.write_text("a,a,y\n1,2,3\n")
+    assert "rename one" in fails("train", twice, *asked, "--overwrite")
+    single = tmp_path / "single.csv"
+    single.write_text("a,y\n1,2\n")
+    assert (
+        "target 'y': 1 whole number, taken" in dokl("train", single, *asked, "--overwrite").stdout
+    )

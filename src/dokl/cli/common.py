@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-SKIP = "train, predict and evaluate pass over such rows with --on-error skip"
+SKIP = "--on-error skip passes over such rows in train, predict and evaluate"
 # What the library says in words, as options of the command line.
 OPTIONS = {
     "Give the number of features": "--n-features N",
@@ -19,6 +19,8 @@ OPTIONS = {
     "Exclude it": "--drop COLUMN",
     "ay which mark is the decimal one": "--decimal . or --decimal ,",
     "with the day or with the month: say which": "--dates dmy or --dates mdy",
+    "empty it if the value is missing": "--missing A,B,... names spellings",
+    "cells seem to be parted by blanks": "--delimiter ' '",
     "Mend the cell": SKIP,
     "cells are expected, as in the first line": SKIP,
 }
@@ -27,7 +29,7 @@ OPTIONS = {
 def advice(message: str) -> str:
     """The options that do what a message recommends, in brackets."""
     found = [option for words, option in OPTIONS.items() if words in message]
-    return f" ({', '.join(found)})" if found else ""
+    return f" ({'; '.join(dict.fromkeys(found))})" if found else ""
 
 
 def examples(*lines: str) -> str:

@@ -53,7 +53,8 @@ def guessed_task(y: Array, name: str = "y") -> tuple[bool, str]:
         shown = listed(sorted(kinds), 6)
         return True, f"target {name!r}: texts ({shown}), taken as classes; --numeric {name}"
     whole = bool((y[~np.isnan(y)] == np.rint(y[~np.isnan(y)])).all()) if y.size else False
-    what = f"{len(np.unique(y[~np.isnan(y)])):,} {'whole ' if whole else 'different '}numbers"
+    n = len(np.unique(y[~np.isnan(y)]))
+    what = f"{n:,} {'whole ' if whole else 'different '}number{'' if n == 1 else 's'}"
     if classes:
         return True, f"target {name!r}: {what}, taken as classes; --task regression"
     return False, f"target {name!r}: {what}, taken as a quantity; --task classification"

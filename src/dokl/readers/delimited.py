@@ -65,7 +65,7 @@ class _Table:
             )
         names = tuple(cell or f"x{i + 1}" for i, cell in enumerate(cells))
         if (same := twice(names)) is not None:
-            raise BadInput(f"{self.name}, line 1: two columns are called {same!r}")
+            raise BadInput(f"{self.name}, line 1: two columns are called {same!r}: rename one")
         return names
 
     def parsed(self, raw: list[bytes]) -> Chunk:
@@ -157,6 +157,8 @@ class _Table:
 
     def _hint(self, row: list[str]) -> str:
         """What may be wrong with a row of too many cells."""
+        if self.names[0].startswith("#"):
+            return ". The first line looks like a remark: leave out what stands before the names"
         if self.delimiter != "," or len(row) <= len(self.names):
             return ""
         return ". Numbers with commas have to be quoted, or cells parted by another mark"

@@ -25,7 +25,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.readers.cells import MISSING, Ambiguous, infinite, number, numbers
-from dokl.readers.times import ORDERS, guessed_order, seconds
+from dokl.readers.times import COUNTED, ORDERS, counted_seconds, guessed_order, seconds
 
 KINDS = ("number", "text", "time")
 # Decimal mark and thousands separator, the simpler first.
@@ -63,6 +63,9 @@ class Form:
         """float64 (n,), NaN where missing, and the rows that do not fit; times are seconds."""
         if self.plain:
             return numbers(cells, missing)
+        if self.order in COUNTED:
+            counted, bad = numbers(cells, missing)
+            return counted_seconds(counted, self.order), bad
         each = dict[Any, float | None]()
         for cell in {cell for cell in cells if isinstance(cell, str)}:
             each[cell] = self._read_text(cell.strip(), missing)

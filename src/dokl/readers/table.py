@@ -16,6 +16,7 @@ from dokl.readers import told
 from dokl.readers.cells import Ambiguous, infinite, number, quote_cell, text
 from dokl.readers.forms import TEXT, Form, guessed_form, has_thousand_points
 from dokl.readers.options import Options
+from dokl.readers.times import counted_order
 
 
 class NoColumn(BadInput):
@@ -115,13 +116,13 @@ class Columns:
 
     def chunk(self, cells: Mapping[str, Sequence[Any] | Array], lines: Sequence[int]) -> Chunk:
         """Convert the kept columns; an array of float64 is taken as it is."""
-        guesses: tuple[str, ...] = ()
-        if not self._begun:
+        if begins := not self._begun:
             self._settle(cells)
-            self._begun, guesses = True, tuple(self.guesses)
+            self._begun = True
         wrong: dict[int, str] = {}
         columns = {name: self._column(name, cells[name], lines, wrong) for name in self.kept}
         odd = {name: self.forms[name] for name in self.kept if not self.forms[name].plain}
+        guesses = (*self.guesses, *told.silent(columns)) if begins else ()
         made = Chunk(self.kept, columns, lines, forms=odd, guesses=guesses)
         return self._passed(made, cells, wrong) if wrong else made
 
@@ -154,6 +155,10 @@ class Columns:
             self.forms[name] = self._resolved(name, cells[name], mark, problem)
         if any(form.decimal == "," for form in self.forms.values()):
             self._points_part_thousands(cells, open_)
+        for name in open_:
+            if self.forms[name] == Form():
+                order = counted_order(name, self.forms[name].read(cells[name], options.missing)[0])
+                self.forms[name] = Form() if order is None else Form("time", order=order)
         self.guesses += told.columns(self.forms, open_, cells)
         self.guesses += told.missing(self.kept, cells, options.missing)
 

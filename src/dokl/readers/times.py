@@ -17,12 +17,23 @@ import re
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
+from dokl.arrays import Array
 from dokl.readers.cells import Ambiguous
 
 # Of day, month and year where all are numbers and the year is not first; "ymd" covers the years
 # that are first and the months that have names, "clock" times without a date.
-ORDERS = ("ymd", "dmy", "mdy", "clock")
+WRITTEN = ("ymd", "dmy", "mdy", "clock")
 DAY = 86_400
+# Times that are counted: seconds of a unit, and what is 1970 in it. Between which numbers a column
+# that is named like a time is one: 2001 to 2039, of spreadsheets (which count days) 1982 to 2064.
+COUNTED = {"seconds": (1.0, 0.0), "milliseconds": (1e-3, 0.0), "days": (float(DAY), 25_569.0)}
+_RANGES = {"seconds": (1e9, 2.2e9), "milliseconds": (1e12, 2.2e12), "days": (3e4, 6e4)}
+_NAMED_SO = re.compile(
+    r"(?:^|[^a-z])(?:date|datetime|time|timestamp|ts|day|when|datum|zeit|epoch)(?:[^a-z]|$)", re.I
+)
+ORDERS = (*WRITTEN, *COUNTED)
 MOST_AHEAD = 14 * 60  # minutes, on the Line Islands
 _OFFSET = re.compile(r":\d{2}(?:[.,]\d+)?\s*([+-]\d{2}(?::?\d{2})?)\s*$")
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -80,6 +91,25 @@ def seconds(cell: Any, order: str) -> float | None:
     return _whole(found, int(month), int(day))
 
 
+def counted_order(name: str, values: Array) -> str | None:
+    """What a column of numbers (n,), named like a time, counts; None if that is nothing likely.
+
+    >>> counted_order("start_time", np.array([1.7e9, 1.8e9]))
+    'seconds'
+    """
+    known = values[~np.isnan(values)]
+    if not known.size or not _NAMED_SO.search(name):
+        return None
+    low, high = known.min(), known.max()
+    return next((k for k, (a, b) in _RANGES.items() if a <= low < high <= b), None)
+
+
+def counted_seconds(values: Array, order: str) -> Array:
+    """Seconds since 1970 of times that are counted."""
+    unit, start = COUNTED[order]
+    return np.asarray((values - start) * unit)
+
+
 def _whole(found: re.Match[str], month: int, day: int) -> float | None:
     year = int(found["year"])
     year += 0 if year > 99 else 2000 if year < 70 else 1900
@@ -125,7 +155,7 @@ def guessed_order(counts: Counter[str], told: str | None = None) -> tuple[str | 
     """
     if not any(char.isdigit() for cell in list(counts)[:1] for char in cell):
         return None, 0
-    orders = ORDERS if told is None else (*({"ymd", told}), "clock")
+    orders = WRITTEN if told is None else (*({"ymd", told}), "clock")
     fits = {order: _fitting(counts, order) for order in orders}
     best = max(fits, key=lambda order: (fits[order], order == "ymd"))
     if not fits[best]:

@@ -6,15 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from dokl.errors import listed
 from dokl.readers.cells import quote_cell
 from dokl.readers.forms import Form
-from dokl.readers.times import offset_of
+from dokl.readers.times import COUNTED, offset_of
 
 _DATES = {
     "ymd": "dates, year first",
     "dmy": "dates, day first",
     "mdy": "dates, month first",
     "clock": "times of day",
+    "seconds": "seconds since 1970",
+    "milliseconds": "milliseconds since 1970",
+    "days": "days as spreadsheets count them",
 }
 _OTHER = {"dmy": "--dates mdy, ", "mdy": "--dates dmy, "}
 _MARKS = {".": "points", ",": "commas", " ": "blanks", "'": "quotes"}
@@ -48,6 +54,7 @@ def _column(name: str, form: Form, cells: Any) -> str:
         ahead = next(filter(None, map(offset_of, cells)), "")
         taken = f"brought to UTC ({ahead} is taken off), {taken}" if ahead else taken
         options = f"{_OTHER.get(form.order, '')}--text {name} or --drop {name}"
+        options = options.replace("--text", "--numeric") if form.order in COUNTED else options
     else:
         mark = {",": "--decimal .", ".": "--decimal ,"}[form.decimal] if form.thousands else ""
         mark = "--decimal ." if form.decimal == "," else mark
@@ -79,6 +86,27 @@ def missing(names: Sequence[str], cells: Mapping[str, Any], spellings: Sequence[
         return []
     said = ", ".join(f"{word!r} ({n:,})" for word, n in counts.items())
     return [f"taken as missing: {said}; --missing names the spellings, if they are others"]
+
+
+def silent(columns: Mapping[str, Any]) -> list[str]:
+    """A line on columns that have no value, or but one: they say nothing."""
+    kinds: dict[str, list[str]] = {"no value": [], "one value only": []}
+    for name, values in columns.items():
+        kind = _kinds(values)
+        if kind < 2 < len(values):
+            kinds["one value only" if kind else "no value"].append(name)
+    found = [f"{what} in {listed(names)}" for what, names in kinds.items() if names]
+    return (
+        [f"{', '.join(found)}, in the rows looked at; --drop COLUMN leaves it out"] if found else []
+    )
+
+
+def _kinds(values: Any) -> int:
+    """How many different values there are, 2 for more."""
+    if values.dtype.kind == "f":
+        known = values[~np.isnan(values)]
+        return int(known.size > 0) + int(known.size > 0 and known.min() < known.max())
+    return min(2, len(set(values.tolist()) - {None}))
 
 
 def has_points(cells: Any) -> bool:

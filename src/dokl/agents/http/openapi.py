@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dokl import __version__
 from dokl.agents.cells import ISO, forms_of, times_of
+from dokl.readers.times import COUNTED
 from dokl.readers.told import words
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _schemas(network: Network) -> Data:
     forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
     for column, form in forms.items():
         more = "; or seconds since 1970, UTC" if form.kind == "time" else "; or a number"
-        about = f"As text: {words(form)}{more}."
+        about = f"As text: {words(form)}{'' if form.order in COUNTED else more}."
         inputs[column] = {"type": ["string", "number", "null"], "description": about}
     inputs.pop(agreed.target, None)
     for name, levels in agreed.levels:

@@ -190,6 +190,10 @@ def parsed_loss(text: str) -> str | losses.Loss:
 def _target_name(training: Training, chunk: Chunk) -> str:
     if training.target is None:
         raise BadInput(f"name the target column with --target: {listed(chunk.names)}")
+    if training.target not in chunk.columns and len(chunk.names) == 1:
+        (only,) = chunk.names
+        if training.target in only.split():
+            raise BadInput(f"the file has one column, {only!r}: cells seem to be parted by blanks")
     if training.target not in chunk.columns:
         raise UnknownName("target column", training.target, chunk.names)
     return training.target
