@@ -217,9 +217,8 @@ def _solved_where_due(
     K: int, group: CrewGroup, settings: BlockNumbers, now: Shared, came: Any
 ) -> Any:
     """As `Cooperation.received`: those to whom enough has come are solved anew."""
-    total, memory = K * now.sums.rows, 1.0 / (1.0 - settings.lam)
-    share = DUE if group.lasting else 0.0
-    due = came & (total - now.seen > share * jnp.minimum(total, memory))
+    total = K * now.sums.rows
+    due = came & (total - now.seen > (DUE * total if group.lasting else 0.0))
 
     def solve(now: Shared) -> Shared:
         whole = Added(*(K * part for part in now.sums))
