@@ -13,7 +13,8 @@ import pytest
 import dokl
 from dokl import files, losses, schedules
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
-from dokl.estimators.saving import load_with_extra, save
+from dokl.estimators.loading import load_with_extra
+from dokl.estimators.saving import save
 from dokl.kernels import Custom, Gaussian, Matern
 from saved import CASES, NUMBERS, X, network, regressor, same_state, scores, started
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
-from dokl.estimators import saving
+from dokl.estimators import loading, saving
 from dokl.files import PathLike
 from dokl.models.scores import Coverage, finite, restored
 from dokl.models.table import TableModel
@@ -30,7 +30,7 @@ def save(model: Any, path: PathLike) -> Path:
     return saving.save(model.estimator, path, _extra(model) if model.started else None)
 
 
-def load(path: PathLike, objects: saving.Objects = None) -> Any:
+def load(path: PathLike, objects: loading.Objects = None) -> Any:
     """The model saved in a file, ready to predict and to go on learning as if never saved.
 
     That is a `TableModel`, which predicts raw rows, where `dokl train`, `dokl agent export` or
@@ -40,14 +40,14 @@ def load(path: PathLike, objects: saving.Objects = None) -> Any:
     matrix comes back as the sparse matrix of weights, a networkx graph without its attributes, a
     `random_state` that was a generator as the seed that was drawn from it.
     """
-    estimator, extra = saving.load_with_extra(path, objects)
+    estimator, extra = loading.load_with_extra(path, objects)
     if not KEYS & set(extra[0]):
         return estimator
     try:
         return _table_model(estimator, extra)
     except FingerprintMismatch as error:
         raise BadFile(f"{path}: {error}") from None
-    except (BadInput, *saving.DAMAGE) as error:
+    except (BadInput, *loading.DAMAGE) as error:
         raise BadFile(f"{path}: the file is damaged ({error})") from None
 
 

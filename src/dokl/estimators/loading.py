@@ -1,0 +1,251 @@
+"""Estimators from their files; `saving` writes them, and docs/format.md says what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from dokl import files, schedules
+from dokl import state as states
+from dokl.arrays import Array
+from dokl.calibration import Calibration
+from dokl.diffusion import Problem, slots_of
+from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.estimators import network_saving as networks
+from dokl.estimators.checked import float_type
+from dokl.estimators.first import FirstRows, unpacked
+from dokl.estimators.graph_saving import (
+    take_nodes,
+    unpacked_graph,
+    unpacked_weights,
+)
+from dokl.estimators.plain import pack, unpack, unpack_made
+from dokl.estimators.saving import AUTO, ESTIMATORS, EXCHANGE, FOLDED, KIND, Arrays, Extra
+from dokl.estimators.transformer import RandomFeatures
+from dokl.estimators.units import Unit
+from dokl.exchange import Exchange
+from dokl.experts import folding
+from dokl.experts import saving as banks
+from dokl.features import FeatureMap, sample
+from dokl.fingerprints import agreed_fingerprint
+from dokl.intervals import Tracker
+from dokl.methods import gradient
+from dokl.state import State
+
+UPGRADE = "pip install -U dokl"
+# What a file that passes its checksum and makes no sense all the same leads to.
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, MemoryError)
+
+Objects = Mapping[str, Any] | None
+
+
+def load_with_extra(path: files.PathLike, objects: Objects = None) -> tuple[Any, Extra]:
+    """(estimator, (meta, arrays)): as if never saved, and the `extra` that was saved with it.
+
+    objects: {name: object} for kernels, losses and schedules of your own.
+    """
+    meta, arrays = files.read(path, KIND)
+    try:
+        estimator = _estimator(meta, arrays, objects)
+        return estimator, (dict(meta["extra"]), _own("extra.", arrays))
+    except FingerprintMismatch as error:
+        error.args = (f"{path}: {error}",)
+        raise
+    except BadInput as error:
+        raise BadFile(f"{path}: {error}") from error
+    except DAMAGE as error:
+        raise BadFile(f"{path}: the file is damaged ({error!r})") from error
+
+
+def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
+    made = ESTIMATORS.get(meta["class"])
+    if made is None:
+        raise BadInput(f"a {meta['class']} is unknown to this dokl: upgrade with {UPGRADE}")
+    model = made(**_unpacked(made, meta["params"], arrays, objects))
+    if made in AUTO:
+        return _auto(model, meta, arrays)
+    if made in FOLDED:
+        return _unfolded(model, meta, arrays)
+    if "network" in meta:
+        return _cooperated(model, meta, arrays)
+    drawn = model.feature_map_ = _drawn(meta["features"], objects)
+    model.sigma_ = float(getattr(drawn.kernel, "sigma", np.nan))
+    model.n_features_in_ = drawn.d
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    if made is RandomFeatures:
+        model.fingerprint_, model._n_features_out = drawn.fingerprint, drawn.D
+    else:
+        _resume(model, meta, arrays, objects)
+    if model.fingerprint_ != meta["fingerprint"]:
+        raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
+    return model
+
+
+def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """An estimator without settings; its bank is all it knows."""
+    model.bank_ = banks.from_arrays(meta["bank"], _own("bank.", arrays))
+    model.n_features_in_ = model.bank_.d
+    _take_targets(model, meta, arrays)
+    if "class_count" in arrays:
+        model.class_count_ = arrays["class_count"]
+    if model.fingerprint_ != meta["fingerprint"]:
+        raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
+    return model
+
+
+def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """A network that cooperates."""
+    model.exchange_ = Exchange(unpacked_weights(arrays), "atc", int(meta["every"]))
+    found = networks.from_arrays(meta["network"], model.exchange_, arrays)
+    model.learner_, model.engine_, model.dtype_ = "cooperation", "numba", np.float64
+    model._first, model._seed, model.n_features_in_ = None, found.seed, len(arrays["map.lengths"])
+    take_nodes(model, meta)
+    if len(model.nodes_) != found.K:
+        raise ValueError(f"{len(model.nodes_)} names for {found.K} nodes")
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    if "flat" in meta:
+        model._flat = bool(meta["flat"])
+    if model._classifying:
+        model.classes_ = _classes(meta, arrays)
+        model.calibration_ = _calibration(model, arrays)
+    model.network_ = found
+    model._take(found)
+    if model.fingerprint_ != meta["fingerprint"]:
+        raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
+    return model
+
+
+def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """An estimator that predicts only."""
+    own, about = _own("folded.", arrays), meta["folded"]
+    model.folded_ = folding.from_arrays(about["kernels"], own)
+    model.rows_, model.remembers_ = int(about["rows"]), str(about["remembers"])
+    (m, d), L = model.folded_.slope.shape, len(own["levels"])
+    levels, widths = folding.checked(own, "levels", L), folding.checked(own, "widths", m, L)
+    model.tracker_ = Tracker(levels, widths, np.zeros_like(widths))
+    model.spread_ = folding.checked(own, "spread", m)
+    model.relevance_ = folding.checked(own, "relevance", d)
+    model.n_features_in_, model.fingerprint_ = d, str(meta["fingerprint"])
+    _take_targets(model, meta, arrays)
+    return model
+
+
+def _own(prefix: str, arrays: Arrays) -> Arrays:
+    """The arrays whose names begin so, under the rest of their names."""
+    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+
+
+def _take_targets(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
+    """The inputs' names, and what y is."""
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    if "flat" in meta:
+        model._flat = bool(meta["flat"])
+    if model._classifying:
+        model.classes_ = _classes(meta, arrays)
+        model.calibration_ = _calibration(model, arrays)
+
+
+def _calibration(model: Any, arrays: Arrays) -> Calibration:
+    names = [each.name for each in fields(Calibration)]
+    found = Calibration(*(arrays[f"calibration.{name}"] for name in names))
+    if len(found.bias) != len(model.classes_):
+        raise ValueError("the calibration is of other classes")
+    return found
+
+
+def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[str, Any]:
+    unknown = sorted(set(packed) - set(made._get_param_names()))
+    if unknown:
+        raise BadInput(
+            f"{made.__name__} has no parameter {', '.join(unknown)} here: the file was written by "
+            f"a newer dokl, upgrade with {UPGRADE}"
+        )
+    packed = dict(packed)
+    if "learner" in made._get_param_names() and "learner" not in packed:
+        packed["learner"] = pack("gradient")  # all that versions before could be
+    graph = packed.pop("graph", None)
+    params: dict[str, Any] = {name: unpack(value, objects) for name, value in packed.items()}
+    if isinstance(params.get("class_weight"), tuple):
+        params["class_weight"] = dict(params["class_weight"])
+    if graph is not None:
+        params["graph"] = graph if isinstance(graph, str) else unpacked_graph(graph, arrays)
+    return params
+
+
+def _drawn(spec: Mapping[str, Any], objects: Objects) -> FeatureMap:
+    kernel = unpack_made("kernel", spec["kernel"], objects)
+    drawn = sample(kernel, *(spec[key] for key in ("d", "D", "variant", "seed")))
+    if drawn.fingerprint != spec["fingerprint"]:
+        raise FingerprintMismatch("the saved feature map", drawn.fingerprint, spec["fingerprint"])
+    return drawn
+
+
+def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Objects) -> None:
+    """Set what `_start` and the learning had set; the engine's plan is made when first needed."""
+    model._seed, model.dtype_ = model.feature_map_.seed, float_type(meta["dtype"])
+    model.exchange_ = Exchange(
+        unpacked_weights(arrays), *(meta["exchange"][key] for key in EXCHANGE)
+    )
+    model.loss_ = unpack_made("loss", meta["loss"], objects)
+    model.schedule_ = schedules.resolve(unpack_made("schedule", meta["schedule"], objects))
+    step = gradient(model.loss_, model.schedule_, meta["lam"])
+    model._problem = Problem(model.feature_map_, step)
+    model.engine_ = str(meta["engine"])
+    if "nodes" in meta:
+        take_nodes(model, meta)
+        model.learner_ = "gradient"
+    if "flat" in meta:
+        model._flat = bool(meta["flat"])
+    if model._classifying:
+        model.classes_ = _classes(meta, arrays)
+    model.state_ = _state(model, arrays)
+    model._unit = _unit(model, arrays)
+    model._first = _first_rows(model, meta, arrays)
+    model.fingerprint_ = agreed_fingerprint(model.feature_map_.fingerprint, **model._agreed())
+
+
+def _unit(model: Any, arrays: Arrays) -> Unit | None:
+    """The targets' unit; files of version 0.1 have none, whatever the loss."""
+    if "targets.size" not in arrays:
+        return None
+    unit = Unit(arrays["targets.centre"], arrays["targets.size"])
+    m = model.state_.theta.shape[1]
+    if unit.centre.shape != (m,) or unit.size.shape != (m,):
+        raise ValueError(f"the targets' unit is for {unit.centre.shape} and {unit.size.shape}")
+    if not np.isfinite(unit.centre).all() or not (unit.size > 0).all():
+        raise ValueError("the targets' unit is none")
+    return unit
+
+
+def _first_rows(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> FirstRows | None:
+    if "first" not in meta:
+        return None
+    K, m, _ = model.state_.theta.shape
+    return unpacked(meta["first"], _own("first.", arrays), K, m, model.feature_map_.d)
+
+
+def _classes(meta: Mapping[str, Any], arrays: Arrays) -> Array:
+    if "classes" in arrays:
+        return arrays["classes"]
+    labels = [unpack(label) for label in meta["classes"]]
+    return np.fromiter(labels, object, len(labels))
+
+
+def _state(model: Any, arrays: Arrays) -> State:
+    """All that was learned, once its shapes and types agree with the rest of the file."""
+    K, m = len(getattr(model, "nodes_", [0])), _outputs(model, arrays)
+    slots = slots_of(model._problem, model.exchange_, m)
+    return states.check(states.from_arrays(arrays, slots, "state."), slots, K, model.dtype_)
+
+
+def _outputs(model: Any, arrays: Arrays) -> int:
+    """m: one for a single target or two classes."""
+    if model._classifying:
+        return len(model.classes_) if len(model.classes_) > 2 else 1
+    return 1 if model._flat else int(arrays["state.theta"].shape[1])
