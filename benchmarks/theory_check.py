@@ -238,7 +238,8 @@ def ensemble(features: Any, inputs: Any, mu: float, A: Any, runs: int, steps: in
 
 def least_squares(quick: bool) -> None:
     """Sums that travel, Examples 1 and 2: predicted minus simulated, dB, window by window."""
-    rho, every, n, windows = 1e-4, 10, 300, ((5, 10), (30, 40), (60, 80), (150, 200), (250, 300))
+    rho, every, n = 1e-4, 10, 300
+    windows = (5, 10), (10, 20), (20, 30), (30, 40), (60, 80), (150, 200), (250, 300)
     print(f"\nleast squares, D = 100, ridge {rho:g}, a round every {every} rows: dB apart, rows")
     print("example " + "".join(f"{f'{a}-{b}':>16}" for a, b in windows))
     weights = GraphRecipe("random", 20).draw(3)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import dokl
-from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, squares, theory
+from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, graphs, squares, theory
 from dokl.errors import BadInput
 from dokl.random_numbers import generator
 from dokl.streams import Example1, Stream
-from dokl.theory.squares import _counts
+from dokl.theory.squares import _alike, _counts, _Knowledge
 
 INPUTS = theory.gaussian_inputs([0.0] * 5, 1.0)
 
@@ -45,6 +45,22 @@ def test_rows_are_counted_as_rounds_of_averaging_count_them():
     assert weights @ many == pytest.approx(3000 * 5)
 
 
+def test_nodes_that_know_more_are_counted_apart_until_all_know_the_same():
+    K, every = 6, 5
+    A = graphs.metropolis(graphs.build("star", K)).toarray()
+    groups = [sorted(map(len, _alike(A, every, step))) for step in (every, every + 1)]
+    assert groups == [[K], [1, K - 1]]
+    z = Features(Gaussian(5.0), 5, 30).draw(1)
+    about = theory.model(z, INPUTS, lambda X: X[:, 0], 0.1)
+    each = [_Knowledge(about, 0.01).error(*_counts(A, every, every + 1, [k])) for k in range(K)]
+    assert max(each) > 1.2 * min(each)
+    known = _Knowledge(about, 0.01)
+    assert known.mean_error(A, every, every + 1) == pytest.approx(np.mean(each), rel=1e-3)
+    assert not known.one
+    known.mean_error(A, every, 1 + 200 * every)
+    assert known.one
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_predicted_curves_lie_on_simulated_ones(together):
     z, stream = Features(Gaussian(5.0), 5, 60).draw(1), OneTarget(200, 8)
@@ -54,7 +70,7 @@ def test_predicted_curves_lie_on_simulated_ones(together):
     trace = dokl.run(problem, Exchange(A, every=10), stream, runs=30, show_progress=False)
     curve = theory.squares_curve(about, 0.01, 200, A, every=10)
     assert np.isnan(curve.disagreement).all()
-    for a, b in ((0, 1), (5, 10), (60, 80), (150, 200)):
+    for a, b in ((0, 1), (5, 10), (10, 30), (60, 80), (150, 200)):
         seen = trace.curves["mse"][:, a:b].mean(axis=1)
         error = seen.std() / np.sqrt(len(seen)) / seen.mean() * 10 / np.log(10)
         gap = 10 * np.log10(curve.mse[a:b].mean() / seen.mean())

@@ -13,7 +13,9 @@ only their mean matters (leave one out):
 
 B is what the ridge, and rows that have not come yet, hide; C the noise and misfit in those that
 have. Q and C are fixed points on the points of the inputs. As everywhere in `theory`, rows are
-independent and of one law; nodes are replaced by their mean (mean-field).
+independent and of one law. In the first rounds nodes with many neighbours know much more than those
+with few, and the mean error is that of the latter: nodes are taken in groups that know about as
+much, and only those of a group are replaced by their mean (mean-field).
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ MIXED, LONGEST = 1e-4, 4096
 # Steps of a curve that are computed; those between are interpolated.
 POINTS = 48
 TURNS, TOLERANCE = 200, 1e-4
+# Nodes whose rows count for as many, but for this share, are one group; and all nodes are one, once
+# the errors of groups are apart by less than this factor: their mean then is that of the mean node.
+ALIKE, APART = 0.3, 1.2
 
 
 def squares_curve(
@@ -59,7 +64,7 @@ def squares_curve(
     if not np.allclose(A, A.T):
         raise BadInput("the curve is for symmetric weights: take metropolis or max-degree weights")
     walk, at = _Knowledge(model, ridge), _points(n, every)
-    error = [walk.error(*_counts(A, every, int(t))) for t in at]
+    error = [walk.mean_error(A, every, int(t)) for t in at]
     steps, apart = np.arange(1, n + 1), np.full(n, np.nan)
     mse = np.exp(np.interp(np.log(steps), np.log(at), np.log(error)))
     return PredictedCurve(mse, apart, apart, model.j_opt)
@@ -73,15 +78,37 @@ def _points(n: int, every: int) -> Array:
     return at[(at >= 1) & (at <= n)]
 
 
-def _counts(A: Array, every: int, step: int) -> tuple[Array, Array]:
-    """Weights (C,) of rows before a step (from 1), and how many rows a node has of each (C,)."""
+def _alike(A: Array, every: int, step: int) -> list[Array]:
+    """The nodes in groups. Rows of weights w count for (sum w)^2 / sum w^2 rows at a node; the sum
+    is the same everywhere.
+    """
+    rounds, own = divmod(step - 1, every)
+    squares, power = np.full(len(A), own + every * len(A) * float(rounds)), A
+    for _ in range(min(rounds, LONGEST)):
+        more = every * (np.sum((len(A) * power) ** 2, axis=1) - len(A))
+        if more.max(initial=0.0) < MIXED * squares.max():
+            break
+        squares, power = squares + more, A @ power
+    order, groups = np.argsort(squares), list[list[int]]()
+    for k in order.tolist():
+        if not groups or squares[k] > (1 + ALIKE) * squares[groups[-1][0]]:
+            groups.append([])
+        groups[-1].append(k)
+    return [np.array(group) for group in groups]
+
+
+def _counts(A: Array, every: int, step: int, nodes: Any = slice(None)) -> tuple[Array, Array]:
+    """Weights (C,) of rows before a step (from 1), and how many rows a node has of each (C,); the
+    mean of these nodes.
+    """
     K, (rounds, own) = len(A), divmod(step - 1, every)
     weights, many, power = [np.ones(1)], [np.array([float(own)])], A
     for _ in range(min(rounds, LONGEST)):
         if np.abs(K * power - 1).max() < MIXED:
             break
-        weights.append(K * power.ravel())
-        many.append(np.full(K * K, every / K))  # each pair of nodes is one node's of K
+        each = K * power[nodes]
+        weights.append(each.ravel())
+        many.append(np.full(each.size, every / len(each)))  # each pair of nodes is one node's
         power = A @ power
     mixed = rounds - (len(weights) - 1)
     weights.append(np.ones(1))
@@ -99,6 +126,14 @@ class _Knowledge:
         self.lump = modes.tail_square / modes.tail if modes.tail > 0 else 0.0
         self.lumps = modes.tail / self.lump if self.lump else 0.0
         self.Q, self.C, self.T = np.eye(r) / rho, np.zeros((r, r)), 0.0
+        self.one = False  # whether nodes are all alike from now on
+
+    def mean_error(self, A: Array, every: int, step: int) -> float:
+        """The predicted error at a step, over all nodes."""
+        groups = [np.arange(len(A))] if self.one else _alike(A, every, step)
+        errors = [self.error(*_counts(A, every, step, group)) for group in groups]
+        self.one = self.one or (step > every and max(errors) < APART * min(errors))
+        return float(np.average(errors, weights=[len(group) for group in groups]))
 
     def error(self, weights: Array, many: Array) -> float:
         """The predicted error with these rows."""
