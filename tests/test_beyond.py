@@ -35,7 +35,7 @@ def test_every_method_is_beside_the_others_with_its_bytes(monkeypatch, options):
     assert again.rows == result.rows
 
 
-def test_a_data_set_in_one_pass_without_settings(monkeypatch, options):
+def test_a_data_set_in_one_pass(monkeypatch, options):
     X, labels = waveform(2500, seed=1)
     data = Dataset("waveform", (X - X.mean(0)) / X.std(0), np.where(labels == 1, 1.0, -1.0))
     few = replace(paper.classification("waveform"), sizes=(1300,))
@@ -46,6 +46,11 @@ def test_a_data_set_in_one_pass_without_settings(monkeypatch, options):
     assert row.paper == 16.26
     assert 5 < row.ours < 14
     assert findings.value(result, "N = 1300, sent by a node", "NetworkClassifier") > 1
+    sums = findings.row(result, "N = 1300", "sums that travel")
+    assert sums.ours < 14
+    (line,) = findings._data(result)
+    assert line.startswith("Beyond the paper, Waveform, 20 nodes (N = 1300): ")
+    assert "the paper's scheme, 5 passes 10.6 %, 9880 kB a node" in line
     assert [path.suffix for path in write(options.out)] == [".html"]
 
 

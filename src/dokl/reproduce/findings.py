@@ -122,6 +122,7 @@ def _beyond(results: Mapping[str, PartResult]) -> list[str]:
     for name, result in results.items():
         errors = [row for row in result.rows if row.unit == "dB"]
         if not name.startswith("beyond-example"):
+            told += _data(result) if name.startswith("beyond-") else []
             continue
         ours = min(errors[1:4], key=lambda row: row.ours)
         rival = min(errors[4:], key=lambda row: row.ours)
@@ -136,6 +137,20 @@ def _beyond(results: Mapping[str, PartResult]) -> list[str]:
         told.append(
             f"Beyond the paper, {result.title}, {errors[0].group}: {'; '.join(parts)}: {verdict}."
         )
+    return told
+
+
+def _data(result: PartResult) -> list[str]:
+    """The best of a data set beyond the paper, beside its own scheme, with their bytes."""
+    told = []
+    for group in dict.fromkeys(row.group for row in result.rows if row.unit == "%"):
+        *ours, paper = (row for row in result.rows if row.group == group)
+        sent = {r.what: r.ours for r in result.rows if r.group == f"{group}, sent by a node"}
+        best = min(ours, key=lambda row: row.ours)
+        parts = [f"{r.what} {r.ours:.1f} %, {sent[r.what]:.0f} kB a node" for r in (best, paper)]
+        verdict = "we are better" if best.ours < paper.ours else "the paper's is better"
+        verdict = "as good" if abs(best.ours - paper.ours) < 0.1 else verdict
+        told.append(f"Beyond the paper, {result.title} ({group}): {'; '.join(parts)}: {verdict}.")
     return told
 
 
