@@ -82,7 +82,7 @@ class Accounts:
         self.coming: Mapping[str, tuple[pieces.Incomplete, ...]] = {}
         self.incarnation, self.mine = node.incarnation, False
         self.begun: float | None = None
-        self.sent_at = self.solved_at = self.told_at = float("-inf")
+        self.sent_at = self.solved_at = self.told_at = self.said_at = float("-inf")
         self.unsolved = self.asked = self.untold = self.hurt = False
         self.quick = 0
         self.standing = Standing()
@@ -215,7 +215,7 @@ class Accounts:
         if not self.active:
             return effects
         if self._enough and now >= self._tell_due():
-            self._tell()
+            self._tell(now)
         if self._there and (self.to_send or self.going[1]) and now >= self._send_due():
             effects += self._send(now)
         if self._there and self._comparing and now >= self._compare_due():
@@ -277,14 +277,15 @@ class Accounts:
         heard = [self.theirs.get(peer.name) for peer in self._there]
         new = bool(heard) and all(told is not None and me not in told for told in heard)
         at_once = new or self.node.name in self.account
-        return begun if at_once else begun + self.node.exchange.join_seconds
+        first = begun if at_once else begun + self.node.exchange.join_seconds
+        return max(first, self.said_at + SOLVE_SECONDS)  # nobody would solve more often
 
-    def _tell(self) -> None:
+    def _tell(self, now: float) -> None:
         entry = Entry(self.node.name, self.incarnation, self.learner.own_sums(self.node.state))
         data = origins.to_bytes(entry, "<f4")
         self.account = {**self.account, self.node.name: origins.from_bytes(data)}
         self.sealed = {**self.sealed, self.node.name: self.roll.seals.seal(data)}
-        self.untold, self.mine = False, True
+        self.untold, self.mine, self.said_at = False, True, now
         self._want(self.node.name)
         self._changed()
 
@@ -375,13 +376,9 @@ class Accounts:
 
     def disputes(self) -> list[str]:
         """Whose rows are left out, in words."""
-        found = [
-            f"the rows of {name!r} make predictions worse here, and are left out"
-            for name in sorted(self.standing.out)
-        ]
-        if self.hurt:
-            found.append("others' rows make predictions worse here, and are left out")
-        return found
+        who = [f"the rows of {name!r}" for name in sorted(self.standing.out)]
+        who += ["others' rows"] if self.hurt else []
+        return [f"{each} make predictions worse here, and are left out" for each in who]
 
     def facts(self) -> dict[str, Any]:
         """For `/status`: rows by origin, and in the total."""

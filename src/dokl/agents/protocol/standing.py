@@ -15,7 +15,7 @@ from dokl.methods.squares.origins import Account, Entry
 from dokl.methods.squares.sums import Sums
 
 ROWS = 20  # own new rows by which the others are judged, at least
-SECONDS = 0.25  # between two judgements
+SECONDS = 0.5  # between two judgements
 AT_ONCE = 2  # origins judged at a time: each takes a solution, and senders of rows wait meanwhile
 
 

@@ -115,13 +115,15 @@ def _diagonal(sums: Sums, layout: Layout, slack: float) -> list[str]:
 
 
 def _directions(sums: Sums, layout: Layout, slack: float) -> list[str]:
-    full = np.tril(sums.zz) + np.tril(sums.zz, -1).T
-    eps = slack * max(1e-3, min(layout.longest, float(full.diagonal().max(initial=0.0)) + 1e-3))
-    try:
-        lower = np.linalg.cholesky(full + eps * np.eye(len(full)))
-    except np.linalg.LinAlgError:
+    from scipy.linalg import lapack
+
+    lower = np.array(sums.zz, order="F")
+    diagonal = float(lower.diagonal().max(initial=0.0))
+    lower.T.flat[:: len(lower) + 1] += slack * max(1e-3, min(layout.longest, diagonal + 1e-3))
+    C, info = lapack.dpotrf(lower, lower=1, clean=0, overwrite_a=1)
+    if info:
         return ["Z'Z has a negative direction"]
-    explained = (np.linalg.solve(lower, sums.zy.T) ** 2).sum(axis=0)
+    explained = (lapack.dtrtrs(C, sums.zy.T, lower=1)[0] ** 2).sum(axis=0)
     # What rounding may add to a direction in which there is nothing.
     if (explained > sums.yy * (1 + 1e-3) + slack).any():
         return ["features explain more of the targets than there is"]
