@@ -38,9 +38,10 @@ from dokl.methods.squares.origins import Account, Entry
 
 Version = tuple[int, int]
 _VERSION = struct.Struct("<8sQQ")
-SOLVE_SECONDS = 1.0  # between two solutions of the total
+SOLVE_SECONDS = 1.0  # between two solutions of the total, and between two own entries
+MUCH = 0.02  # of an origin's rows: what makes a difference to others; less goes out more slowly
 AGAIN_SECONDS = 1.0  # until what a neighbour still lacks is sent once more
-SLOW_SECONDS = 5.0  # between two lists of versions, when several have changed nothing
+SLOW_SECONDS = 5.0  # the same where little is new; and between lists of versions in the end
 QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
 MOST_TOLD = 4096  # versions in a message
 
@@ -241,8 +242,7 @@ class Accounts:
         return min(times, default=None)
 
     def _judge_due(self) -> float | None:
-        rows = self.learner.own_rows(self.node.state)
-        return standing.due(self.standing, rows, len(self.others))
+        return standing.due(self.standing, self._own_rows[0], len(self.others))
 
     @property
     def _there(self) -> list[Neighbour]:
@@ -264,11 +264,16 @@ class Accounts:
     @property
     def _enough(self) -> bool:
         """Whether there are own rows to tell: never few, which could be read off."""
-        rows, own = self.learner.own_rows(self.node.state), self.account.get(self.node.name)
-        before = 0 if own is None else own.sums.rows
+        rows, before = self._own_rows
         if self.untold or rows < before:
             return True  # what others have is not so any more
         return rows - before >= max(self.node.exchange.fewest_rows, 1)
+
+    @property
+    def _own_rows(self) -> tuple[int, int]:
+        """How many there are, and how many were told."""
+        own = self.account.get(self.node.name)
+        return self.learner.own_rows(self.node.state), 0 if own is None else own.sums.rows
 
     def _tell_due(self) -> float:
         """Not before neighbours had the time to say what they have of this node's earlier life."""
@@ -278,7 +283,9 @@ class Accounts:
         new = bool(heard) and all(told is not None and me not in told for told in heard)
         at_once = new or self.node.name in self.account
         first = begun if at_once else begun + self.node.exchange.join_seconds
-        return max(first, self.said_at + SOLVE_SECONDS)  # nobody would solve more often
+        rows, before = self._own_rows
+        much = self.untold or not before <= rows < (1.0 + MUCH) * before
+        return max(first, self.said_at + (SOLVE_SECONDS if much else SLOW_SECONDS))
 
     def _tell(self, now: float) -> None:
         entry = Entry(self.node.name, self.incarnation, self.learner.own_sums(self.node.state))
@@ -350,8 +357,7 @@ class Accounts:
     @property
     def rows(self) -> int:
         """Rows in the total: all of this node's own, and those that others have told of."""
-        own = self.learner.own_rows(self.node.state)
-        return own + sum(entry.sums.rows for entry in self.others.values())
+        return self._own_rows[0] + sum(entry.sums.rows for entry in self.others.values())
 
     def _judge(self, now: float) -> None:
         """Look at what each origin's rows do to this node's own; solve anew if one goes."""
