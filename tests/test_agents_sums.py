@@ -10,10 +10,10 @@ from dokl.agents.clock import Clock
 from dokl.agents.description import ExchangePolicy, parse
 from dokl.agents.description.text import text
 from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.accounts import pack_versions, unpack_versions
 from dokl.agents.protocol.effects import SendTheta
 from dokl.agents.protocol.messages import SUMS, mark_of
 from dokl.agents.protocol.roll import Roll
+from dokl.agents.protocol.versions import pack_versions, unpack_versions
 from dokl.agents.rolls import roll_of
 from dokl.agents.sums import Seals, SquaresLearner
 from dokl.errors import BadInput

@@ -12,7 +12,6 @@ What is believed of an entry is in `roll`, whose rows are left out of the total 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,31 +30,17 @@ from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import LiveNode
 from dokl.agents.protocol.roll import Roll, entry_faults, opened
 from dokl.agents.protocol.standing import Standing
+from dokl.agents.protocol.versions import Version, pack_versions, unpack_versions
 from dokl.agents.sums import SquaresLearner
 from dokl.errors import BadInput
 from dokl.methods.squares import origins
 from dokl.methods.squares.origins import Account, Entry
 
-Version = tuple[int, int]
-_VERSION = struct.Struct("<8sQQ")
 SOLVE_SECONDS = 1.0  # between two solutions of the total, and between two own entries
 MUCH = 0.02  # of an origin's rows: what makes a difference to others; less goes out more slowly
 AGAIN_SECONDS = 1.0  # until what a neighbour still lacks is sent once more
 SLOW_SECONDS = 5.0  # the same where little is new; and between lists of versions in the end
 QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
-MOST_TOLD = 4096  # versions in a message
-
-
-def pack_versions(account: Account) -> bytes:
-    """What is in an account, in short."""
-    told = sorted(account.values(), key=lambda entry: entry.origin)[:MOST_TOLD]
-    return b"".join(_VERSION.pack(mark_of(e.origin), *e.version) for e in told)
-
-
-def unpack_versions(data: bytes) -> dict[bytes, Version]:
-    """The same, by the marks of origins."""
-    whole = data[: len(data) // _VERSION.size * _VERSION.size][: MOST_TOLD * _VERSION.size]
-    return {mark: (incarnation, rows) for mark, incarnation, rows in _VERSION.iter_unpack(whole)}
 
 
 class Accounts:
