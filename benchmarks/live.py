@@ -66,9 +66,12 @@ def requests(host: str, rows: int, seed: int, how_many: int = 20) -> list[bytes]
 
 
 class Sender:
-    """One connection that sends the next batch when the last one is acknowledged."""
+    """One connection that sends the next batch when the last one is acknowledged, but not sooner
+    than `pause` seconds after it.
+    """
 
-    def __init__(self, address: str, rows: int, seed: int) -> None:
+    def __init__(self, address: str, rows: int, seed: int, pause: float = 0.0) -> None:
+        self._pause, self.due = pause, 0.0  # when to send; 0: an answer is awaited
         self.rows, self.acknowledged, self.busy = rows, 0, 0
         self.waits: list[float] = []  # seconds until each was acknowledged
         self._sent = 0.0
@@ -78,7 +81,7 @@ class Sender:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self) -> None:
-        self._sent = time.monotonic()
+        self._sent, self.due = time.monotonic(), 0.0
         self.socket.sendall(self._requests[self._next % len(self._requests)])
         self._next += 1
 
@@ -98,22 +101,32 @@ class Sender:
             self.busy += 1
         else:
             raise SystemExit(f"unexpected answer: {head[:60]!r} {body[:300]!r}")
-        self.send()
+        if self._pause:
+            self.due = self._sent + self._pause
+        else:
+            self.send()
 
 
-def load(addresses: list[str], rows: int, seconds: float) -> tuple[list[int], int, list[float]]:
+def load(
+    addresses: list[str], rows: int, seconds: float, pause: float = 0.0
+) -> tuple[list[int], int, list[float]]:
     """Rows acknowledged by each agent in that time, how often one said that it was busy, and how
     long each request took.
     """
-    senders = [Sender(address, rows, seed) for seed, address in enumerate(addresses)]
+    senders = [Sender(address, rows, seed, pause) for seed, address in enumerate(addresses)]
     selector = selectors.DefaultSelector()
     for sender in senders:
         selector.register(sender.socket, selectors.EVENT_READ, sender)
         sender.send()
     limit = time.monotonic() + seconds
     while (left := limit - time.monotonic()) > 0:
-        for key, _ in selector.select(left):
+        due = [each.due for each in senders if each.due]
+        wait = min([left, *(at - time.monotonic() for at in due)])
+        for key, _ in selector.select(max(0.0, wait)):
             key.data.hear()
+        for each in senders:
+            if each.due and time.monotonic() >= each.due:
+                each.send()
     for sender in senders:
         sender.socket.close()
     waits = [wait for sender in senders for wait in sender.waits]
@@ -148,11 +161,11 @@ def wait_until_up(addresses: list[str], seconds: float = 180.0) -> None:
             time.sleep(0.2)
 
 
-def measure(what: str, addresses: list[str], rows: int, seconds: float) -> None:
+def measure(what: str, addresses: list[str], rows: int, seconds: float, pause: float = 0.0) -> None:
     before, mine = statuses(addresses), time.process_time()
     used = [processor_seconds(each["pid"]) for each in before]
     began = time.monotonic()
-    acknowledged, busy, waits = load(addresses, rows, seconds)
+    acknowledged, busy, waits = load(addresses, rows, seconds, pause)
     took, mine = time.monotonic() - began, time.process_time() - mine
     after = statuses(addresses)
     cpu = [processor_seconds(each["pid"]) - u for each, u in zip(after, used, strict=True)]
@@ -208,6 +221,7 @@ def main() -> None:
             load(addresses, 50, 3.0)  # warm
             measure("batches of 50", addresses, 50, args.seconds)
             measure("single rows", addresses, 1, args.seconds)
+            measure("single rows, ten a second to each", addresses, 1, args.seconds, 0.1)
             if args.idle:
                 time.sleep(15.0)  # until they agree and fall silent
                 idle(addresses, args.idle)
