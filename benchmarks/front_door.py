@@ -117,6 +117,7 @@ def times(folder: Path) -> None:
         "predict": ("predict", folder / "m.dokl", path),
         "evaluate": ("evaluate", folder / "m.dokl", path),
         "inspect": ("inspect", folder / "m.dokl"),
+        "plan --rows 400": ("plan", path, "--target", "y", "--rows", 400),
     }
     print(f"a file of {ROWS} rows, seconds\n\n{'command':<28}{'cold':>8}{'warm':>8}")
     for name, words in commands.items():
@@ -130,7 +131,7 @@ def said_of(path: Path, target: str, folder: Path, *more: str) -> list[str]:
     """What was guessed of a file, refused, or told of its order."""
     words = ("train", path, "--target", target, "--model", folder / "f.dokl", "--overwrite", *more)
     lines = dokl(*words)[1].replace(f"{path.parent}/", "").splitlines()
-    kinds = r"CSV, |column '|taken as|target '|dokl: |the rows (are|change)"
+    kinds = r"CSV, |column '|taken as|target '|dokl: |the rows (are|change)|no value|one value"
     return [line for line in lines if re.match(kinds, line)]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dokl.cli.common import examples, remark, share_of
+from dokl.cli.meter import loading
 
 PRECISIONS = ("double", "float")
 
@@ -51,8 +52,9 @@ def export(
         raise click.UsageError(
             "end OUT in .onnx, .c or .h, or say that a model file is to be small: --predict-only"
         )
-    from dokl.files import check_new
-    from dokl.models import TableModel
+    with loading(quiet):
+        from dokl.files import check_new
+        from dokl.models import TableModel
 
     made = [out, out.with_suffix(".h")] if kind == ".c" else [out]
     for file in made:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dokl.cli.common import echo_json, examples, figure, percent
+from dokl.cli.meter import loading
 
 MOST = 12
 
@@ -21,8 +22,9 @@ def inspect(path: Path, as_json: bool) -> None:
     Its settings, its columns, how much was learned, and how well; of a model without settings also
     which inputs matter, how far back it remembers, and its experts.
     """
-    from dokl.jobs.files.describe import describe
-    from dokl.report import facts, table
+    with loading(as_json):
+        from dokl.jobs.files.describe import describe
+        from dokl.report import facts, table
 
     found = describe(path)
     if as_json:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.meter import loading
 from dokl.cli.pictures import check_places, picture_options
 from dokl.cli.source import make_source, reading_options
 from dokl.errors import BadInput
@@ -56,9 +57,10 @@ def plan(
 ) -> None:
     """Recommend width, size, step and exchange for DATA, and predict what they bring."""
     check_places(plot, html)
-    from dokl.jobs.simulated import planning
-    from dokl.plan import Budget
-    from dokl.report import table
+    with loading(quiet or as_json, "scipy.optimize"):
+        from dokl.jobs.simulated import planning
+        from dokl.plan import Budget
+        from dokl.report import table
 
     limits = ("rate", "bytes_per_second", "microseconds", "memory", "accuracy")
     budget = Budget(**{name: given.pop(name) for name in limits})
