@@ -39,7 +39,8 @@ from dokl.state import Slot, Slots, State
 # A shared expert that forgets is solved anew at every exchange that brings anything: what is newest
 # counts most (a hundredth of its memory late, and Beijing's errors with a tenth of the labels are
 # 4 % larger). One that does not forget is solved once the network has this share of rows more.
-DUE = 0.02
+# Just above 2 %: rounding must not decide for each engine whether 10 rows of 500 are enough.
+DUE = 0.02 + 1e-9
 # In doubt a node believes itself: its own mixture begins as though it had gained so much, in units
 # of the variance. The network's first rows would otherwise cost those who differ.
 FIRST_GAIN = 64.0
