@@ -197,7 +197,7 @@ class Later(Clock):
 
 
 def test_waiting_inputs_expire_make_room_and_can_be_purged(start, monkeypatch):
-    monkeypatch.setattr("dokl.agents.runtime.EXPIRY", 0.0)
+    monkeypatch.setattr("dokl.agents.waiting.EVERY", 0.0)
     clock = Later()
     agent = start(small(exchange=OFF, limits=Limits(waiting_labels=2)), clock=clock)
     X, Y = rows(5)

@@ -21,6 +21,7 @@ from typing import Any
 from dokl.agents import status
 from dokl.agents.answers import Answer, Busy, Job, Stopping, refuse
 from dokl.agents.clock import Clock, JumpWatch
+from dokl.agents.consequences import Consequences
 from dokl.agents.curve import LossCurve
 from dokl.agents.description import Network
 from dokl.agents.group import Group
@@ -30,21 +31,14 @@ from dokl.agents.keeping import Keeping
 from dokl.agents.logs import Log
 from dokl.agents.newest import NewestRows
 from dokl.agents.problems import Disputes, Problems
-from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import (
-    Ask,
-    Effect,
-    LearnedRows,
-    Notice,
-    Refuse,
-    SendHello,
-    SendTheta,
-)
+from dokl.agents.protocol.effects import Effect
 from dokl.agents.reloading import expiry, reload_description
+from dokl.agents.restoring import restored
 from dokl.agents.rolls import roll_of
 from dokl.agents.store import Store, StoreFailed
 from dokl.agents.sums import SquaresLearner
 from dokl.agents.transports import Transport
+from dokl.agents.waiting import WaitingInputs
 from dokl.arrays import Array
 from dokl.errors import BadInput, DoklError
 from dokl.state import State
@@ -52,7 +46,6 @@ from dokl.state import State
 GROUP = 4000  # rows that share one transaction, at most
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
-EXPIRY = 60.0  # seconds between two looks for inputs that have waited too long
 AHEAD = 86_400.0  # seconds by which a neighbour's clock may be ahead of ours when it starts
 SQUARES_ROWS = 1000  # rows between two snapshots by method "squares", at most
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
@@ -79,6 +72,7 @@ class Agent:
         self.log = log or Log(name, self.clock)
         self.learner, self.inputs = network.learner(), Inputs(network)
         self.curve, self.newest, self.counts = LossCurve(), NewestRows(), Counter[str]()
+        self._consequences = Consequences(transport, self.curve, self.newest, self.log)
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
         self.problems, self._disputes = Problems(self.clock), Disputes(self.log)
@@ -86,14 +80,23 @@ class Agent:
         self.certificate_expires = expiry(network, name)
         self._began, self._rate = self.clock.now(), 1000.0
         self._jumps = JumpWatch(self.clock)
-        self.protocol = self._restored(warm)
+        self.protocol = restored(
+            network,
+            name,
+            self.learner,
+            store,
+            warm,
+            self.log,
+            self.problems,
+            self._consequences.note,
+        )
         self._adopted = self.protocol.state  # what is stored, while a group is under way
         self._inbox = Inbox(transport, self.log)
         self._too_large = Counter[str]()  # of each neighbour, as far as the protocol knows
         self._queue, self._queued = deque[Job](), 0
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
-        self._expiry_due = self._began
+        self._waiting = WaitingInputs(store, self.clock, self.log)
         self._keeping = Keeping(self.store.path, self.learner, name)
         self._lively_until = self._held_until = self._began
         self._ready = threading.Condition()
@@ -198,38 +201,6 @@ class Agent:
         """Seconds since the start."""
         return self.clock.now() - self._began
 
-    # -- starting ----------------------------------------------------------------------------
-    def _restored(self, warm: State | None) -> Protocol:
-        """The state before the end, however that came: the snapshot, and the journal after it."""
-        packed, learned, batches = self.store.restore()
-        state = warm if packed is None else self.learner.unpack(packed)
-        protocol = Protocol(
-            self.learner,
-            self.name,
-            self.network.neighbours(self.name),
-            self.network.exchange,
-            self.store.incarnation,
-            state,
-            learned,
-            roll_of(self.network, self.name),
-        )
-        if self.store.power_cut:
-            text = f"the last {self.store.power_cut:,} acknowledged rows went when the machine did"
-            self.problems.note("lost", text)
-            self.log("rows lost", rows=self.store.power_cut, text=text)
-        replayed = 0
-        for X, Y in batches:
-            for effect in protocol.replay(X, Y):
-                self._note(effect)
-            replayed += len(X)
-        if replayed or packed is not None:
-            self.log("restored", learned=protocol.learned, replayed=replayed)
-        elif warm is not None:
-            with self.store.transaction() as transaction:  # the journal begins from here
-                transaction.snapshot(self.learner.pack(warm), 0)
-            self.log("warm start", count=int(warm.count[0]))
-        return protocol
-
     # -- the thread --------------------------------------------------------------------------
     def _run(self) -> None:
         while self._wait():
@@ -286,7 +257,7 @@ class Agent:
         """One group: what arrived, what is due, stored together; `mark` is how it was before."""
         self._look_at_clock()
         now = self.clock.now()
-        self._expire(now)
+        self._waiting.expire(self.network.limits.waiting_hours)
         group = Group(self.store, self.protocol, self.counts, self.clock.wall())
         group.effects += self._heard(now)
         for arrival, future in jobs:
@@ -362,28 +333,10 @@ class Agent:
 
     # -- effects -----------------------------------------------------------------------------
     def _carry_out(self, effects: list[Effect], now: float) -> None:
-        for effect in effects:
-            if isinstance(effect, SendTheta):
-                self.transport.send("theta", effect.data)
-            elif isinstance(effect, SendHello):
-                self.transport.send("hello", effect.data)
-            elif isinstance(effect, Ask):
-                self.transport.ask(effect.peer, effect.known)
-            else:
-                self._note(effect)
+        self._consequences.carry_out(effects)
         if self.network.exchange.mode == "pull" and self.protocol.step:
             packed, hello = self.protocol.packed(now), self.protocol.hello(now)
             self.transport.offer(packed, (self.store.incarnation, self.protocol.step), hello)
-
-    def _note(self, effect: Effect) -> None:
-        if isinstance(effect, LearnedRows):
-            self.curve.add(effect.losses, effect.learned)
-            self.newest.add(effect)
-        elif isinstance(effect, Refuse):
-            about = {"neighbour": effect.peer, "reason": effect.reason, "text": effect.text}
-            self.log("message refused", often=True, **about)
-        elif isinstance(effect, Notice):
-            self.log(effect.kind, often=True, text=effect.text)
 
     def _measure(self, jobs: list[Job], began: float) -> None:
         """Rows per second, for telling a busy sender when to come back."""
@@ -401,35 +354,6 @@ class Agent:
             self.counts["clock jumps"] += 1
             self.log("clock jumped", seconds=round(by, 3))
 
-    def _expire(self, now: float) -> None:
-        """Let inputs go whose labels have not come within `waiting_hours`."""
-        if now < self._expiry_due or not self.store.waiting_count:
-            return
-        self._expiry_due = now + EXPIRY
-        with suppress(StoreFailed):  # the next time
-            self._let_go(self.clock.wall() - 3600 * self.network.limits.waiting_hours)
-
-    def _let_go(self, before: float) -> int:
-        if not self.store.waiting_since(before):
-            return 0
-        with self.store.transaction() as transaction:
-            gone = transaction.expire(before)
-        self.log("inputs expired", inputs=gone, waiting=self.store.waiting_count)
-        return gone
-
-    def purge(self, older_s: float = 0.0) -> Future[int]:
-        """Let inputs go that have waited so long for a label; how many, once it is stored."""
-        done = Future[int]()
-
-        def purge() -> None:
-            try:
-                done.set_result(self._let_go(self.clock.wall() - older_s))
-            except Exception as error:
-                done.set_exception(error)
-
-        self.order(purge)
-        return done
-
     def _farewell(self) -> None:
         """The last thing: a snapshot, so that the next start need not replay.
 
@@ -445,6 +369,10 @@ class Agent:
             refuse(future, Stopping("this agent is about to end"))
 
     # -- changes -----------------------------------------------------------------------------
+    def purge(self, older_s: float = 0.0) -> Future[int]:
+        """Let inputs go that have waited so long for a label; how many, once it is stored."""
+        return self._ordered(partial(self._waiting.let_go, older_s))
+
     def finish_source(self) -> None:
         """The own stream is at its end: neighbours in lockstep need not wait for it."""
         now = self.clock.now
@@ -452,27 +380,33 @@ class Agent:
 
     def reload(self, path: Path) -> Future[None]:
         """Take a changed description: new neighbours, a new access table, new certificates."""
-        done = Future[None]()
+        return self._ordered(partial(self._reload, path))
 
-        def change() -> None:
+    def _ordered(self, what: Callable[[], Any]) -> Future[Any]:
+        """Done in the agent's thread; its result, or why there is none."""
+        done = Future[Any]()
+
+        def do() -> None:
             try:
-                self._reload(path)
-                done.set_result(None)
-            except Exception as error:  # of files and certificates, too; samples go on
-                self.log("reload refused", reason=str(error))
-                self.problems["reload"] = f"the changed description was refused: {error}"
+                done.set_result(what())
+            except Exception as error:
                 done.set_exception(error)
 
-        self.order(change)
+        self.order(do)
         return done
 
     def _reload(self, path: Path) -> None:
-        network = reload_description(path, self.name, self.network)
-        self.transport.reopen(network)  # which refuses certificates that cannot be used
-        self.network = network
-        roll = roll_of(network, self.name)
-        self.protocol.change(network.neighbours(self.name), network.exchange, roll)
-        self.certificate_expires = expiry(network, self.name)
-        self.when_reloaded()
+        try:
+            network = reload_description(path, self.name, self.network)
+            self.transport.reopen(network)  # which refuses certificates that cannot be used
+            self.network = network
+            roll = roll_of(network, self.name)
+            self.protocol.change(network.neighbours(self.name), network.exchange, roll)
+            self.certificate_expires = expiry(network, self.name)
+            self.when_reloaded()
+        except Exception as error:  # of files and certificates, too; samples go on
+            self.log("reload refused", reason=str(error))
+            self.problems["reload"] = f"the changed description was refused: {error}"
+            raise
         self.problems.pop("reload", None)
         self.log("reloaded", neighbours=list(network.neighbours(self.name)))

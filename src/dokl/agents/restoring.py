@@ -1,0 +1,59 @@
+"""An agent's state from its store: the snapshot, and the journal after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dokl.agents.description import Network
+from dokl.agents.logs import Log
+from dokl.agents.problems import Problems
+from dokl.agents.protocol import Protocol
+from dokl.agents.protocol.effects import Effect
+from dokl.agents.rolls import roll_of
+from dokl.agents.store import Store
+from dokl.learner import Learner
+from dokl.state import State
+
+
+def restored(
+    network: Network,
+    name: str,
+    learner: Learner,
+    store: Store,
+    warm: State | None,
+    log: Log,
+    problems: Problems,
+    note: Callable[[Effect], None],
+) -> Protocol:
+    """The protocol as it was before the end, however that came.
+
+    warm: a state to begin with where the store has none. note: hears what replayed rows did.
+    """
+    packed, learned, batches = store.restore()
+    state = warm if packed is None else learner.unpack(packed)
+    protocol = Protocol(
+        learner,
+        name,
+        network.neighbours(name),
+        network.exchange,
+        store.incarnation,
+        state,
+        learned,
+        roll_of(network, name),
+    )
+    if store.power_cut:
+        text = f"the last {store.power_cut:,} acknowledged rows went when the machine did"
+        problems.note("lost", text)
+        log("rows lost", rows=store.power_cut, text=text)
+    replayed = 0
+    for X, Y in batches:
+        for effect in protocol.replay(X, Y):
+            note(effect)
+        replayed += len(X)
+    if replayed or packed is not None:
+        log("restored", learned=protocol.learned, replayed=replayed)
+    elif warm is not None:
+        with store.transaction() as transaction:  # the journal begins from here
+            transaction.snapshot(learner.pack(warm), 0)
+        log("warm start", count=int(warm.count[0]))
+    return protocol
