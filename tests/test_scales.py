@@ -31,10 +31,13 @@ def pilot(n=40, d=3, m=2, seed=0):
 def test_gradient_is_a_derivative(kernel, numbers):
     X, Y = pilot()
     p = np.random.default_rng(1).normal(size=numbers) * 0.3
-    value, slope = negative_likelihood(p, X, Y, kernel)
+    slopes = numbers > 6
+    value, slope = negative_likelihood(p, X, Y, kernel, slopes=slopes)
     h = 1e-5
     for i, one in enumerate(np.eye(numbers)):
-        up, down = (negative_likelihood(p + s * h * one, X, Y, kernel)[0] for s in (1, -1))
+        up, down = (
+            negative_likelihood(p + s * h * one, X, Y, kernel, slopes=slopes)[0] for s in (1, -1)
+        )
         assert slope[i] == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-6)
     assert np.isfinite(value)
 
@@ -71,11 +74,19 @@ def test_useless_inputs_get_small_slopes():
     y = X[:, :1] - 0.5 * X[:, 1:2] + 0.1 * rng.normal(size=(200, 1))
     found = learn_scales(X, y, slopes=True)
     assert found.linear[:2].min() > 3.0 * found.linear[2:].max()
-    alike = negative_likelihood(np.full(18, 0.1), X, y, "gaussian")
+    alike = negative_likelihood(np.full(18, 0.1), X, y, "gaussian", slopes=True)
     one = negative_likelihood(np.full(11, 0.1), X, y, "gaussian")
     noise = NOISE_PENALTY * (0.1 - np.log(0.3)) ** 2
     assert alike[0] == pytest.approx(one[0] + PENALTY * 8 * 1.1**2 + noise)
     np.testing.assert_allclose(alike[1][:9], one[1][:9])
+
+
+def test_a_single_input_with_a_slope_of_its_own_is_penalised_as_several_are():
+    X, Y = pilot(d=1)
+    p = np.full(4, 0.1)
+    plain, own = (negative_likelihood(p, X, Y, "gaussian", slopes=s)[0] for s in (False, True))
+    noise = NOISE_PENALTY * (0.1 - np.log(0.3)) ** 2
+    assert own == pytest.approx(plain + PENALTY * 1.1**2 + noise)
 
 
 def test_same_rows_same_scales():

@@ -88,8 +88,8 @@ def learn_scales(
     bounds += [(-5.0, 3.0)] * lines + [(math.log(1e-3), 0.7)]
     limits = {"maxfun": evaluations, "maxiter": evaluations}
     best = minimize(
-        negative_likelihood, first, (X, Y, kernel, _room(X)), "L-BFGS-B", jac=True, bounds=bounds,
-        options=limits,
+        negative_likelihood, first, (X, Y, kernel, _room(X), slopes), "L-BFGS-B", jac=True,
+        bounds=bounds, options=limits,
     )  # fmt: skip
     a, *b, noise = np.exp(best.x[d:]) ** np.array([1] * (1 + lines) + [2])
     linear = np.array(b) if slopes else float(b[0])
@@ -97,12 +97,12 @@ def learn_scales(
 
 
 def negative_likelihood(
-    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None
+    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None, slopes: bool = False
 ) -> tuple[float, Array]:
     """Minus the log marginal likelihood with its penalty, and its gradient.
 
     p: logarithms of the d lengths, of a, of b (one or d), and of the noise's standard deviation.
-    room: what one evaluation leaves to the next.
+    room: what one evaluation leaves to the next. slopes: whether b is of each input.
     """
     from scipy.linalg import lapack
     from scipy.linalg.blas import dsymm
@@ -126,7 +126,7 @@ def negative_likelihood(
     off = p[:d] - 0.5 * math.log(d)
     slope[:d] += 2.0 * PENALTY * off
     value += PENALTY * float(off @ off)
-    if len(p) > d + 3:
+    if slopes:
         off = p[d + 1 :] - np.array([SLOPE] * d + [NOISE])
         weight = np.array([PENALTY] * d + [NOISE_PENALTY])
         slope[d + 1 :] += 2.0 * weight * off
