@@ -50,7 +50,7 @@ def test_a_data_set_in_one_pass(monkeypatch, options):
     assert sums.ours < 14
     (line,) = findings._data(result)
     assert line.startswith("Beyond the paper, Waveform, 20 nodes (N = 1300): ")
-    assert "the paper's scheme, 5 passes 10.6 %, 9880 kB a node" in line
+    assert "the paper's scheme, 5 passes, by the prototype 10.6 %, 9880 kB a node" in line
     assert [path.suffix for path in write(options.out)] == [".html"]
 
 

@@ -257,7 +257,7 @@ def data(name: str, options: ReproduceOptions) -> PartResult:
         "sums": f"sums that travel, D = {ours.D}, a round every {ours.every} rows, one pass",
         "auto": "NetworkClassifier without settings, one pass",
     }
-    rows, them = [], "the paper's scheme, 5 passes"
+    rows, them = [], "the paper's scheme, 5 passes, by the prototype"
     for size in setting.sizes:
         told = expected()["tables"][f"{name}-{size}" if size else name]["20-together"]
         group, steps = f"N = {size}" if size else "all rows", (size or len(dataset.y)) // K
