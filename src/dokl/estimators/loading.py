@@ -106,13 +106,7 @@ def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     take_nodes(model, meta)
     if len(model.nodes_) != found.K:
         raise ValueError(f"{len(model.nodes_)} names for {found.K} nodes")
-    if "feature_names" in arrays:
-        model.feature_names_in_ = arrays["feature_names"].astype(object)
-    if "flat" in meta:
-        model._flat = bool(meta["flat"])
-    if model._classifying:
-        model.classes_ = _classes(meta, arrays)
-        model.calibration_ = _calibration(model, arrays)
+    _take_targets(model, meta, arrays)
     model.network_ = found
     model._take(found)
     if model.fingerprint_ != meta["fingerprint"]:
