@@ -176,7 +176,7 @@ def measure(what: str, addresses: list[str], rows: int, seconds: float, pause: f
     n, total = len(addresses), sum(acknowledged)
     rate = [each / took for each in acknowledged]
     per_request = 1e3 * sum(cpu) / max(total / rows, 1)
-    middle, late = (1e3 * float(np.quantile(waits, q)) for q in (0.5, 0.99))
+    middle, late = (1e3 * float(np.quantile(waits or [np.nan], q)) for q in (0.5, 0.99))
     print(f"{what}; load {os.getloadavg()[0]:.1f}")
     print(f"  in all        {total / took:8.0f} samples/s; a request takes {middle:.1f} ms,"
           f" 99 % at most {late:.1f} ms")  # fmt: skip
@@ -193,8 +193,8 @@ def measure(what: str, addresses: list[str], rows: int, seconds: float, pause: f
 
 def main() -> None:
     ask = argparse.ArgumentParser()
-    ask.add_argument("--nodes", type=int, default=20)
-    ask.add_argument("--D", type=int, default=2500)
+    ask.add_argument("--nodes", type=int, help="20, or 8 by squares")
+    ask.add_argument("--D", type=int, help="2500, or 300 by squares")
     ask.add_argument("--seconds", type=float, default=20.0)
     ask.add_argument("--durability", default="process", choices=["process", "full"])
     ask.add_argument("--exchange", default="push", choices=["push", "pull", "off"])
@@ -202,6 +202,8 @@ def main() -> None:
     ask.add_argument("--method", default="gradient", choices=["gradient", "squares"])
     ask.add_argument("--journal", action="store_true", help="the store alone, and nothing else")
     args = ask.parse_args()
+    usual = (8, 300) if args.method == "squares" else (20, 2500)
+    args.nodes, args.D = args.nodes or usual[0], args.D or usual[1]
     if args.journal:
         journal()
         return
