@@ -260,6 +260,20 @@ def test_intervals_of_a_network(learned):
         chain(learner="gradient").fit(X, y, nodes=where).predict_interval(X)
 
 
+@pytest.mark.parametrize("offset", [30.0, 0.0])
+def test_intervals_without_nodes_lie_around_the_prediction(offset):
+    """And hold rows of every node, also where one measures something else than the others."""
+    X, y, where = offset_stations(300)
+    new, true, place = offset_stations(300, seed=2)
+    y, true = (t - np.where(w == "b", 30.0 - offset, 0.0) for t, w in ((y, where), (true, place)))
+    model = chain(n_components=40, every=3).partial_fit(X, y, nodes=where)
+    lower, upper = model.predict_interval(new, 0.9)
+    np.testing.assert_allclose(0.5 * (lower + upper), model.predict(new), rtol=1e-12)
+    assert ((lower <= true) & (true <= upper)).mean() > 0.85
+    of_node = np.subtract(*model.predict_interval(new, 0.9, nodes=place)[::-1])
+    assert ((upper - lower).mean() > 3.0 * of_node.mean()) == (offset > 0)
+
+
 def test_intervals_while_learning():
     X, y, where = offset_stations(150)
     plain, model = chain(n_components=20, every=3), chain(n_components=20, every=3)

@@ -195,30 +195,45 @@ class Cooperating(Estimator):
         return calibration.levels(self.calibration_, calibration.both(scores))
 
     def _interval(self, X: Any, coverage: float, nodes: Any) -> tuple[Array, Array]:
-        """Ends (n, m) that hold the target in this share of rows, as tracked at each node."""
+        """Ends (n, m) around what is predicted, which hold the target in this share of rows."""
         check_is_fitted(self, "state_")
         X = _dense(self._rows(X))
         numbers, state, made = self._node_numbers(nodes, len(X)), self.state_, self.feature_map_
         self._ready()
         Z, crew = made.transform(X), self._learner.problem.method.crew(self.exchange_)
         if numbers is None:
-            found = [self._said(crew, k, Z, coverage) for k in range(state.K)]
-            share = np.maximum(state.count, 1e-300) / np.maximum(state.count, 1e-300).sum()
-            mean, spread = (np.einsum("k,knm->nm", share, [f[i] for f in found]) for i in (0, 1))
+            mean, spread = self._together(crew, X, Z, coverage)
         else:
             mean, spread = np.empty((2, len(X), state.theta.shape[1]))
             for k in np.unique(numbers).tolist():
                 own = np.flatnonzero(numbers == k)
-                mean[own], spread[own] = self._said(crew, k, Z[own], coverage)
+                mean[own], variance = node.predicted(crew, state, k, Z[own])
+                spread[own] = np.sqrt(variance) * self._width(k, coverage)
         scale = made.targets
         return scale.outward(mean - spread), scale.outward(mean + spread)
 
-    def _said(self, crew: Any, k: int, Z: Array, coverage: float) -> tuple[Array, Array]:
-        """Mean and half the width of intervals, (n, m), by node k."""
-        mean, variance = node.predicted(crew, self.state_, k, Z)
+    def _together(self, crew: Any, X: Array, Z: Array, coverage: float) -> tuple[Array, Array]:
+        """What the network predicts, and half the width of its intervals, (n, m).
+
+        A row is taken for that of any node, by how many each has seen, so squares add up: of the
+        nodes' own half widths, and of how far what they say lies from what the network does, which
+        nobody has tracked and counts as a standard deviation.
+        """
+        from scipy.special import ndtri
+
+        state, far = self.state_, float(ndtri(0.5 + 0.5 * intervals.check_level(coverage)))
+        mean = np.asarray(self._learner.predict(state, X), np.float64)
+        squares = np.zeros_like(mean)
+        for k in np.flatnonzero(state.count).tolist():
+            said, variance = node.predicted(crew, state, k, Z)
+            own = variance * self._width(k, coverage) ** 2
+            squares += state.count[k] / state.count.sum() * (own + (far * (said - mean)) ** 2)
+        return mean, np.sqrt(squares)
+
+    def _width(self, k: int, coverage: float) -> Array:
+        """Half the width of intervals of node k in standard deviations: (m,)."""
         widths = reach.widths(self.state_.reach[k], self.state_.own_reach[k])
-        first = intervals.start(outputs=widths.shape[0])
-        return mean, np.sqrt(variance) * intervals.width_at(first, coverage, widths)
+        return intervals.width_at(intervals.start(outputs=widths.shape[0]), coverage, widths)
 
     @property
     def message_bytes_(self) -> int:

@@ -238,7 +238,8 @@ class NetworkRegressor(_Network, Regression):
         self, X: Any, coverage: float = 0.9, nodes: Any = None
     ) -> tuple[Array, Array]:
         """Lower and upper ends that hold the target in this share of each node's rows, as tracked
-        online; of `nodes` (one name, or one per row), or the mean of all nodes' intervals.
+        online; of `nodes` (one name, or one per row), or around what the whole network predicts,
+        wide enough for rows of all its nodes: where these differ, far wider than their own.
         """
         lower, upper = self._interval(X, coverage, nodes)
         return self._values(lower), self._values(upper)
