@@ -23,7 +23,9 @@ LEARNERS = {
     "gradient": ("--learner", "gradient", "--components", "60"),
     "squares": ("--learner", "squares", "--components", "60"),
     "auto": ("--learner", "auto", "--components", "60"),
+    "cooperation": ("--nodes", "place", "--components", "60"),
 }
+PLACE = ", row.place = (int)raw[2]"  # of a network it says the node, and is no input
 # Reads rows of (a, b, place), and writes what each function says.
 NUMBERS = """#include "m.h"
 void run(const double *raw, long n, double *out);
@@ -132,16 +134,17 @@ def told(code, columns):
 def test_numbers_are_the_models_own(folder, tmp_path, name, precision):
     columns = rows()
     dokl("export", folder / f"{name}-y.dokl", tmp_path / "m.c", "--precision", precision, "-q")
-    model, waves = library.load(folder / f"{name}-y.dokl"), name == "gradient"
-    main = NUMBERS.replace("%STATE%", "&m_learned, " if waves else "")
-    main = main.replace("%INTERVAL%", "" if waves else "m_real lower[1], upper[1];")
+    model, plain = library.load(folder / f"{name}-y.dokl"), name in ("gradient", "cooperation")
+    main = NUMBERS.replace("%STATE%", "&m_learned, " if name == "gradient" else "")
+    main = main.replace("%INTERVAL%", "" if plain else "m_real lower[1], upper[1];")
+    main = main.replace(PLACE, "" if name == "cooperation" else PLACE)
     ends = "m_interval(&row, lower, upper), out[1] = lower[0], out[2] = upper[0];"
     found, lower, upper = told(
-        compiled(tmp_path, main.replace("%ENDS%", "" if waves else ends)), columns
+        compiled(tmp_path, main.replace("%ENDS%", "" if plain else ends)), columns
     )
     close = CLOSE[precision] * np.std(columns["y"])
     np.testing.assert_allclose(found, model.predict(columns), rtol=0, atol=close)
-    if not waves:
+    if not plain:
         small = model.predict_only().predict_interval(columns)
         np.testing.assert_allclose((lower, upper), small, rtol=0, atol=close)
 
@@ -153,6 +156,7 @@ def test_labels_and_probabilities_are_the_models_own(folder, tmp_path, name, pre
     dokl("export", folder / f"{name}-label.dokl", tmp_path / "m.c", "--precision", precision, "-q")
     model = library.load(folder / f"{name}-label.dokl")
     main = LABELS.replace("%STATE%", "&m_learned, " if name == "gradient" else "")
+    main = main.replace(PLACE, "" if name == "cooperation" else PLACE)
     number, *probabilities = told(compiled(tmp_path, main), columns)
     said, wanted = model.predict_proba(columns), model.predict(columns)
     np.testing.assert_allclose(np.transpose(probabilities), said, rtol=0, atol=CLOSE[precision])
@@ -245,8 +249,6 @@ def test_nodes_combine(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 2))
     few = {"n_nodes": 3, "n_components": 8, "random_state": 0}
     model = library.NetworkRegressor("ring", learner="gradient", **few).fit(X, X[:, 0])
-    with pytest.raises(BadInput, match="not exported: train one with learner="):
-        write_c(library.NetworkRegressor("ring", **few).fit(X, X[:, 0]), tmp_path / "m.c")
     write_c(model, tmp_path / "m.c", node="1")
     code = compiled(tmp_path, """#include "m.h"
 double mixed(void);
@@ -261,6 +263,34 @@ double mixed(void)
     code.mixed.restype = ctypes.c_double
     assert code.mixed() == pytest.approx(0.25)
     assert not c_source(model, "m").learns, "the mean of nodes is nobody who learns"
+
+
+@pytest.mark.parametrize("precision", ["double", "float"])
+def test_a_cooperating_node_and_inputs_that_it_bends(tmp_path, precision):
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    y = X[:, 0] * X[:, 1] + X[:, 2]
+    X[:, :2] = np.exp(2 * X[:, :2]) * [1, -1]
+    few = {"n_nodes": 3, "n_components": 30, "random_state": 0}
+    model = library.NetworkRegressor("ring", **few).fit(X, y)
+    powers = model.feature_map_.inputs.power
+    assert powers[0] <= 0
+    assert powers[1] >= 2
+    made = c_source(model, "m", node="1")
+    assert not made.learns
+    assert "m_interval" not in made.header
+    far = np.concatenate([X, 100 * X[:20], -100 * X[:20]])
+    main = NUMBERS.replace("row.a = raw[0], row.b = raw[1], row.place = (int)raw[2];",
+                           "row.x[0] = raw[0], row.x[1] = raw[1], row.x[2] = raw[2];")  # fmt: skip
+    for mark in ("%STATE%", "%INTERVAL%", "%ENDS%"):
+        main = main.replace(mark, "")
+    for node in (None, "1"):
+        (tmp_path / str(node)).mkdir()
+        write_c(model, tmp_path / str(node) / "m.c", node=node, precision=precision)
+        code, out = compiled(tmp_path / str(node), main), np.full((len(far), 3), np.nan)
+        code.run(pointer(far), ctypes.c_long(len(far)), pointer(out))
+        wanted = model.predict(far, nodes=None if node is None else 1)
+        close = CLOSE[precision] * np.std(y)
+        np.testing.assert_allclose(out[:, 0], wanted, rtol=0, atol=close)
 
 
 def test_awkward_names_become_c(tmp_path):

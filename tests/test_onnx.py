@@ -21,6 +21,7 @@ LEARNERS = {
     "squares": ("--learner", "squares", "--components", "60"),
     "auto": ("--learner", "auto", "--components", "60"),
     "network": ("--nodes", "place", "--learner", "gradient", "--components", "60"),
+    "cooperation": ("--nodes", "place", "--components", "60"),
 }
 
 
@@ -63,7 +64,7 @@ def test_numbers_are_the_models_own(folder, tmp_path, name):
     model, found = library.load(folder / f"{name}-y.dokl"), run(out, columns)
     close = CLOSE * np.std(columns["y"])
     np.testing.assert_allclose(found["prediction"], model.predict(columns), rtol=0, atol=close)
-    if not model.has_intervals:
+    if not model.has_intervals or name == "cooperation":
         assert set(found) == {"prediction"}
         return
     _, std = model.predict(columns, return_std=True)
@@ -105,13 +106,73 @@ def test_without_matrices_it_is_small_and_has_one_width(folder, tmp_path):
 
 def test_a_node_of_a_network_predicts_by_its_own_vector(folder, tmp_path):
     out, columns = tmp_path / "m.onnx", rows()
-    dokl("export", folder / "network-y.dokl", out, "--node", "roof", "-q")
-    told = library.load(folder / "network-y.dokl").predict(columns, nodes="roof")
-    np.testing.assert_allclose(run(out, columns)["prediction"], told, rtol=0, atol=CLOSE)
+    for name in ("network-y", "network-label", "cooperation-label"):
+        dokl("export", folder / f"{name}.dokl", out, "--node", "roof", "-q", "--overwrite")
+        told, found = library.load(folder / f"{name}.dokl"), run(out, columns)
+        if name == "network-y":
+            wanted = told.predict(columns, nodes="roof")
+            np.testing.assert_allclose(found["prediction"], wanted, rtol=0, atol=CLOSE)
+            continue
+        assert found["prediction"].tolist() == told.predict(columns, nodes="roof").tolist()
+        said = told.predict_proba(columns, nodes="roof")
+        np.testing.assert_allclose(found["probabilities"], said, rtol=0, atol=CLOSE)
     message = fails("export", folder / "network-y.dokl", tmp_path / "n.onnx", "--node", "rof")
     assert "did you mean 'roof'?" in message
     message = fails("export", folder / "auto-y.dokl", tmp_path / "n.onnx", "--node", "roof")
     assert "of a network only" in message
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9])
+def test_a_cooperating_node_tells_its_intervals(folder, tmp_path, coverage):
+    out, path, columns = tmp_path / "m.onnx", folder / "cooperation-y.dokl", rows()
+    told = dokl("export", path, out, "--node", "roof", "--interval", 100 * coverage).stderr
+    assert "no intervals" not in told
+    found, model, close = run(out, columns), library.load(path), CLOSE * np.std(columns["y"])
+    lower, upper = model.predict_interval(columns, coverage, nodes="roof")
+    wanted = {"prediction": model.predict(columns, nodes="roof"), "lower": lower, "upper": upper}
+    for key, value in wanted.items():
+        np.testing.assert_allclose(found[key], value, rtol=0, atol=close)
+    assert (found["std"] > 0).all()
+    for more in ((), ("--node", "roof", "--predict-only")):
+        told = dokl("export", path, tmp_path / "s.onnx", "--overwrite", *more).stderr
+        assert "no intervals: export one node" in told
+        assert set(run(tmp_path / "s.onnx", columns)) == {"prediction"}
+    assert (tmp_path / "s.onnx").stat().st_size < 0.2 * out.stat().st_size
+
+
+def long_tails(n=300):
+    """Inputs that cooperating nodes bend by every kind of power, and wild ones among them."""
+    X = np.random.default_rng(0).normal(size=(n, 4))
+    X = np.column_stack([np.exp(2 * X[:, 0]), -np.exp(2 * X[:, 1]), X[:, 2], np.exp(X[:, 3])])
+    return X, np.log(X[:, 0]) - np.log(-X[:, 1]) * X[:, 2] + X[:, 3]
+
+
+@pytest.mark.parametrize("rule", ["metropolis", "alone"])
+def test_inputs_that_cooperating_nodes_bend(rule):
+    X, y = long_tails()
+    few = {"n_nodes": 3, "n_components": 30, "random_state": 0, "rule": rule}
+    numbers = library.NetworkRegressor("ring", **few).fit(X, np.column_stack([y, 3 - y]))
+    classes = library.NetworkClassifier("ring", **few).fit(X, np.digitize(y, [-1.0, 1.0]))
+    for model in (numbers, classes):
+        powers = model.feature_map_.inputs.power
+        assert powers[0] <= 0
+        assert powers[1] >= 2
+        far = np.concatenate([X, 100 * X[:20], -100 * X[:20]])
+        for node in (None, "1"):
+            made = onnx_model(model, node=node).SerializeToString()
+            session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+            names = [out.name for out in session.get_outputs()]
+            found = dict(zip(names, session.run(None, {"X": far}), strict=True))
+            k = None if node is None else int(node)
+            said = model.predict(far, nodes=k)
+            np.testing.assert_allclose(found["prediction"], said, rtol=0, atol=CLOSE)
+            if "probabilities" in found:
+                said = model.predict_proba(far, nodes=k)
+                np.testing.assert_allclose(found["probabilities"], said, rtol=0, atol=CLOSE)
+            assert ("lower" in found) == (model is numbers and node is not None)
+            if "lower" in found:
+                said = model.predict_interval(far, nodes=k)[0]
+                np.testing.assert_allclose(found["lower"], said, rtol=0, atol=CLOSE)
 
 
 def test_float_is_half_as_large(folder, tmp_path):

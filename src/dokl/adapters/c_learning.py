@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dokl.adapters.c_parts import inputs_call, raw_numbers
 from dokl.adapters.c_words import Reals, doubles
-from dokl.adapters.formula import WAVES, LabelAnswer, node_number
+from dokl.adapters.formula import LabelAnswer, is_waves, node_number
 from dokl.arrays import Array
 from dokl.estimators.units import Unit
 from dokl.losses import Loss
@@ -63,7 +63,7 @@ class Learning:
 def learning_of(model: TableModel, node: str | None) -> Learning | None:
     """How a model goes on learning; None where it does not in C."""
     made = model.estimator
-    if not isinstance(made, WAVES):
+    if not is_waves(made):
         return None
     method, state = made._problem.method, made.state_
     code = method.schedule.function is not None or not method.loss.builtin

@@ -8,8 +8,9 @@ import numpy as np
 
 from dokl.adapters.c_words import doubles, identifiers, quoted, remark_of
 from dokl.adapters.formula import LabelAnswer, Waves
+from dokl.experts.bending import Bending
 from dokl.experts.folding import Bumps, Folded
-from dokl.experts.scaling import CLIP
+from dokl.experts.scaling import CLIP, WILD
 from dokl.preprocess.times import DAY
 
 if TYPE_CHECKING:
@@ -268,6 +269,10 @@ def _all_bumps(w: Writing, core: Folded) -> list[str]:
     n, big, r = w.name, w.name.upper(), w.reals
     parts = [_bumps(w, i, each) for i, each in enumerate(core.bumps)]
     calls = "".join(f"    {n}_bumps_{i}(u, f);\n" for i in range(len(core.bumps)))
+    bends = isinstance(core.inputs, Bending)
+    bent = f"{n}_bent(j, (x[j] - centre[j]) / size[j])" if bends else "(x[j] - centre[j]) / size[j]"
+    if isinstance(core.inputs, Bending):
+        parts.append(_bent(w, core.inputs))
     return [*parts, f"""{_scores_head(w)}
 {{
     static const double centre[] = {doubles(core.inputs.centre)};
@@ -281,7 +286,7 @@ def _all_bumps(w: Writing, core: Folded) -> list[str]:
     int j, k;
     {inputs_call(w)}
     for (j = 0; j < {big}_INPUTS; j++) {{
-        const double v = (x[j] - centre[j]) / size[j];
+        const double v = {bent};
         u[j] = ({n}_real)(v < -{CLIP} ? -{CLIP} : v > {CLIP} ? {CLIP} : v);
     }}
     for (k = 0; k < {big}_OUTPUTS; k++) {{
@@ -293,6 +298,24 @@ def _all_bumps(w: Writing, core: Folded) -> list[str]:
         f[k] = f[k] * target_size[k] + target_centre[k];
 }}
 """]  # fmt: skip
+
+
+def _bent(w: Writing, inputs: Bending) -> str:
+    """Standardised input j with its long tails drawn in, and standardised again."""
+    return f"""static double {w.name}_bent(int j, double v)
+{{
+    static const double power[] = {doubles(inputs.power)};
+    static const double middle[] = {doubles(inputs.middle)};
+    static const double spread[] = {doubles(inputs.spread)};
+    if (power[j] != 1) {{
+        const double near = v < -{WILD} ? -{WILD} : v > {WILD} ? {WILD} : v;
+        const double far = log1p(fabs(near)), q = v < 0 ? 2 - power[j] : power[j];
+        const double most = q != 0 ? expm1(q * far) / q : far;
+        v = v < 0 ? -most : most;
+    }}
+    return (v - middle[j]) / spread[j];
+}}
+"""
 
 
 def _bumps(w: Writing, number: int, each: Bumps) -> str:

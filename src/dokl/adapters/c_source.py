@@ -87,8 +87,8 @@ def write_c(
     """Write a fitted model, or estimator, as C99; returns the files, whole or not there at all.
 
     path: NAME.c, with NAME.h beside it, or NAME.h for one file. precision: "double" or "float".
-    node: of a network, whose vector; else their mean, which does not learn. level: the share of
-    targets that intervals hold.
+    node: of a network, whose vector; else what all have learned together, which does not learn.
+    level: the share of targets that intervals hold.
     """
     path = Path(path)
     one = path.suffix == ".h"

@@ -3,8 +3,8 @@
     raw columns -> inputs x -> scores f -> answers
 
 `raw` says how raw columns become x (one number each, or one per level of a text), `core` how x
-becomes scores: a sum of waves (gradient methods) or of bumps (experts, folded), and `answer` what
-is made of scores. `spread` is how sure a model of experts is of a row.
+becomes scores: a sum of waves (gradient methods) or of bumps (experts and cooperating nodes,
+folded), and `answer` what is made of scores. `spread` is how sure a model of experts is of a row.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from dokl.estimators import (
 )
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.experts.bank import Bank
-from dokl.experts.folding import Folded
+from dokl.experts.folding import Folded, folded_vector
 from dokl.experts.maps import NestedMap
+from dokl.methods.cooperation import node as nodes
 from dokl.models import TableModel
 from dokl.preprocess import Preprocessor, TimeParts
 
@@ -80,7 +81,8 @@ class Waves:
 @dataclass(frozen=True)
 class SpreadExpert:
     """One expert that counts. features: (map, kernel); width D: of its z; root: (D, D), its
-    covariance is root root'; theta: (m, D); noise: (m,) in the units of targets, squared.
+    covariance is root root'; theta: (m, D), or wider where another's is added; noise: (m,) in the
+    units of targets, squared.
     """
 
     features: tuple[Any, str]
@@ -140,19 +142,15 @@ def formula_of(
 ) -> Formula:
     """What a fitted model, or estimator, computes.
 
-    node: of a network, whose vector; else their mean. level: what intervals are to hold. sure: with
-    the matrices of experts, by which intervals differ from row to row; else they have one width.
+    node: of a network, whose vector; else what they have learned together. level: what intervals
+    are to hold. sure: with the matrices of experts, by which intervals differ from row to row; else
+    they have one width. Of cooperating nodes these matrices are the only way to know it, and one
+    node's at a time: without them, or without a node, there are no intervals.
     """
     table = model if isinstance(model, TableModel) else TableModel(model)
     estimator = table.estimator
     if not isinstance(estimator, (*WAVES, *EXPERTS, *FOLDED)):
         raise BadInput(f"a {type(estimator).__name__} does not predict: it cannot be exported")
-    if getattr(estimator, "learner_", "gradient") == "cooperation":
-        raise BadInput(
-            f"a {type(estimator).__name__} of cooperating nodes mixes experts by node and is not "
-            'exported: train one with learner="gradient" (dokl train --learner gradient), or one '
-            "model of all rows (AutoRegressor, AutoClassifier; dokl train without --nodes)"
-        )
     if not table.started:
         raise BadInput(
             f"this {type(estimator).__name__} has learned nothing that could be exported"
@@ -160,16 +158,17 @@ def formula_of(
     if node is not None and not hasattr(estimator, "nodes_"):
         raise BadInput("a node can be named of a network only, and this model is none")
     raw = None if table.preprocessor is None else raw_inputs(table.preprocessor)
-    sure = sure and isinstance(estimator, AutoRegressor) and estimator.bank_.now is not None
-    core = waves_of(estimator, node) if isinstance(estimator, WAVES) else _folded(estimator).folded_
+    k = None if node is None else node_number(estimator, node)
+    sure = sure and not table.classifying and _has_matrices(estimator, k)
+    core = core_of(estimator, k)
     m = len(core.constant if isinstance(core, Waves) else core.base)
     about = {"task": "classification" if table.classifying else "regression"}
     about |= {"model": type(estimator).__name__, "fingerprint": table.fingerprint_}
     about |= {} if table.target is None else {"target": table.target}
     if raw is not None and raw.times:
         about["seconds since 1970, UTC"] = ", ".join(raw.times)
-    answer = _labels(estimator) if table.classifying else _numbers(estimator, level, sure)
-    spread = _spread(estimator.bank_) if sure else None
+    answer = _labels(estimator) if table.classifying else _numbers(estimator, level, sure, k)
+    spread = _spread(estimator, k) if sure else None
     return Formula(int(estimator.n_features_in_), m, raw, core, answer, spread, about)
 
 
@@ -189,14 +188,31 @@ def raw_inputs(prepared: Preprocessor) -> RawInputs:
     return RawInputs(prepared.columns, prepared.numeric, *scaling, texts, times)
 
 
-def waves_of(estimator: Any, node: str | None) -> Waves:
-    """The vector that predicts, with its features."""
-    state, made = estimator.state_, estimator.feature_map_
-    if node is None:
-        theta, bias = state.pooled()
-    else:
-        k = node_number(estimator, node)
-        theta, bias = (array[k] for array in state.delivered())
+def is_waves(estimator: Any) -> bool:
+    """Whether it is a vector on random features."""
+    return isinstance(estimator, WAVES) and not cooperates(estimator)
+
+
+def cooperates(estimator: Any) -> bool:
+    """Whether it is a network whose nodes mix experts."""
+    return getattr(estimator, "learner_", "gradient") == "cooperation"
+
+
+def core_of(estimator: Any, k: int | None) -> Waves | Folded:
+    """How x becomes scores; k: of a network, by which node, or by what all have learned."""
+    if not isinstance(estimator, WAVES):
+        made: Folded = _folded(estimator).folded_
+        return made
+    state = estimator.state_
+    vectors = state.pooled() if k is None else tuple(array[k] for array in state.delivered())
+    if cooperates(estimator):
+        return folded_vector(estimator.feature_map_, *vectors)
+    return _waves(estimator, *vectors)
+
+
+def _waves(estimator: Any, theta: Array, bias: Array) -> Waves:
+    """A vector that predicts, with its features."""
+    made = estimator.feature_map_
     theta = np.asarray(theta, np.float64)
     constant, unit = estimator.exchange_.intercept * np.asarray(bias, np.float64), estimator._unit
     if unit is not None:  # learned in units of its own, told in the targets'
@@ -217,10 +233,17 @@ def _folded(estimator: Any) -> Any:
     return estimator if isinstance(estimator, FOLDED) else folded(estimator)
 
 
-def _numbers(estimator: Any, level: float, sure: bool) -> NumberAnswer:
-    if isinstance(estimator, WAVES):
-        return NumberAnswer(bool(estimator._flat))
+def _has_matrices(estimator: Any, k: int | None) -> bool:
+    if cooperates(estimator):
+        return k is not None
+    return isinstance(estimator, AutoRegressor) and estimator.bank_.now is not None
+
+
+def _numbers(estimator: Any, level: float, sure: bool, k: int | None) -> NumberAnswer:
     level = intervals.check_level(level)
+    if isinstance(estimator, WAVES):
+        width = estimator._width(k, level) if sure and k is not None else None
+        return NumberAnswer(bool(estimator._flat), width, level)
     small = _folded(estimator)
     width = intervals.width_at(small.tracker_, level)
     return NumberAnswer(bool(small._flat), width if sure else width * small.spread_, level)
@@ -228,15 +251,45 @@ def _numbers(estimator: Any, level: float, sure: bool) -> NumberAnswer:
 
 def _labels(estimator: Any) -> LabelAnswer:
     labels = np.asarray(estimator.classes_)
-    if isinstance(estimator, WAVES):
+    if is_waves(estimator):
         logistic = estimator.loss_.name == "logistic"
         return LabelAnswer(labels, "logistic" if logistic else None)
     made = estimator.calibration_
     return LabelAnswer(labels, "calibrated", made.slopes, made.bias)
 
 
-def _spread(bank: Bank) -> Spread:
+def _spread(estimator: Any, k: int | None) -> Spread:
     """The experts that count, their covariances as products root root'."""
+    return _spread_of_bank(estimator.bank_) if k is None else _spread_of_node(estimator, k)
+
+
+def _spread_of_node(estimator: Any, k: int) -> Spread:
+    """The members of a cooperating node, all on one map; a correction stands on what it corrects,
+    and a constant is the map's first feature.
+    """
+    estimator._ready()
+    crew, state = estimator._learner.problem.method.crew(estimator.exchange_), estimator.state_
+    made, found = estimator.feature_map_, []
+    key = ("agreed", made.nested.kernel)
+    for i, w in enumerate(nodes.weights_of(crew, state, k).tolist()):
+        if w > 0:
+            memory, base = nodes.memory_of(state, k, crew.names[i]), crew.base(i)
+            bases = [] if base is None else [state.nodes[f"{crew.names[base]}.theta"][k]]
+            noise = memory.noise * made.targets.size**2
+            root, theta = _root(memory.covariance()), _sum(memory.theta, *bases)
+            found.append(SpreadExpert(key, w, theta, root, noise))
+    return Spread({key: made.nested}, tuple(found))
+
+
+def _sum(*vectors: Array) -> Array:
+    """Vectors (m, D) added, each for the first D features."""
+    total = np.zeros((len(vectors[0]), max(vector.shape[1] for vector in vectors)))
+    for vector in vectors:
+        total[:, : vector.shape[1]] += vector
+    return total
+
+
+def _spread_of_bank(bank: Bank) -> Spread:
     assert bank.now is not None
     found = []
     for kind, memory, w in zip(bank.kinds, bank.memories, bank.weights, strict=True):

@@ -35,19 +35,19 @@ from dokl.adapters.formula import (
     Formula,
     LabelAnswer,
     NumberAnswer,
-    RawInputs,
     Spread,
     Waves,
     formula_of,
     whitening,
 )
+from dokl.adapters.onnx_inputs import inputs
 from dokl.arrays import Array
 from dokl.calibration import FARTHEST, SMOOTH
 from dokl.errors import MissingExtra, UnknownName
+from dokl.experts.bending import Bending
 from dokl.experts.folding import Folded
-from dokl.experts.scaling import CLIP
+from dokl.experts.scaling import CLIP, WILD
 from dokl.files import PathLike, atomic_write
-from dokl.preprocess.times import DAY
 
 try:
     import onnx
@@ -58,7 +58,6 @@ except ImportError:
 PRECISIONS = {"double": np.float64, "float": np.float32}
 # Old enough for runtimes of 2022, new enough for everything used here.
 OPSET, ML_OPSET, FORMAT = 15, 2, 8
-RESULTS = ("prediction", "lower", "upper", "std", "probabilities", "scores")
 
 __all__ = ["onnx_model", "write_onnx"]
 
@@ -75,9 +74,10 @@ def write_onnx(
     """Write a fitted model, or estimator, to an ONNX file, whole or not at all.
 
     precision: of what is computed, "double" or "float". node: of a network, whose vector predicts;
-    else their mean. level: the share of targets that intervals hold. sure: with the experts'
-    matrices, for standard deviations and intervals that differ from row to row; without, intervals
-    have one width and the file is small.
+    else what all have learned together. level: the share of targets that intervals hold. sure: with
+    the experts' matrices, for standard deviations and intervals that differ from row to row;
+    without, intervals have one width (those of cooperating nodes are left out, as they are without
+    a node) and the file is small.
     """
     made = onnx_model(model, precision=precision, node=node, level=level, sure=sure)
     with atomic_write(path) as file:
@@ -97,8 +97,8 @@ def onnx_model(
     if precision not in PRECISIONS:
         raise UnknownName("precision", precision, PRECISIONS)
     formula = formula_of(model, node=node, level=level, sure=sure)
-    graph = _Graph(PRECISIONS[precision])
-    x = graph.entry("X", formula.d) if formula.raw is None else _inputs(graph, formula.raw)
+    graph = Graph(PRECISIONS[precision])
+    x = graph.entry("X", formula.d) if formula.raw is None else inputs(graph, formula.raw)
     core, std = formula.core, None
     scores = _waves(graph, core, x) if isinstance(core, Waves) else _bumps(graph, core, x)
     if formula.spread is not None and isinstance(core, Folded):
@@ -110,7 +110,7 @@ def onnx_model(
     return graph.finished(formula)
 
 
-class _Graph:
+class Graph:
     """Nodes and constants as they come; every method returns the name of what it made."""
 
     def __init__(self, kind: Any) -> None:
@@ -166,64 +166,8 @@ class _Graph:
         return made
 
 
-# -- raw columns -------------------------------------------------------------------------------
-def _inputs(graph: _Graph, raw: RawInputs) -> str:
-    """x: (rows, d). Entries in the order of the columns, x as the model has it."""
-    names = {
-        name: graph.entry(_entry_name(name), 1, text=name in raw.levels, exact=name in raw.times)
-        for name in raw.columns
-    }
-    numbers = [names[name] for name in raw.numeric]
-    numbers += [_days(graph, names[name], raw.times[name].start) for name in raw.since]
-    parts = [_scaled(graph, raw, numbers)] if numbers else []
-    for name, times in raw.times.items():
-        parts += [_circle(graph, names[name], seconds) for seconds in times.rounds]
-    for name, levels in raw.levels.items():
-        if levels:
-            parts.append(_one_hot(graph, names[name], levels))
-    return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
-
-
-def _entry_name(name: str) -> str:
-    return f"column {name}" if name in RESULTS or name.startswith("dokl.") else name
-
-
-def _scaled(graph: _Graph, raw: RawInputs, columns: list[str]) -> str:
-    together = columns[0] if len(columns) == 1 else graph.op("Concat", *columns, axis=1)
-    scaled = graph.op("Sub", together, graph.constant(raw.centre))
-    scaled = graph.op("Mul", scaled, graph.constant(raw.factor))
-    missing = graph.op("IsNaN", together)
-    return graph.op("Where", missing, graph.constant(raw.fill), scaled)
-
-
-def _days(graph: _Graph, seconds: str, start: float) -> str:
-    """Days since the start; counted in double, since seconds have ten digits."""
-    since = graph.op("Sub", seconds, graph.constant(start, np.float64))
-    days = graph.op("Div", since, graph.constant(DAY, np.float64))
-    return graph.op("Cast", days, to=graph.type_of(graph.kind))
-
-
-def _circle(graph: _Graph, seconds: str, around: float) -> str:
-    """(rows, 2): cos and sin of the place on a circle of so many seconds; 0 where it is missing."""
-    turns = graph.op("Div", seconds, graph.constant(around, np.float64))
-    turns = graph.op("Sub", turns, graph.op("Floor", turns))
-    angles = graph.op("Mul", turns, graph.constant(2.0 * math.pi, np.float64))
-    ahead = graph.op("Add", angles, graph.constant([[0.5 * math.pi, 0.0]], np.float64))
-    both = graph.op("Where", graph.op("IsNaN", ahead), graph.constant(0.0, np.float64),
-                    graph.op("Sin", ahead))  # fmt: skip
-    return graph.op("Cast", both, to=graph.type_of(graph.kind))
-
-
-def _one_hot(graph: _Graph, text: str, levels: tuple[str, ...]) -> str:
-    hot = graph.op(
-        "OneHotEncoder", text, domain="ai.onnx.ml", cats_strings=list(levels), zeros=1
-    )  # (rows, 1, levels), of float32
-    flat = graph.op("Reshape", hot, graph.constant([-1, len(levels)], np.int64))
-    return graph.op("Cast", flat, to=graph.type_of(graph.kind))
-
-
 # -- scores ------------------------------------------------------------------------------------
-def _waves(graph: _Graph, core: Waves, x: str) -> str:
+def _waves(graph: Graph, core: Waves, x: str) -> str:
     """(rows, m). cos(a) = sin(a + pi/2): runtimes have the sine of doubles, not all the cosine."""
     quarter = np.full(core.omega.shape[1], 0.5 * math.pi)
     if core.phases is None:
@@ -236,7 +180,7 @@ def _waves(graph: _Graph, core: Waves, x: str) -> str:
     return graph.op("Add", f, graph.constant(core.constant))
 
 
-def _bumps(graph: _Graph, core: Folded, x: str) -> str:
+def _bumps(graph: Graph, core: Folded, x: str) -> str:
     """(rows, m)."""
     rows = _standardised(graph, core, x)
     total = graph.op("MatMul", rows, graph.constant(core.slope.T))
@@ -247,19 +191,37 @@ def _bumps(graph: _Graph, core: Folded, x: str) -> str:
     return _outward(graph, core, total)
 
 
-def _standardised(graph: _Graph, core: Folded, x: str) -> str:
+def _standardised(graph: Graph, core: Folded, x: str) -> str:
     rows = graph.op("Sub", x, graph.constant(core.inputs.centre))
     rows = graph.op("Div", rows, graph.constant(core.inputs.size))
-    ends = (graph.constant(np.array(end)) for end in (-CLIP, CLIP))
-    return graph.op("Clip", rows, *ends)
+    if isinstance(core.inputs, Bending):
+        rows = _bent(graph, core.inputs, rows)
+    return graph.op("Clip", rows, _number(graph, -CLIP), _number(graph, CLIP))
 
 
-def _outward(graph: _Graph, core: Folded, f: str) -> str:
+def _bent(graph: Graph, inputs: Bending, rows: str) -> str:
+    """Standardised rows with long tails drawn in, and standardised again."""
+    if (inputs.power != 1.0).any():
+        rows = graph.op("Clip", rows, _number(graph, -WILD), _number(graph, WILD))
+        one, zero = _number(graph, 1), _number(graph, 0)
+        powers = graph.constant(inputs.power), graph.constant(2.0 - inputs.power)
+        q = graph.op("Where", graph.op("Greater", rows, zero), *powers)
+        size = graph.op("Log", graph.op("Add", graph.op("Abs", rows), one))
+        none = graph.op("Equal", q, zero)  # a logarithm stands for this power
+        raised = graph.op("Sub", graph.op("Exp", graph.op("Mul", q, size)), one)
+        raised = graph.op("Div", raised, graph.op("Where", none, one, q))
+        far = graph.op("Where", none, size, raised)
+        rows = graph.op("Mul", far, graph.op("Sign", rows))
+    rows = graph.op("Sub", rows, graph.constant(inputs.middle))
+    return graph.op("Div", rows, graph.constant(inputs.spread))
+
+
+def _outward(graph: Graph, core: Folded, f: str) -> str:
     f = graph.op("Mul", f, graph.constant(core.targets.size))
     return graph.op("Add", f, graph.constant(core.targets.centre))
 
 
-def _kernel(graph: _Graph, kernel: str, rows: str, lengths: Array, centres: Array) -> str:
+def _kernel(graph: Graph, kernel: str, rows: str, lengths: Array, centres: Array) -> str:
     """k(U, x): (rows, M) for standardised rows."""
     U = graph.op("Div", rows, graph.constant(lengths))
     norms = graph.op("MatMul", graph.op("Mul", U, U), graph.constant(np.ones((len(lengths), 1))))
@@ -273,22 +235,26 @@ def _kernel(graph: _Graph, kernel: str, rows: str, lengths: Array, centres: Arra
     return graph.op("Mul", graph.op("Add", root, graph.constant(np.array(1.0))), fall)
 
 
-def _with_spread(graph: _Graph, core: Folded, spread: Spread, x: str) -> tuple[str, str]:
+def _with_spread(graph: Graph, core: Folded, spread: Spread, x: str) -> tuple[str, str]:
     """Means and standard deviations, (rows, m) each: those of the experts, and how they differ."""
     rows, d = _standardised(graph, core, x), core.slope.shape[1]
     nothing = graph.op("Mul", _columns(graph, rows, 1), _number(graph, 0))
     ones = graph.op("Add", nothing, _number(graph, 1))
     whole, means, variances = {}, [], []
     for key, made in spread.maps.items():
-        M = max(len(e.root) for e in spread.experts if e.features == key) - d - 1
-        linear = graph.op("Mul", rows, _number(graph, made.scales.linear / math.sqrt(d)))
-        near = _kernel(graph, made.kernel, rows, made.scales.lengths, made.centres[:M])
-        white = graph.op("MatMul", near, graph.constant(whitening(made, M)))
-        whole[key] = graph.op("Concat", ones, linear, white, axis=1)
+        of_map = [each for each in spread.experts if each.features == key]
+        M = max(max(len(each.root), each.theta.shape[1]) for each in of_map) - d - 1
+        slope = np.asarray(made.scales.linear / math.sqrt(d))
+        parts = [ones, graph.op("Mul", rows, graph.constant(slope))]
+        if M > 0:
+            near = _kernel(graph, made.kernel, rows, made.scales.lengths, made.centres[:M])
+            parts.append(graph.op("MatMul", near, graph.constant(whitening(made, M))))
+        whole[key] = graph.op("Concat", *parts, axis=1)
     for each in spread.experts:
-        Z = _columns(graph, whole[each.features], len(each.root))
+        Z = _columns(graph, whole[each.features], each.theta.shape[1])
         f = graph.op("MatMul", Z, graph.constant(each.theta.T))
         means.append(_outward(graph, core, f))
+        Z = _columns(graph, whole[each.features], len(each.root))
         g = graph.op("MatMul", Z, graph.constant(each.root))
         q = graph.op("MatMul", graph.op("Mul", g, g), graph.constant(np.ones((len(each.root), 1))))
         one_more = graph.op("Add", q, _number(graph, 1))
@@ -301,7 +267,7 @@ def _with_spread(graph: _Graph, core: Folded, spread: Spread, x: str) -> tuple[s
     return mean, graph.op("Sqrt", _mixed(graph, weights, variances))
 
 
-def _mixed(graph: _Graph, weights: list[float], parts: list[str]) -> str:
+def _mixed(graph: Graph, weights: list[float], parts: list[str]) -> str:
     """Parts, weighed and added."""
     weighed = [
         graph.op("Mul", part, _number(graph, w)) for w, part in zip(weights, parts, strict=True)
@@ -309,18 +275,18 @@ def _mixed(graph: _Graph, weights: list[float], parts: list[str]) -> str:
     return weighed[0] if len(weighed) == 1 else graph.op("Sum", *weighed)
 
 
-def _number(graph: _Graph, value: float) -> str:
+def _number(graph: Graph, value: float) -> str:
     return graph.constant(np.array(float(value)))
 
 
-def _columns(graph: _Graph, rows: str, width: int) -> str:
+def _columns(graph: Graph, rows: str, width: int) -> str:
     """The first ones."""
     numbers = (graph.constant([value], np.int64) for value in (0, width, 1))
     return graph.op("Slice", rows, *numbers)
 
 
 # -- answers -----------------------------------------------------------------------------------
-def _numbers(graph: _Graph, answer: NumberAnswer, f: str, std: str | None, m: int) -> None:
+def _numbers(graph: Graph, answer: NumberAnswer, f: str, std: str | None, m: int) -> None:
     shape = ["rows"] if answer.flat else ["rows", m]
     graph.give("prediction", f, shape)
     if answer.width is None:
@@ -333,7 +299,7 @@ def _numbers(graph: _Graph, answer: NumberAnswer, f: str, std: str | None, m: in
         graph.give("std", std, shape)
 
 
-def _labels(graph: _Graph, answer: LabelAnswer, scores: str, m: int) -> None:
+def _labels(graph: Graph, answer: LabelAnswer, scores: str, m: int) -> None:
     classes, levels = len(answer.labels), scores
     probabilities = None
     if answer.probability == "calibrated":
@@ -356,7 +322,7 @@ def _labels(graph: _Graph, answer: LabelAnswer, scores: str, m: int) -> None:
     graph.give("scores", scores, ["rows"] if classes == 2 else ["rows", classes])
 
 
-def _odds(graph: _Graph, levels: str) -> str:
+def _odds(graph: Graph, levels: str) -> str:
     """The second level less the first."""
     return graph.op("MatMul", levels, graph.constant(np.array([[-1.0], [1.0]])))
 
@@ -368,7 +334,7 @@ def plain_labels(labels: Array) -> Array:
     return np.array([str(label) for label in labels]) if kind is None else labels.astype(kind)
 
 
-def _levels(graph: _Graph, answer: LabelAnswer, scores: str, m: int) -> str:
+def _levels(graph: Graph, answer: LabelAnswer, scores: str, m: int) -> str:
     """Log probabilities but for a constant, by the online calibration: (rows, classes)."""
     assert answer.slopes is not None
     assert answer.bias is not None
@@ -384,7 +350,7 @@ def _levels(graph: _Graph, answer: LabelAnswer, scores: str, m: int) -> str:
     return graph.op("Add", graph.op("Add", first, second), graph.constant(answer.bias))
 
 
-def _logistic(graph: _Graph, scores: str, classes: int) -> str:
+def _logistic(graph: Graph, scores: str, classes: int) -> str:
     """Two classes: the logistic function; more: one against the rest, scaled to sum to one."""
     positive = graph.op("Sigmoid", scores)
     if classes == 2:

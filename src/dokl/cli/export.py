@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,7 +31,8 @@ PRECISIONS = ("double", "float")
 @click.option("--interval", type=click.FloatRange(0, 100, min_open=True, max_open=True),
               default=90.0, show_default=True, metavar="PERCENT",
               help="What the intervals in ONNX and C are to hold.")  # fmt: skip
-@click.option("--node", metavar="NAME", help="Of a network, whose vector; else their mean.")
+@click.option("--node", metavar="NAME",
+              help="Of a network, whose vector; else what all have learned together.")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @click.option("--quiet", "-q", is_flag=True, help="No remarks.")
 def export(
@@ -45,7 +48,8 @@ def export(
 
     Models of experts keep matrices to learn with, and to know how sure they are of a row. ONNX has
     them unless --predict-only leaves them out, C and the small copy never: their intervals have one
-    width, the average of the full model's, and no standard deviations.
+    width, the average of the full model's, and no standard deviations. Cooperating nodes have
+    intervals in ONNX alone, one node (--node) with its matrices.
     """
     kind = out.suffix.lower()
     if kind not in (".onnx", ".c", ".h") and not predict_only:
@@ -71,9 +75,23 @@ def export(
         write_c(model, out, **how)  # type: ignore[arg-type]
     else:
         model.predict_only().save(out)
-    if kind in (".onnx", ".c", ".h") and model.preprocessor is not None:
-        times = ", ".join(model.preprocessor.times)
-        remark(f"times go in as seconds since 1970, UTC: {times}", quiet or not times)
+    for line in _told(model, kind, sure=node is not None and not predict_only):
+        remark(line, quiet)
     before = path.stat().st_size
     for file in made:
         remark(f"{file}: {file.stat().st_size:,} bytes, where {path} has {before:,}", quiet)
+
+
+def _told(model: Any, kind: str, sure: bool) -> Iterator[str]:
+    """What is to be known of a graph or of a source; sure: one node of a network, with matrices."""
+    if kind not in (".onnx", ".c", ".h"):
+        return
+    if model.preprocessor is not None and model.preprocessor.times:
+        times = ", ".join(model.preprocessor.times)
+        yield f"times go in as seconds since 1970, UTC: {times}"
+    together = getattr(model.estimator, "learner_", "") == "cooperation"
+    if together and not model.classifying and not (sure and kind == ".onnx"):
+        yield (
+            "there are no intervals: export one node (--node NAME) to .onnx, without "
+            "--predict-only, to have them"
+        )

@@ -110,6 +110,11 @@ def folded(estimator: Any) -> Any:
     kinds = {AutoRegressor: FoldedRegressor, AutoClassifier: FoldedClassifier}
     if isinstance(estimator, PredictOnly):
         return estimator
+    if getattr(estimator, "learner_", "") == "cooperation":
+        raise BadInput(
+            f"a {type(estimator).__name__} of cooperating nodes has no small model file: export it "
+            "to .onnx or .c, which hold nothing but what predicts"
+        )
     if type(estimator) not in kinds:
         raise BadInput(
             f"a {type(estimator).__name__} holds nothing but what predicts: it is as small as it "

@@ -5,7 +5,8 @@ The features of a map are L^-1 k(U, x), so its experts are a sum of kernels at i
     f = theta'[1, b x/sqrt(d), a L^-1 k(U, x)] = c + s'x + sum_i h_i k(u_i, x),   h = a L^-T theta
 
 with the experts' theta weighed and added. Constants and slopes of all maps add up, too. What is
-lost is how sure the bank is of a row, which takes the matrices.
+lost is how sure the bank is of a row, which takes the matrices. A vector on a map that a network
+has agreed on becomes the same.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.experts.agreed import AgreedMap
 from dokl.experts.bank import AT_ONCE, Bank
+from dokl.experts.bending import Bending
 from dokl.experts.maps import NestedMap
 from dokl.experts.scaling import Scaling
 from dokl.scales import KERNELS, correlation, squared_distances
@@ -41,9 +44,12 @@ class Bumps:
 
 @dataclass(frozen=True)
 class Folded:
-    """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map."""
+    """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map.
 
-    inputs: Scaling
+    inputs: bent only by the maps of networks, which are not written to files in this form.
+    """
+
+    inputs: Scaling | Bending
     targets: Scaling
     base: Array
     slope: Array
@@ -60,11 +66,24 @@ def folded(bank: Bank) -> Folded:
         return Folded(*as_they_are, np.zeros(m), np.zeros((m, d)), ())
     base, slope, bumps = np.zeros(m), np.zeros((m, d)), []
     for key, theta in _added(bank).items():
-        made = now.maps[key]
-        base += theta[:, 0]
-        slope += theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d))
-        bumps.append(_bumps(made, theta[:, d + 1 :]))
+        parts = _parts(now.maps[key], theta)
+        base += parts[0]
+        slope += parts[1]
+        bumps.append(parts[2])
     return Folded(now.inputs, now.targets, base, slope, tuple(bumps))
+
+
+def folded_vector(made: AgreedMap, theta: Array, bias: Array) -> Folded:
+    """What predicts as theta: (m, D) does on the features of a map, with a constant bias: (m,)."""
+    base, slope, bumps = _parts(made.nested, theta)
+    return Folded(made.inputs, made.targets, base + bias, slope, (bumps,))
+
+
+def _parts(made: NestedMap, theta: Array) -> tuple[Array, Array, Bumps]:
+    """Constant (m,), slope (m, d) and bumps of theta: (m, D of the first features or all)."""
+    d = made.centres.shape[1]
+    slope = theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d))
+    return theta[:, 0], slope, _bumps(made, theta[:, d + 1 :])
 
 
 def _added(bank: Bank) -> dict[tuple[Any, str], Array]:
