@@ -186,8 +186,11 @@ def test_networks_cooperate_unless_gradients_are_wanted(folder, tmp_path):
     found = json_of("inspect", tmp_path / "own.dokl", "--json")
     assert found["learner"] == "cooperation"
     assert found["sharing"].startswith("sharing has ")
-    refused = fails("export", tmp_path / "own.dokl", tmp_path / "own.onnx")
-    assert "dokl train --learner gradient" in refused
+    for row in rows_of(dokl(*asked[:-1], "--interval", "90").stdout):
+        low, at, high = (float(row[name]) for name in ("lower", "prediction", "upper"))
+        assert at == pytest.approx(0.5 * (low + high), abs=1e-4)
+    told = dokl("export", tmp_path / "own.dokl", tmp_path / "own.c").stderr
+    assert "no intervals: export one node" in told
 
 
 def test_very_many_inputs_are_for_the_gradient_learner(tmp_path):
