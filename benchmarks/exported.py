@@ -99,6 +99,9 @@ def main():
         "gradient, D = 100": dokl.KernelRegressor(n_components=100, random_state=0).fit(X, y),
         "gradient, D = 500": dokl.KernelRegressor(random_state=0).fit(X, y),
         "experts": dokl.AutoRegressor(random_state=0).fit(X[:5000], y[:5000]),
+        "cooperating nodes": dokl.NetworkRegressor("ring", n_nodes=5, random_state=0).fit(
+            X[:5000], y[:5000]
+        ),
     }
     for name, model in models.items():
         own = seconds(lambda model=model: model.predict(X))
@@ -109,9 +112,15 @@ def main():
             more = "" if learn is None else f", learns in {learn:.2f}"
             print(f"  C {precision}: {size:,} bytes, predicts in {predict:.2f} us{more}")
             for sure in (True, False) if name == "experts" else (True,):
-                size, one, many = of_onnx(model, X, precision=precision, sure=sure)
-                what = f"ONNX {precision}{'' if sure else ', predict-only'}"
-                print(f"  {what}: {size:,} bytes, {many:.2f} us a row, {one:.0f} one by one")
+                show_onnx(f"{precision}{'' if sure else ', predict-only'}", model, X,
+                          precision=precision, sure=sure)  # fmt: skip
+            if name == "cooperating nodes":
+                show_onnx(f"{precision}, one node", model, X, precision=precision, node="0")
+
+
+def show_onnx(what, model, X, **how):
+    size, one, many = of_onnx(model, X, **how)
+    print(f"  ONNX {what}: {size:,} bytes, {many:.2f} us a row, {one:.0f} one by one")
 
 
 if __name__ == "__main__":
