@@ -96,6 +96,31 @@ def test_the_shared_expert_is_that_of_one_place_with_all_rows():
         assert np.abs(theta - best).max() < 1e-3 * np.abs(best).max()
 
 
+@pytest.mark.parametrize("seconds", [0.6, 1.0, 31.0])
+def test_sums_are_shared_at_any_pace(seconds):
+    """Lists of versions go out meanwhile, and must not put the entries off."""
+    link = SumsLink(nx.path_graph(2), replace(EVERY, every_seconds=seconds)).start()
+    for name in link.nodes:
+        link.teach(name, 30)
+    link.run(3 * seconds + 10)
+    assert link.totals() == {"n00": 60, "n01": 60}
+    assert link.sent["hello"] < 60
+
+
+def test_versions_are_compared_while_rows_keep_coming():
+    """Both ends always have rows to tell; what one has of a third still reaches the other."""
+    link = SumsLink(nx.path_graph(3), replace(EVERY, every_seconds=2.0)).start("n00", "n01")
+    link.teach("n00", 30)
+    link.run(20)
+    link.kill("n00")
+    link.start("n02")
+    for _ in range(60):
+        for name in ("n01", "n02"):
+            link.teach(name, 5)
+        link.run(0.5)
+    assert link.nodes["n02"].facts()["sums"]["origins"]["n00"] == 30
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_no_row_is_lost_or_counted_twice(seed):
     """Losses, repeats, reordering, partitions, crashes, a node that leaves and one that comes."""

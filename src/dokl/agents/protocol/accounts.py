@@ -40,6 +40,7 @@ SOLVE_SECONDS = 1.0  # between two solutions of the total, and between two own e
 MUCH = 0.02  # of an origin's rows: what makes a difference to others; less goes out more slowly
 AGAIN_SECONDS = 1.0  # until what a neighbour still lacks is sent once more
 SLOW_SECONDS = 5.0  # the same where little is new; and between lists of versions in the end
+LEAST_SECONDS = 0.05  # between two messages to everybody
 QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
 
 
@@ -202,7 +203,7 @@ class Accounts:
             return effects
         if self._enough and now >= self._tell_due():
             self._tell(now)
-        if self._there and (self.to_send or self.going[1]) and now >= self._send_due():
+        if self._there and self._waits and now >= self._send_due():
             effects += self._send(now)
         if self._there and self._comparing and now >= self._compare_due():
             effects += self._compare(now)
@@ -221,7 +222,7 @@ class Accounts:
         times = [] if judging is None else [judging]
         times += [self._tell_due()] if self._enough else []
         if self._there:
-            times += [self._send_due()] if self.to_send or self.going[1] else []
+            times += [self._send_due()] if self._waits else []
             times += [self._compare_due()] if self._comparing else []
         times += [self.solved_at + SOLVE_SECONDS] if self.unsolved else []
         return min(times, default=None)
@@ -234,7 +235,9 @@ class Accounts:
         return [peer for peer in self.node.peers.values() if peer.usable and peer.believed]
 
     def _send_due(self) -> float:
-        return max(self.sent_at, self.told_at) + max(self.node.exchange.every_seconds, 0.05)
+        """However often versions are compared meanwhile: that must not put an entry off."""
+        pace = max(self.node.exchange.every_seconds, LEAST_SECONDS)
+        return max(self.sent_at + pace, self.told_at + LEAST_SECONDS)
 
     def _began(self, now: float) -> None:
         self.begun = now if self.begun is None else self.begun
@@ -305,12 +308,17 @@ class Accounts:
         return all(self.theirs.get(peer.name) == mine for peer in self._there)
 
     @property
+    def _waits(self) -> bool:
+        """Whether something is still to be sent, so that lists would say the same again."""
+        return bool(self.to_send or self.going[1])
+
+    @property
     def _comparing(self) -> bool:
-        waits = self.to_send or self.going[1]
-        return self.asked or (not self._settled and not waits)
+        return self.asked or (not self._settled and not self._waits)
 
     def _compare_due(self) -> float:
-        return self.told_at + (AGAIN_SECONDS / 2 if self.quick or self.asked else SLOW_SECONDS)
+        quick = (self.quick or self.asked) and not self._waits
+        return self.told_at + (AGAIN_SECONDS / 2 if quick else SLOW_SECONDS)
 
     def _compare(self, now: float) -> list[Effect]:
         settled = self._settled
