@@ -104,6 +104,14 @@ def test_large_sums_reach_everybody_in_pieces_and_fall_silent():
     assert not any(kept for node in link.nodes.values() for kept in node._way.coming.values())
 
 
+def test_pieces_wait_for_each_other_however_slowly_they_come():
+    link = SumsLink(nx.path_graph(2), replace(EVERY, every_seconds=40.0)).start()
+    link.teach("n00", 30)
+    link.run(600)
+    assert link.totals() == {"n00": 30, "n01": 30}
+    assert len(link.effects(SendTheta)) == pieces.number(len(link.nodes["n00"]._way.sealed["n00"]))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_lost_repeated_and_late_pieces_change_no_total(seed):
     link = SumsLink(nx.cycle_graph(4), seed=seed, loss=0.2, delay=(0.001, 0.6), repeat=0.3).start()

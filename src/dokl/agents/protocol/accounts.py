@@ -110,7 +110,8 @@ class Accounts:
         most, kept = most_bytes(self.learner.m, self.learner.D), self.coming.get(peer.name, ())
         others = {name: each for name, each in self.coming.items() if name != peer.name}
         self.coming = others  # what does not fit together is not kept
-        left, whole = pieces.added(kept, piece, most, now)
+        wait = pieces.expiry(self.node.exchange.every_seconds)
+        left, whole = pieces.added(kept, piece, most, now, wait)
         self.coming = {**others, peer.name: left}
         return whole
 
@@ -198,7 +199,8 @@ class Accounts:
         """Tell own rows, pass on entries, compare versions, solve: whatever is due."""
         self._began(now)
         effects: list[Effect] = []
-        self.coming = {name: pieces.alive(kept, now) for name, kept in self.coming.items()}
+        wait = pieces.expiry(self.node.exchange.every_seconds)
+        self.coming = {name: pieces.alive(kept, now, wait) for name, kept in self.coming.items()}
         if not self.active:
             return effects
         if self._enough and now >= self._tell_due():
@@ -375,9 +377,7 @@ class Accounts:
 
     def disputes(self) -> list[str]:
         """Whose rows are left out, in words."""
-        who = [f"the rows of {name!r}" for name in sorted(self.standing.out)]
-        who += ["others' rows"] if self.hurt else []
-        return [f"{each} make predictions worse here, and are left out" for each in who]
+        return standing.words(self.standing, self.hurt)
 
     def facts(self) -> dict[str, Any]:
         """For `/status`: rows by origin, and in the total."""

@@ -3,7 +3,7 @@
 The whole is signed, not its pieces; each carries 16 bytes of the SHA-256 of the whole, so that
 pieces of two wholes never mix (`origins.pieces`). They may be lost, repeated or overtaken: a whole
 that stays incomplete is sent again, and what is here of it counts. A neighbour takes no more room
-than two wholes of this network, whatever it sends, and for no longer than `EXPIRY`.
+than two wholes of this network, whatever it sends, and for no longer than `expiry` says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dokl.methods.squares import origins
 WHOLE = 2_000_000  # bytes that travel in one message
 SIZE = 1_000_000  # bytes of a piece
 KEPT = 2  # incomplete wholes of one neighbour
-EXPIRY = 30.0  # seconds that they wait for their next piece
+EXPIRY = 30.0  # seconds that they wait for their next piece, at least
+PACES = 3.0  # times what is between two pieces, the same: one may be lost or late
 
 
 @dataclass(frozen=True)
@@ -45,22 +46,32 @@ def number(most: int) -> int:
     return 1 if most <= WHOLE else -(-most // (SIZE - origins.PIECE.size))
 
 
+def expiry(every_seconds: float) -> float:
+    """For how long a whole waits for its next piece where messages are so far apart.
+
+    >>> expiry(0.1), expiry(60.0)
+    (30.0, 180.0)
+    """
+    return max(EXPIRY, PACES * every_seconds)
+
+
 def largest(most: int) -> int:
     """The largest message body where wholes have at most so many bytes."""
     return most if most <= WHOLE else max(SIZE, origins.PIECE.size)
 
 
 def added(
-    kept: tuple[Incomplete, ...], piece: bytes, most: int, now: float
+    kept: tuple[Incomplete, ...], piece: bytes, most: int, now: float, wait: float = EXPIRY
 ) -> tuple[tuple[Incomplete, ...], bytes | None]:
     """What is incomplete once this piece has come, and the whole that it completed, if any.
 
-    most: the most bytes that a whole may have. BadInput where the piece is none of such a whole.
+    most: the most bytes that a whole may have; wait: seconds after which it is forgotten. BadInput
+    where the piece is none of such a whole.
     """
     mark, i, count = _head(piece)
     if not i < count <= number(most):
         raise BadInput(f"piece {i} of {count}, where there are {number(most)} at most")
-    kept = alive(kept, now)
+    kept = alive(kept, now, wait)
     before = next((each for each in kept if (each.mark, each.count) == (mark, count)), None)
     known = {**({} if before is None else before.known), i: piece[origins.PIECE.size :]}
     others = tuple(each for each in kept if each is not before)
@@ -72,9 +83,9 @@ def added(
     return others, whole
 
 
-def alive(kept: tuple[Incomplete, ...], now: float) -> tuple[Incomplete, ...]:
+def alive(kept: tuple[Incomplete, ...], now: float, wait: float = EXPIRY) -> tuple[Incomplete, ...]:
     """Without what has waited for too long."""
-    return tuple(each for each in kept if now - each.at < EXPIRY)
+    return tuple(each for each in kept if now - each.at < wait)
 
 
 def _head(piece: bytes) -> tuple[bytes, int, int]:

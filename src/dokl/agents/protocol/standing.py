@@ -61,6 +61,13 @@ def judged(
     return Standing(trial, own, now, rows, standing.turn + 1)
 
 
+def words(standing: Standing, hurt: bool) -> list[str]:
+    """Whose rows are left out, in words. hurt: those of all others."""
+    who = [f"the rows of {name!r}" for name in sorted(standing.out)]
+    who += ["others' rows"] if hurt else []
+    return [f"{each} make predictions worse here, and are left out" for each in who]
+
+
 def _still(standing: Standing, rows: Mapping[str, int]) -> Trial:
     """What is held against those who are still there. Who has taken rows back, having mended a
     sensor and gone back to before, is judged anew.
