@@ -57,7 +57,7 @@ def expiry(every_seconds: float) -> float:
 
 def largest(most: int) -> int:
     """The largest message body where wholes have at most so many bytes."""
-    return most if most <= WHOLE else max(SIZE, origins.PIECE.size)
+    return most if most <= WHOLE else SIZE
 
 
 def added(
