@@ -314,6 +314,20 @@ def test_rows_are_bounded_per_origin_and_time(pair):
     assert reasons(node.message("n01", much, pair.now)) == ["sums"]
 
 
+def test_a_node_with_many_rows_that_starts_again_is_still_believed():
+    link = SumsLink(nx.path_graph(2))
+    link.roll = replace(link.roll, rate=2.0, begun=-1000.0)
+    link.start()
+    link.teach("n00", 900)
+    link.run(20)
+    link.kill("n00")
+    link.start("n00")
+    link.teach("n00", 30)
+    link.run(20)
+    assert link.totals() == {"n00": 930, "n01": 930}
+    assert link.nodes["n01"].facts()["refused"].get("sums", 0) == 0
+
+
 def test_the_first_entry_of_an_origin_is_bounded_by_the_age_of_the_network():
     link = SumsLink(nx.path_graph(2))
     link.roll = replace(link.roll, rate=10.0, begun=-100.0)  # 160 s with what may be saved up

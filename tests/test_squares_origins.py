@@ -190,6 +190,11 @@ def test_a_constant_feature_counts_and_growth_is_bounded():
     assert checks.growth_faults(before, after, LAYOUT) == []
     fast = checks.growth_faults(before, after, LAYOUT, RowLimits(1.0, 9.0, 2.0), seconds=10.0)
     assert fast == ["60 rows within 10 s, more than 2 a second"]
+    slow = RowLimits(1.0, 9.0, 7.0)  # all 80 rows would be too many, the 60 new ones are not
+    restarted = origins.replaced(before, after.sums)
+    assert checks.growth_faults(before, restarted, LAYOUT, slow, seconds=10.0) == []
+    assert checks.growth_faults(before, restarted, LAYOUT, slow, seconds=8.0) != []
+    assert checks.growth_faults(None, restarted, LAYOUT, slow, seconds=10.0) != []
     other = Entry("a", 0, replace(sums_of(80, 9), rows=10, weight=10.0))
     assert any("taken away" in why for why in checks.growth_faults(after, other, LAYOUT))
     assert checks.growth_faults(after, origins.replaced(after, sums_of(10, 1)), LAYOUT) == []

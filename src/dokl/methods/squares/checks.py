@@ -142,14 +142,18 @@ def growth_faults(
     limits: RowLimits = ANY,
     seconds: float = math.inf,
 ) -> list[str]:
-    """Why an origin cannot have got from one entry to the next within so many seconds."""
+    """Why an origin cannot have got from one entry to the next within so many seconds.
+
+    Another incarnation may have other sums, but no more new rows: whoever starts again still has
+    those of before.
+    """
     found = faults(after.sums, layout, limits)
-    old = before if before is not None and before.incarnation == after.incarnation else None
-    added = after.sums if old is None else after.sums - old.sums
-    if old is not None:
-        found += [f"since the entry before: {why}" for why in _grown(added, layout)]
-    if added.rows > limits.rate * seconds:
-        found.append(f"{added.rows} rows within {seconds:g} s, more than {limits.rate:g} a second")
+    if before is not None and before.incarnation == after.incarnation:
+        grown = _grown(after.sums - before.sums, layout)
+        found += [f"since the entry before: {why}" for why in grown]
+    new = after.sums.rows - (0 if before is None else before.sums.rows)
+    if new > limits.rate * seconds:
+        found.append(f"{new} rows within {seconds:g} s, more than {limits.rate:g} a second")
     return found
 
 
