@@ -6,10 +6,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from dokl.agents.protocol import standing
 from dokl.agents.protocol.effects import Refuse
 from dokl.agents.protocol.messages import SUMS
+from dokl.agents.protocol.standing import Standing
 from dokl.agents.sums import Seals
 from dokl.methods.squares import origins
+from dokl.methods.squares.checks import Trial
 from dokl.methods.squares.origins import Entry
 from dokl.methods.squares.sums import Sums
 from fake_link import rows
@@ -146,3 +149,37 @@ def test_one_who_takes_its_rows_back_is_judged_anew():
     lab.own = lab.learner.start()
     lab.live(lambda lab, turn: [Entry(LIAR, 2, lab.lied(10, sign=1.0))], turns=60)
     assert lab.nodes["n00"].facts()["sums"]["hurting"] == []
+
+
+def test_nobody_wipes_off_what_is_held_against_it_by_taking_rows_back():
+    """One row, most rows or all but one: whoever lies stays out, and so does its record."""
+    lab = Lab()
+    lab.live(flipped_labels)
+    node = lab.nodes["n00"]
+    held = node._way.standing
+    told = node._way.account[LIAR].sums.rows
+    assert held.out == {LIAR}
+    for left in (told - 1, told // 4, 1):
+        assert standing._still(held, {LIAR: left, "n01": 400}).out == {LIAR}
+    assert standing._still(held, {LIAR: told - 1}).gain[LIAR] == held.trial.gain[LIAR]
+
+
+def test_few_rows_fewer_do_not_hide_one_who_is_about_to_be_left_out():
+    held = Standing(Trial({"a": 3.0, "b": -3.0}, {"a": 3.0, "b": 3.0}), rows={"a": 9, "b": 9})
+    assert standing._still(held, {"a": 8, "b": 8}) == Trial({"a": 3.0}, {"a": 3.0})
+    assert standing._still(held, {"a": 9, "b": 10}) == held.trial
+
+
+def test_a_liar_that_takes_back_a_row_at_a_time_stays_out():
+    def wiping(lab, turn):
+        own = lab.lied(10)
+        return [Entry(LIAR, turn, replace(own, rows=own.rows + 30 - 11 * turn % 31))]
+
+    lab = Lab()
+    lab.live(wiping)
+    assert all(lab.nodes[n].facts()["sums"]["hurting"] == [LIAR] for n in HONEST)
+    seen = []
+    for turn in range(40, 60):
+        lab.live(lambda lab, _, turn=turn: wiping(lab, turn), turns=1)
+        seen += [lab.nodes[n].facts()["sums"]["hurting"] for n in HONEST]
+    assert all(each == [LIAR] for each in seen)

@@ -17,6 +17,8 @@ from dokl.methods.squares.sums import Sums
 ROWS = 20  # own new rows by which the others are judged, at least
 SECONDS = 0.5  # between two judgements
 AT_ONCE = 2  # origins judged at a time: each takes a solution, and senders of rows wait meanwhile
+MOST = 0.5  # of its rows: with fewer left an origin has taken most of them back
+PROBATION = 2.1, 1.0  # gain and square of who is just out: one judgement in its favour is enough
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,15 @@ def words(standing: Standing, hurt: bool) -> list[str]:
 
 
 def _still(standing: Standing, rows: Mapping[str, int]) -> Trial:
-    """What is held against those who are still there. Who has taken rows back, having mended a
-    sensor and gone back to before, is judged anew.
+    """What is held against those who are still there. It cannot be wiped off by taking rows back;
+    what speaks for an origin goes with its rows, though. Who is out and has taken most of them
+    back, having mended a sensor, stays out until the first judgement that speaks for the new ones.
     """
-    same = {name for name, n in rows.items() if n >= standing.rows.get(name, 0)}
-    gain, square = (
-        {name: value for name, value in part.items() if name in same}
-        for part in (standing.trial.gain, standing.trial.square)
-    )
+    trial, before = standing.trial, standing.rows
+    fewer = {name for name, n in rows.items() if n < before.get(name, 0)}
+    kept = [n for n in trial.gain if n in rows and (n not in fewer or trial.gain[n] > 0.0)]
+    gain, square = ({n: part[n] for n in kept} for part in (trial.gain, trial.square))
+    for name in trial.out & fewer:
+        if rows[name] < MOST * before[name]:
+            gain[name], square[name] = PROBATION
     return Trial(gain, square)
