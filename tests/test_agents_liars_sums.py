@@ -133,6 +133,36 @@ def test_who_hurts_is_named_and_left_out_alone(attack):
     assert errors[0] < 1.5 * errors[1] + 1e-4
 
 
+def test_targets_of_another_size_are_left_out_at_once_and_named():
+    """Before anything was judged: the liar's first sums come after ten rows of one's own."""
+
+    def loud(lab, turn):
+        own = lab.lied(10)
+        return [Entry(LIAR, 1, replace(own, zy=10 * own.zy, yy=100 * own.yy))]
+
+    lab = Lab()
+    lab.roll = replace(lab.roll, target=200.0)
+    lab.start(*HONEST)
+    for name in HONEST:
+        lab.teach(name, 10)
+    lab.live(loud, turns=1)
+    lab.run(2)
+    for name in HONEST:
+        facts, way = lab.nodes[name].facts(), lab.nodes[name]._way
+        assert way.standing.trial.gain.get(LIAR) is None
+        assert facts["sums"]["hurting"] == [LIAR]
+        assert facts["problems"] == [
+            f"the targets of '{LIAR}' are more than 5 times as large as here, and its rows are "
+            "left out"
+        ]
+        total = origins.total({n: e for n, e in way.others.items() if n != LIAR})
+        total += lab.learner.own_sums(lab.nodes[name].state)
+        best = lab.learner.knowing(lab.nodes[name].state, total).nodes["shared0.theta"]
+        assert np.allclose(lab.nodes[name].state.nodes["shared0.theta"], best)
+    lab.live(loud)
+    assert max(lab.ratios()) < 1.1
+
+
 def test_nobody_honest_is_left_out():
     lab = Lab()
     lab.live(lambda lab, turn: [Entry(LIAR, 1, lab.lied(10, sign=1.0))])

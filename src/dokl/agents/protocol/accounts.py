@@ -364,6 +364,7 @@ class Accounts:
 
     def _solve(self, now: float) -> None:
         own = self.learner.own_sums(self.node.state)
+        self.standing = standing.heard(self.standing, self.others, own)
         if self.others:
             total = origins.total(self.others, self.standing.out) + own
             state = self.learner.knowing(self.node.state, total)

@@ -1,13 +1,14 @@
 """Whose rows hurt: every origin is on trial, and left out of the total while that is the better.
 
 Flipped labels pass every check, since such rows could be. They show in what they do to this node's
-own newest rows, predicted with and without each origin (`methods.squares.checks.judged`).
+own newest rows, predicted with and without each origin (`methods.squares.checks.judged`). Targets
+much larger than this node's own are left out at once, before they have done harm (`checks.loud`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dokl.methods.squares import checks
 from dokl.methods.squares.checks import Trial
@@ -24,7 +25,7 @@ PROBATION = 2.1, 1.0  # gain and square of who is just out: one judgement in its
 @dataclass(frozen=True)
 class Standing:
     """trial: what is held against whom. own: this node's sums when it judged last, at, and rows:
-    how many each other one had. turn: how often it has judged.
+    how many each other one had. turn: how often it has judged. loud: whose targets are too large.
     """
 
     trial: Trial = field(default_factory=Trial)
@@ -32,11 +33,12 @@ class Standing:
     at: float = float("-inf")
     rows: Mapping[str, int] = field(default_factory=dict)
     turn: int = 0
+    loud: frozenset[str] = frozenset()
 
     @property
     def out(self) -> set[str]:
         """Whose rows are left out."""
-        return self.trial.out
+        return self.trial.out | self.loud
 
 
 def due(standing: Standing, rows: int, others: int) -> float | None:
@@ -60,14 +62,24 @@ def judged(
         first = AT_ONCE * standing.turn % len(others)
         names = (2 * sorted(others))[first : first + min(AT_ONCE, len(others))]
         trial = checks.judged(trial, account, name, own - before, rho, names)
-    return Standing(trial, own, now, rows, standing.turn + 1)
+    return heard(Standing(trial, own, now, rows, standing.turn + 1), others, own)
+
+
+def heard(standing: Standing, others: Account, own: Sums) -> Standing:
+    """The standing of others by the size of their targets, which takes no judgement."""
+    loud = (name for name, entry in others.items() if checks.loud(entry.sums, own))
+    return replace(standing, loud=frozenset(loud))
 
 
 def words(standing: Standing, hurt: bool) -> list[str]:
     """Whose rows are left out, in words. hurt: those of all others."""
-    who = [f"the rows of {name!r}" for name in sorted(standing.out)]
+    who = [f"the rows of {name!r}" for name in sorted(standing.trial.out)]
     who += ["others' rows"] if hurt else []
-    return [f"{each} make predictions worse here, and are left out" for each in who]
+    return [f"{each} make predictions worse here, and are left out" for each in who] + [
+        f"the targets of {name!r} are more than {checks.LOUD:g} times as large as here, and its "
+        "rows are left out"
+        for name in sorted(standing.loud - standing.trial.out)
+    ]
 
 
 def _still(standing: Standing, rows: Mapping[str, int]) -> Trial:
