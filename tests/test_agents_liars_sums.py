@@ -213,3 +213,17 @@ def test_a_liar_that_takes_back_a_row_at_a_time_stays_out():
         lab.live(lambda lab, _, turn=turn: wiping(lab, turn), turns=1)
         seen += [lab.nodes[n].facts()["sums"]["hurting"] for n in HONEST]
     assert all(each == [LIAR] for each in seen)
+
+
+def test_nothing_is_said_of_one_who_was_taken_out_of_the_network():
+    lab = Lab()
+    lab.live(flipped_labels)
+    node = lab.nodes["n00"]
+    node._way.standing = replace(node._way.standing, loud=frozenset({LIAR}))
+    node._way.going = LIAR, (b"a piece", b"another")
+    node.change(["n01", "n03"], None, replace(lab.roll, names=frozenset(HONEST)))
+    assert node.facts()["problems"] == []
+    assert node.facts()["sums"]["hurting"] == []
+    assert node._way.going == ("", ())
+    lab.run(5)
+    assert LIAR not in node._way.standing.rows

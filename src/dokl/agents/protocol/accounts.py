@@ -124,8 +124,7 @@ class Accounts:
         if known is not None and origins.newer(known, entry) is known:
             peer.repeated += 1
             return []
-        since = self.heard.get(name, now)
-        wrong = entry_faults(self.roll, self.learner, known, entry, since, now)
+        wrong = entry_faults(self.roll, self.learner, known, entry, self.heard.get(name, now), now)
         if wrong:
             text = f"neighbour {peer.name!r} sends sums of {name!r} that cannot be: {wrong[0]}"
             return self.node.refuse(peer.name, "sums", text)
@@ -191,6 +190,8 @@ class Accounts:
             self.account = {n: entry for n, entry in self.account.items() if n not in gone}
             self.sealed = {n: data for n, data in self.sealed.items() if n not in gone}
             self.to_send = tuple(name for name in self.to_send if name not in gone)
+            self.going = ("", ()) if self.going[0] in gone else self.going
+            self.standing = standing.without(self.standing, gone)
             self.unsolved = True
             self._changed()
 
@@ -288,9 +289,7 @@ class Accounts:
 
     # -- sending -----------------------------------------------------------------------------
     def _send(self, now: float) -> list[Effect]:
-        """One entry at a time, or a piece of one: they are large, and a newer message makes an
-        older one go.
-        """
+        """One entry or piece at a time: they are large, and a newer message makes an older go."""
         name, rest = self.going
         kind, body = PIECE, b""
         if not rest:

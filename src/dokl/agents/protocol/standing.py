@@ -7,7 +7,7 @@ much larger than this node's own are left out at once, before they have done har
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from dokl.methods.squares import checks
@@ -69,6 +69,16 @@ def heard(standing: Standing, others: Account, own: Sums) -> Standing:
     """The standing of others by the size of their targets, which takes no judgement."""
     loud = (name for name, entry in others.items() if checks.loud(entry.sums, own))
     return replace(standing, loud=frozenset(loud))
+
+
+def without(standing: Standing, gone: Collection[str]) -> Standing:
+    """The standing of those who are left, with nothing said of those gone."""
+    rows = {name: n for name, n in standing.rows.items() if name not in gone}
+    gain, square = (
+        {name: value for name, value in part.items() if name not in gone}
+        for part in (standing.trial.gain, standing.trial.square)
+    )
+    return replace(standing, trial=Trial(gain, square), rows=rows, loud=standing.loud - set(gone))
 
 
 def words(standing: Standing, hurt: bool) -> list[str]:
