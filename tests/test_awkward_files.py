@@ -544,6 +544,13 @@ def test_counted_times_are_times_where_the_name_says_so(tmp_path, name, values, 
     assert "column 'mass'" not in trained(other, "y")[0]
 
 
+def test_seconds_of_the_day_are_no_days_of_a_spreadsheet(tmp_path):
+    columns = {"time": np.linspace(30_600, 48_540, 60).round(), "y": np.arange(60) / 7}
+    said, model = trained(written(tmp_path / "t.csv", columns), "y")
+    assert "column 'time'" not in said
+    assert TableModel.load(model).preprocessor.numeric == ("time",)
+
+
 def test_days_of_a_spreadsheet_are_the_days_that_it_shows():
     values, bad = Form("time", order="days").read(["45000.75", "", "x"])
     assert values[0] == seconds("2023-03-15 18:00", "ymd")

@@ -28,11 +28,13 @@ WRITTEN = ("ymd", "dmy", "mdy", "clock")
 DAY = 86_400
 # Times that are counted: seconds of a unit, and what is 1970 in it. Between which numbers a column
 # that is named like a time is one: 2001 to 2039, of spreadsheets (which count days) 1982 to 2064.
+# Seconds of the day are as large as the latter, so that days have to be named like days.
 COUNTED = {"seconds": (1.0, 0.0), "milliseconds": (1e-3, 0.0), "days": (float(DAY), 25_569.0)}
 _RANGES = {"seconds": (1e9, 2.2e9), "milliseconds": (1e12, 2.2e12), "days": (3e4, 6e4)}
 _NAMED_SO = re.compile(
     r"(?:^|[^a-z])(?:date|datetime|time|timestamp|ts|day|when|datum|zeit|epoch)(?:[^a-z]|$)", re.I
 )
+_NAMED_DAYS = re.compile(r"(?:^|[^a-z])(?:date|datetime|day|datum)(?:[^a-z]|$)", re.I)
 ORDERS = (*WRITTEN, *COUNTED)
 MOST_AHEAD = 14 * 60  # minutes, on the Line Islands
 _OFFSET = re.compile(r":\d{2}(?:[.,]\d+)?\s*([+-]\d{2}(?::?\d{2})?)\s*$")
@@ -96,12 +98,15 @@ def counted_order(name: str, values: Array) -> str | None:
 
     >>> counted_order("start_time", np.array([1.7e9, 1.8e9]))
     'seconds'
+    >>> counted_order("day", np.array([45e3, 46e3])), counted_order("time", np.array([45e3, 46e3]))
+    ('days', None)
     """
     known = values[~np.isnan(values)]
     if not known.size or not _NAMED_SO.search(name):
         return None
     low, high = known.min(), known.max()
-    return next((k for k, (a, b) in _RANGES.items() if a <= low < high <= b), None)
+    order = next((k for k, (a, b) in _RANGES.items() if a <= low < high <= b), None)
+    return None if order == "days" and not _NAMED_DAYS.search(name) else order
 
 
 def counted_seconds(values: Array, order: str) -> Array:
