@@ -135,7 +135,8 @@ def _rich_bar(total: int | None, label: str, unit: str | None) -> Iterator[Bar]:
     def draw(done: int, remark: str) -> None:
         rate = done / max(time.monotonic() - start, 1e-9)
         speed = f"{rate:,.0f} {unit}/s " if unit else ""
-        display.update(task, completed=done, speed=speed + remark)
+        # At once: rich's own thread may come only when the next remark is there.
+        display.update(task, completed=done, speed=speed + remark, refresh=True)
 
     with display:
         bar = Bar(draw)
