@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from commands import dokl, fails, json_of, rows_of, write_csv
+from dokl import fit_table
 from dokl.agents.description import read
 from dokl.agents.inputs import Inputs
 from dokl.agents.sources.files import read_file
@@ -329,6 +330,7 @@ def test_a_target_of_times_is_refused_and_texts_stay_texts(tmp_path):
     path = written(tmp_path / "t.csv", {"when": when, "y": y})
     refused = fails("train", path, "--target", "when", "--model", tmp_path / "m.dokl")
     assert "holds times" in refused
+    assert "--numeric when" in refused
     assert "60 different texts" in fails("train", path, "--target", "y", "--text", "when",
                                          "--model", tmp_path / "m.dokl")  # fmt: skip
 
@@ -549,6 +551,20 @@ def test_seconds_of_the_day_are_no_days_of_a_spreadsheet(tmp_path):
     said, model = trained(written(tmp_path / "t.csv", columns), "y")
     assert "column 'time'" not in said
     assert TableModel.load(model).preprocessor.numeric == ("time",)
+
+
+@pytest.mark.parametrize(("target", "first"), [("delivery_day", 40_000), ("arrival_time", 1.7e9)])
+def test_a_target_of_numbers_is_no_time_whatever_its_name(tmp_path, target, first):
+    columns = {"a": np.arange(60) % 7, target: first + np.arange(60) / 7}
+    path = written(tmp_path / "t.csv", columns)
+    said, model = trained(path, target)
+    assert f"target '{target}': 60 different numbers, taken as a quantity" in said
+    assert "1970" not in said
+    assert "spreadsheets" not in said
+    assert json_of("evaluate", model, path, "--json")["rows"] == 60
+    dokl("train", path, "--model", model, "--continue")
+    table = {name: list(map(float, column)) for name, column in columns.items()}
+    assert fit_table(table, target, learner="gradient", n_components=20).target == target
 
 
 def test_days_of_a_spreadsheet_are_the_days_that_it_shows():

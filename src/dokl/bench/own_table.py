@@ -87,7 +87,7 @@ def read(source: Source, training: Training, most: int | None) -> OwnTable:
     told = replace(training, learner="gradient")  # to which inputs may come in either way
     plain, scaled = (replace(told, standardise=how) for how in ("off", "running"))
     parts: list[tuple[Any, Any, Array]] = []
-    with source.open() as reader:
+    with source.open(target=training.target) as reader:
         models = start(plain, reader.first), start(scaled, reader.first)
         said = guesses(training, reader.first, models[0])
         rows = 0

@@ -32,7 +32,8 @@ class Options:
     forms: how the cells of some columns are written, if that is known. decimal: the mark of all
     numbers, "." or ","; dates: "dmy" or "mdy", of dates that are all numbers. missing: spellings of
     a missing value instead of `MISSING`. refuse: takes the rows that cannot be used, which are then
-    passed over; without it they are errors.
+    passed over; without it they are errors. quantity: a column, the target, whose numbers are
+    never times that are counted.
 
     >>> Options(drop="id", delimiter=";").drop
     ('id',)
@@ -54,6 +55,7 @@ class Options:
     dates: str | None = None
     missing: Sequence[str] = MISSING
     refuse: Refuse | None = None
+    quantity: str | None = None
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""

@@ -156,7 +156,7 @@ class Columns:
         if any(form.decimal == "," for form in self.forms.values()):
             self._points_part_thousands(cells, open_)
         for name in open_:
-            if self.forms[name] == Form():
+            if self.forms[name] == Form() and name != options.quantity:
                 order = counted_order(name, self.forms[name].read(cells[name], options.missing)[0])
                 self.forms[name] = Form() if order is None else Form("time", order=order)
         self.guesses += told.columns(self.forms, open_, cells)

@@ -39,7 +39,8 @@ def fit_table(
     [3.5]
     """
     table = {name: _cells(cells) for name, cells in by_name(rows).items()}
-    columns = Columns("these rows", tuple(table), Options(drop=drop), unit="row")
+    options = Options(drop=drop, quantity=target)
+    columns = Columns("these rows", tuple(table), options, unit="row")
     chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
     training = Training(
         target, task, standardise=standardise, learner=learner, parameters=parameters

@@ -54,12 +54,16 @@ class Source:
     options: Options = field(default_factory=Options)
     on_error: OnError = field(default_factory=OnError)
 
-    def open(self, wanted: Wanted | None = None, live: bool = False) -> Reader:
+    def open(
+        self, wanted: Wanted | None = None, live: bool = False, target: str | None = None
+    ) -> Reader:
         """Open it; only one chunk will be in memory. live: do not wait for a full chunk.
 
-        wanted: what a model knows of columns, instead of what was said of them.
+        wanted: what a model knows of columns, instead of what was said of them. target: the column
+        that will be predicted, where there is no model yet.
         """
-        options = self.options if wanted is None else wanted.instead(self.options)
+        options = replace(self.options, quantity=target)
+        options = options if wanted is None else wanted.instead(options)
         try:
             return open_table(self.path, self.on_error.heard(options), live)
         except NoColumn as error:

@@ -65,7 +65,10 @@ def start(training: Training, chunk: Chunk) -> TableModel:
     target = _target_name(training, chunk)
     given = [name for name in (target, training.node) if name is not None]
     if target in chunk.times:
-        raise BadInput(f"the target {target!r} holds times, and numbers or classes are predicted")
+        raise BadInput(
+            f"the target {target!r} holds times, and numbers or classes are predicted: take a "
+            f"column of hours, for example, and --numeric {target} if it does hold numbers"
+        )
     inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels, times=chunk.times).d
     learner = _learner(training, inputs)
     mode = _scaling(training, learner)

@@ -195,7 +195,7 @@ class _Work:
             text = told.text if node is None else (*told.text, node)
             by_gradients = node is not None or self.training.learner == "gradient"
             options = replace(told, text=text, compiled=by_gradients)
-            reader = replace(self.source, options=options).open()
+            reader = replace(self.source, options=options).open(target=self.training.target)
         else:
             reader = self.source.open(wanted(self.model, target=True, node=True))
         if self.training.node is None:  # a network's steps are cut by chunks; keep them equal

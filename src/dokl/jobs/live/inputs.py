@@ -69,7 +69,8 @@ def agreed_inputs(
         return _without_sample(sample)
     if sample.d is not None:
         raise BadInput("the sample says how many inputs there are: give --sample or --inputs")
-    told = replace(sample.reading, drop=sample.drop, chunk=sample.reading.chunk or SAMPLE_ROWS)
+    chunk_rows = sample.reading.chunk or SAMPLE_ROWS
+    told = replace(sample.reading, drop=sample.drop, chunk=chunk_rows, quantity=sample.target)
     with open_table(sample.path, told) as reader:
         chunk = reader.first
     if chunk.X is not None:

@@ -41,7 +41,7 @@ def read_sample(
     The first rows that fit are taken; a stream has no other sample to offer. `say` is told what was
     guessed, a line at a time.
     """
-    with source.open() as reader:
+    with source.open(target=target) as reader:
         chunks, n = [], 0
         for chunk in reader:
             chunks.append(chunk)

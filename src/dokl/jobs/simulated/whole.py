@@ -36,7 +36,7 @@ def whole_file(
 
     two_classes: the target has two labels, which become -1 and 1.
     """
-    options = Options(drop=drop, text=() if node is None else (node,))
+    options = Options(drop=drop, text=() if node is None else (node,), quantity=target)
     with open_table(path, options) as reader:
         chunks = list(reader)
     if chunks[0].X is not None:
