@@ -161,8 +161,7 @@ def _estimator(training: Training, learner: str, classifying: bool) -> Any:
     if training.node is not None:
         kinds = NETWORKS
         parameters["graph"] = training.graph
-        told = "auto" if training.learner is None and learner == "auto" else learner
-        parameters["learner"] = "cooperation" if told == "auto" and training.learner else told
+        parameters["learner"] = "cooperation" if training.learner == "auto" else learner
     kind = kinds[classifying]
     known = [name for name in kind._get_param_names() if name != "n_nodes"]
     for name in parameters:
