@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from commands import INPUTS, dokl, fails, json_of, readings, rows_of, write_csv
+from dokl.jobs.files.start import MOST_INPUTS
 from dokl.models import TableModel
 
 
@@ -69,6 +70,18 @@ def test_first_rows_of_one_node_only_are_told(network, tmp_path):
     result = dokl("train", path, "--target", "y", "--drop", "label", *INPUTS, "--nodes", "station",
                   "--graph", "ring", "--chunk", 100, "--model", tmp_path / "m.dokl")  # fmt: skip
     assert "come from 1 of 4 nodes" in result.stderr
+
+
+def test_a_network_of_very_many_inputs_is_told_that_it_learns_by_gradients(tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {f"x{i}": rng.normal(size=40).round(2) for i in range(MOST_INPUTS + 1)}
+    columns |= {"y": rng.normal(size=40).round(3), "station": list("ABCD") * 10}
+    path = write_csv(tmp_path / "wide.csv", columns)
+    start = ("train", path, "--target", "y", "--nodes", "station", "--graph", "ring", "--overwrite",
+             "--components", 20, "--model", tmp_path / "m.dokl")  # fmt: skip
+    assert "the gradient learner was taken. --learner auto insists" in dokl(*start).stderr
+    assert "insists" not in dokl(*start, "--sigma", 3).stderr  # which asks for it
+    assert "insists" not in dokl(*start, "--learner", "gradient").stderr
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def nodes_missing(training: Training, chunk: Chunk) -> list[str]:
 
 def too_many_inputs(training: Training, model: TableModel) -> list[str]:
     """Whether the experts were passed over for another learner."""
-    if training.learner is not None or training.node is not None or not _by_gradients(model):
+    if training.learner is not None or not _by_gradients(model):
         return []
     return [
         f"there are more than {MOST_INPUTS} inputs, for which experts take long: the gradient "
@@ -150,6 +150,9 @@ def too_many_inputs(training: Training, model: TableModel) -> list[str]:
 
 
 def _by_gradients(model: TableModel) -> bool:
+    """Whether gradients were taken, and by no setting of theirs, of which a network decides."""
+    if isinstance(model.estimator, NETWORKS):
+        return model.estimator.learner == "gradient" and not model.estimator._told()
     return isinstance(model.estimator, LEARNERS["gradient"])
 
 
