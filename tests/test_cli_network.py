@@ -72,6 +72,19 @@ def test_first_rows_of_one_node_only_are_told(network, tmp_path):
     assert "come from 1 of 4 nodes" in result.stderr
 
 
+def test_rows_that_are_grouped_by_node_are_told(tmp_path):
+    columns, words = readings(120), "rows are grouped by node, 118 of the first 120 are of the same"
+    start = ("--target", "y", "--drop", "label", "--drop", "id", "--nodes", "station", "--graph",
+             "ring", "--components", 20, "--overwrite", "--model", tmp_path / "m.dokl")  # fmt: skip
+    for first, told in ((60, True), (110, True), (0, False)):  # 0: mixed, few of one node
+        stations = np.where(np.arange(120) < first, "A", "B")
+        stations = stations if first else np.where(np.arange(120) % 20 == 7, "A", "B")
+        path = write_csv(tmp_path / "r.csv", columns | {"station": stations})
+        assert (words in dokl("train", path, *start).stderr) == told
+    path = write_csv(tmp_path / "r.csv", columns | {"station": np.repeat(["A", "B"], 60)})
+    assert "are grouped" not in dokl("train", path, *start, "--learner", "gradient").stderr
+
+
 def test_a_network_of_very_many_inputs_is_told_that_it_learns_by_gradients(tmp_path):
     rng = np.random.default_rng(0)
     columns = {f"x{i}": rng.normal(size=40).round(2) for i in range(MOST_INPUTS + 1)}

@@ -188,7 +188,8 @@ def in_order(K: int, owner: Array) -> Array:
 
     No row comes before one that was given earlier: a node that misses hours would otherwise run
     ahead of the others, and teach them what is yet to come. A step ends where a node comes again,
-    and where nodes keep an order among each other also where it begins anew.
+    and where nodes keep an order among each other also where it begins anew. Rows that are grouped
+    by node give nearly as many steps as rows, and one node learns after the other.
 
     >>> in_order(3, np.array([0, 1, 2, 1, 2, 0, 1, 2]))
     array([[ 0,  1,  2],

@@ -138,9 +138,13 @@ class NetworkRegressor(_Network, Regression):
 
     `fit(X, y, nodes=...)` names the node of each row (without, rows are dealt out evenly); rows
     of one node are learned in order, one row per node and step, then neighbours exchange. Each
-    call begins a new step. `predict(X)` uses what the network has learned together, where nodes
-    weigh as many rows as they have seen, `predict(X, nodes=...)` each node's own mixture. The names
-    are those of the graph's nodes, in `nodes_`.
+    call begins a new step. Nodes that cooperate take rows in the order given, all nodes together,
+    so that nobody hears what is yet to come: sort them by time. Rows that are grouped by node
+    (files of stations, one after the other) teach one node after the other.
+
+    `predict(X)` uses what the network has learned together, where nodes weigh as many rows as they
+    have seen, `predict(X, nodes=...)` each node's own mixture. The names are those of the graph's
+    nodes, in `nodes_`.
 
     With learner="gradient" vectors are averaged instead (the paper's algorithm); that is also
     what is meant where one of its parameters, from order on, is set. Those are as in

@@ -19,6 +19,7 @@ from dokl.estimators import (
     NetworkClassifier,
     NetworkRegressor,
 )
+from dokl.estimators.cooperating import will_cooperate
 from dokl.models import TableModel
 from dokl.preprocess import Preprocessor, guessed_task, is_text
 from dokl.readers import Chunk
@@ -32,6 +33,8 @@ LEARNERS = {
 NETWORKS = (NetworkRegressor, NetworkClassifier)
 # With more inputs, experts take minutes to learn their length scales.
 MOST_INPUTS = 300
+# Rows are grouped by node where it changes this much less often than in a random order.
+GROUPED = 0.1
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,26 @@ def nodes_missing(training: Training, chunk: Chunk) -> list[str]:
         f"the first {chunk.n:,} rows, which settle the standardisation for all, come from "
         f"{len(nodes & seen)} of {len(nodes)} nodes: sort the rows by time, or take a larger "
         "--chunk"
+    ]
+
+
+def nodes_grouped(training: Training, chunk: Chunk, model: TableModel) -> list[str]:
+    """Whether nodes that cooperate would learn one after the other, by the first rows.
+
+    Every row of the same node as the row before is a step by itself; gradients deal rows out.
+    """
+    if training.node is None or not will_cooperate(model.estimator):
+        return []
+    named = [name for name in chunk.columns[training.node].tolist() if name is not None]
+    names, numbers = np.unique(np.array(named, str), return_inverse=True)
+    changes = int(np.count_nonzero(np.diff(numbers)))
+    usual = len(named) - float((np.bincount(numbers) ** 2).sum()) / max(1, len(named))
+    if len(names) < 2 or changes >= GROUPED * usual:
+        return []
+    return [
+        f"rows are grouped by node, {len(named) - 1 - changes:,} of the first {len(named):,} are "
+        f"of the same {training.node!r} as the row before: one node learns after the other, where "
+        "all should learn side by side. Sort the rows by time"
     ]
 
 

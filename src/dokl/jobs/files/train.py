@@ -19,6 +19,7 @@ from dokl.jobs.files.start import (
     Training,
     guesses,
     known_classes,
+    nodes_grouped,
     nodes_missing,
     start,
     too_many_inputs,
@@ -221,6 +222,7 @@ class _Work:
         self.score = make_score(self.model.classifying)
         self.course = Course(self.model.classifying)
         self.remarks = nodes_missing(self.training, chunk)
+        self.remarks += nodes_grouped(self.training, chunk, self.model)
         self.remarks += too_many_inputs(self.training, self.model)
         self.guesses = guesses(self.training, chunk, self.model)
         for line in self.guesses:
