@@ -375,6 +375,23 @@ def test_live_nodes_read_their_sources_as_the_sample_was_read(tmp_path):
             inputs.from_json(json.dumps(row | {name: cell}).encode())
 
 
+@pytest.mark.parametrize(
+    ("sample", "good", "wrong", "words"),
+    [
+        ([45_000 + i / 4 for i in range(60)], 45_010.25, 1_679_000_000, "days as spreadsheets"),
+        ([1_700_000_000_000 + 36e5 * i for i in range(60)], 17e11, 17e8, "milliseconds since"),
+        ([1_700_000_000 + 3600 * i for i in range(60)], "1700000000", 17e11, "seconds since 1970"),
+        ([f"2024-03-01 {i % 24:02}:30" for i in range(60)], 17e8, 17e11, "seconds since 1970"),
+    ],
+)
+def test_live_times_that_are_counted_otherwise_are_refused(tmp_path, sample, good, wrong, words):
+    path = written(tmp_path / "t.csv", {"date": sample, "y": np.arange(60) / 7})
+    inputs = Inputs(read(new_network(tmp_path, path, "--target", "y")[1]))
+    assert inputs.from_json(json.dumps({"date": good, "y": 1.5}).encode()).X.shape[0] == 1
+    with pytest.raises(BadInput, match=rf"row 1, column 'date': .* for a time in {words}"):
+        inputs.from_json(json.dumps({"date": wrong, "y": 1.5}).encode())
+
+
 def test_what_describes_times_and_forms_is_checked(tmp_path):
     _, place = new_network(tmp_path, local_shop(tmp_path / "s.csv"), "--target", "price",
                            "--missing", "kaputt")  # fmt: skip

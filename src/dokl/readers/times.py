@@ -31,6 +31,8 @@ DAY = 86_400
 # Seconds of the day are as large as the latter, so that days have to be named like days.
 COUNTED = {"seconds": (1.0, 0.0), "milliseconds": (1e-3, 0.0), "days": (float(DAY), 25_569.0)}
 _RANGES = {"seconds": (1e9, 2.2e9), "milliseconds": (1e12, 2.2e12), "days": (3e4, 6e4)}
+# Numbers beyond these are counted otherwise than was agreed: 1973 to 2286, days 1927 to 2173.
+BELIEVED = {"seconds": (1e8, 1e10), "milliseconds": (1e11, 1e13), "days": (1e4, 1e5)}
 _NAMED_SO = re.compile(
     r"(?:^|[^a-z])(?:date|datetime|time|timestamp|ts|day|when|datum|zeit|epoch)(?:[^a-z]|$)", re.I
 )

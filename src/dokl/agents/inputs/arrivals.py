@@ -9,9 +9,11 @@ there all the same). Where one row is wrong, nothing of the body is taken.
 (null, a key that is not there, an empty cell, NA, NaN, ...) stands at the mean of its column; texts
 like "20.5" are numbers in a column of numbers; true and false are 1 and 0 there, and "true" and
 "false" in a column of text. Where the sample had decimal commas, thousands, currencies or times,
-texts are read in that form; a time may also be a number, its seconds since 1970. The literal NaN,
-which is no JSON but often sent, is a missing input and never a target; infinities and what float32
-cannot hold are refused. A missing target is none.
+texts are read in that form. A time may also be a number: its seconds since 1970 where the sample
+had written times; where it counted them (seconds or milliseconds since 1970, a spreadsheet's days),
+numbers are counted so, and those that cannot be meant so are refused. The literal NaN, which is no
+JSON but often sent, is a missing input and never a target; infinities and what float32 cannot hold
+are refused. A missing target is none.
 A number outside the range of its column is refused, or clipped if `outside` says so, and counted.
 
 **Ids** are texts or whole numbers; 7 and "7" are the same. In a row that has `id` and target,
@@ -36,8 +38,9 @@ from dokl.agents.inputs.outside import Outside
 from dokl.agents.inputs.targets import PLAIN, Targets
 from dokl.arrays import Array, first_bad
 from dokl.errors import BadInput
-from dokl.readers import MISSING
+from dokl.readers import MISSING, Form
 from dokl.readers.cells import text
+from dokl.readers.times import BELIEVED, COUNTED, counted_seconds
 from dokl.readers.told import words
 
 if TYPE_CHECKING:
@@ -183,13 +186,14 @@ class Inputs:
         return X, missing
 
     def _numbers(self, name: str, cells: Cells) -> Array:
-        """Numbers, and times as seconds: texts as agreed, or seconds since 1970 themselves."""
+        """Numbers, and times as seconds: texts as agreed, or numbers as `_check_times` has them."""
         form = self._forms.get(name, PLAIN)
         values, bad = form.read(cells, self._missing)
         if form.kind == "time":
             given = [row for row in bad if _is_seconds(cells[row])]
             values[given] = [cells[row] for row in given]
             bad = [row for row in bad if row not in given]
+            _check_times(name, cells, values, form)
         if bad:
             what = "a number that can be used" if form.plain else f"as agreed: {words(form)}"
             cell = quote_value(cells[bad[0]])
@@ -229,6 +233,22 @@ class Inputs:
 
 def _is_seconds(cell: Any) -> bool:
     return isinstance(cell, int | float) and not isinstance(cell, bool) and math.isfinite(cell)
+
+
+def _check_times(name: str, cells: Cells, seconds: Array, form: Form) -> None:
+    """Refuse numbers, seconds (n,) by now, that cannot be meant as they are counted: as was agreed,
+    or since 1970 where times are written; these may be long ago, but are no milliseconds.
+    """
+    counted = form.order if form.order in COUNTED else "seconds"
+    low, high = counted_seconds(np.array(BELIEVED[counted]), counted).tolist()
+    low = low if form.order in COUNTED else -high
+    odd = np.flatnonzero((seconds < low) | (seconds > high)).tolist()
+    for row in odd:
+        if form.order in COUNTED or _is_seconds(cells[row]):
+            raise BadInput(
+                f"row {row + 1}, column {name!r}: {quote_value(cells[row])} is too small or too "
+                f"large for a time in {words(Form('time', order=counted))}, as numbers are here"
+            )
 
 
 def _texts(name: str, cells: Cells, missing: Sequence[str] = MISSING) -> Array:
