@@ -249,6 +249,38 @@ def test_compiled_rows_learn_what_the_plain_ones_do(m):
         assert off <= 1e-7 * max(1.0, np.abs(values).max()), name
 
 
+@pytest.mark.parametrize("cuts", [(), (7,), (1, 30, 64)])
+def test_a_member_that_rounding_has_spoiled_starts_again(cuts):
+    """From the row on that it cannot learn, however rows are cut; the others carry on."""
+    learner = network_of(nx.path_graph(2)).learner()
+    X, Y = rows(np.random.default_rng(0), 200)
+    known, _ = learner.learn(learner.start(), X[:80], Y[:80])
+    spoiled = known.having(**{"own0.P": known.nodes["own0.P"] - 0.2 * np.eye(20)})
+    before = spoiled.nodes["own0.P"].copy()
+    state, said = spoiled, []
+    for part in np.split(np.arange(80, 200), cuts):
+        state, f = learner.learn(state, X[part], Y[part])
+        said.append(f)
+    whole, f = learner.learn(spoiled, X[80:], Y[80:])
+    assert np.array_equal(np.concatenate(said), f)
+    assert learner.pack(state) == learner.pack(whole)
+    assert all(np.isfinite(values).all() for values in whole.nodes.values())
+    assert np.array_equal(spoiled.nodes["own0.P"], before), "matrices are replaced"
+    much = known.having(**{"own0.P": known.nodes["own0.P"] - 50.0 * np.eye(20)})
+    (much, _), (anew, _) = (learner.learn(s, X[80:], Y[80:]) for s in (much, learner.start()))
+    assert np.array_equal(much.nodes["own0.theta"], anew.nodes["own0.theta"])
+    usual, _ = learner.learn(known, X[80:], Y[80:])
+    assert np.array_equal(whole.nodes["own1.theta"], usual.nodes["own1.theta"])
+
+
+def test_rows_whose_features_are_not_finite_are_refused():
+    learner = network_of(nx.path_graph(2)).learner()
+    X, Y = rows(np.random.default_rng(0), 5)
+    X[3] = 1e308
+    with np.errstate(all="ignore"), pytest.raises(BadInput, match="row 3"):
+        learner.learn(learner.start(), X, Y)
+
+
 def test_rows_are_compiled_for_once():
     """A start compiles with one row; the first batch must not wait for the compiler."""
     learner = network_of(nx.path_graph(2)).learner()

@@ -25,7 +25,9 @@ _CONSTANTS = (
 
 @cached_njit(*_CONSTANTS, fastmath=_FAST, nogil=True, error_model="numpy")
 def member_rows(theta, P, a, b, W, c, n, num, den, rho, lam, bound, calm, Z, Y, F, V, held):
-    """Rows that fit on the list; P: (D, D), what counts of it is above the diagonal."""
+    """Rows that fit on the list; P: (D, D), what counts of it is above the diagonal. Returns how
+    many were learned: fewer where rounding has spoiled P, so that a variance would be negative.
+    """
     m, D = theta.shape
     error, noise, root = np.empty(m), np.empty(m), math.sqrt(lam)
     for t in range(len(Z)):
@@ -36,6 +38,8 @@ def member_rows(theta, P, a, b, W, c, n, num, den, rho, lam, bound, calm, Z, Y, 
         for i in range(D):
             q += z[i] * g[i]
         size, plain = 0.0, 1.0 + q
+        if not 0.0 < plain < np.inf:
+            return t
         for j in range(m):
             f = 0.0
             for i in range(D):
@@ -59,6 +63,7 @@ def member_rows(theta, P, a, b, W, c, n, num, den, rho, lam, bound, calm, Z, Y, 
                 c[i] *= root
             a[0], b[0] = lam * a[0], lam * b[0] + (1.0 - lam) / rho
         held[t] = 1.0 / (s - q)
+    return len(Z)
 
 
 @cached_njit(fastmath=_FAST, nogil=True, error_model="numpy")

@@ -15,7 +15,9 @@ from dokl.arrays import Array
 from dokl.intervals import LEVELS
 from dokl.methods.cooperation import loops
 from dokl.methods.cooperation.node import Said, Team, memory_of, narrowed
-from dokl.methods.squares.memory import LIST, Numbers, folded
+from dokl.methods.squares import NAMES
+from dokl.methods.squares import memory as memories
+from dokl.methods.squares.memory import LIST, Memory, Numbers, folded
 from dokl.state import State
 
 _MIXTURE = ("gain", "square", "largest")
@@ -63,21 +65,33 @@ def _member(
     their weights as bounded: (n,).
     """
     # Arrays in C's order, however few rows: another order would be compiled for anew.
-    nodes, done = state.nodes, 0
+    nodes, done, begun = state.nodes, 0, -1
     F, V, held = np.empty(Y.shape), np.empty(Y.shape), np.empty(len(Z))
     while done < len(Z):
         some = slice(done, min(len(Z), done + LIST - int(nodes[f"{name}.n"][0])))
         theta, P, W, c = (nodes[f"{name}.{part}"][0] for part in ("theta", "P", "W", "c"))
         a, b, n, den = (nodes[f"{name}.{part}"] for part in ("a", "b", "n", "den"))
         given = numbers.rho, numbers.lam, numbers.bound, numbers.calm
-        loops.member_rows(
+        done += loops.member_rows(
             theta, P, a, b, W, c, n, nodes[f"{name}.num"][0], den, *given, Z[some], Y[some],
             F[some], V[some], held[some],
         )  # fmt: skip
-        done = some.stop
-        if n[0] == LIST:
+        if done < some.stop:  # spoiled by rounding: it starts again, and the others carry on
+            if begun == done:  # it is the row: features that are not finite
+                F[done:], V[done:], held[done:] = np.nan, np.nan, np.nan
+                break
+            begun = done
+            _begin(state, name, memories.start(Z.shape[1], Y.shape[1], numbers.rho))
+        elif n[0] == LIST:
             memory = folded(memory_of(state, 0, name))
             nodes[f"{name}.P"] = memory.P.T[None]
             nodes[f"{name}.W"] = memory.W[None]
             c[:], n[0], a[0], b[0] = 0.0, 0, 1.0, 0.0
     return F, V, held
+
+
+def _begin(state: State, name: str, memory: Memory) -> None:
+    """Write all of a memory, into new arrays of the same kind."""
+    for part in NAMES:
+        value, kind = getattr(memory, part), state.nodes[f"{name}.{part}"].dtype
+        state.nodes[f"{name}.{part}"] = np.array([value.T if part == "P" else value], kind)
