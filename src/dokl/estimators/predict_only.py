@@ -24,6 +24,9 @@ from dokl.intervals import Tracker
 # What is taken over from the estimator that learned.
 FACTS = ("relevance_", "remembers_", "fingerprint_", "n_features_in_")
 IF_ANY = ("feature_names_in_", "classes_", "calibration_", "_flat")
+# Rows by which the one width of intervals is set: what comes next is like them. Where a row tells
+# its time, those long ago are far from all that is remembered, and intervals there ten times wider.
+NEWEST = 100
 
 
 class PredictOnly(BaseEstimator):  # type: ignore[misc]
@@ -124,7 +127,7 @@ def folded(estimator: Any) -> Any:
     small, bank = kinds[type(estimator)](), estimator.bank_
     small.folded_, small.rows_ = folding.folded(bank), bank.seen
     small.tracker_ = replace(bank.tracker, energy=np.zeros_like(bank.tracker.energy))
-    newest = predicting.predict_with_variance(bank, bank.kept.newest()[0])
+    newest = predicting.predict_with_variance(bank, bank.kept.newest()[0][-NEWEST:])
     small.spread_ = np.sqrt(newest.variance).mean(axis=0) if bank.seen else np.ones(bank.m)
     for name in FACTS:
         setattr(small, name, getattr(estimator, name))
