@@ -77,14 +77,19 @@ def _error(story: Story, axes: Any) -> None:
 
 def _coverage(story: Story, axes: Any) -> None:
     assert story.coverage is not None
-    rows, means = story.course.covered.means()
     level = 100 * story.coverage.level
-    axes.plot(rows, 100 * means, color=COLOURS[2], lw=1.6)
-    axes.axhline(level, color=GREY, lw=0.9, ls=":")
+    draw_coverage(story.course, level, "targets inside their interval", axes)
     axes.annotate(f"promised: {level:g} %", (1, level), (-2, -11), ha="right", fontsize=8,
                   xycoords=("axes fraction", "data"), textcoords="offset points",
                   color=GREY)  # fmt: skip
-    axes.set_title("targets inside their interval", fontsize=10)
+
+
+def draw_coverage(course: Course, level: float, title: str, axes: Any) -> None:
+    """How many targets were inside their interval, in %, beside the level that was promised."""
+    rows, means = course.covered.means()
+    axes.plot(rows, 100 * means, color=COLOURS[2], lw=1.6)
+    axes.axhline(level, color=GREY, lw=0.9, ls=":")
+    axes.set_title(title, fontsize=10)
     axes.set_xlabel("rows")
     axes.set_ylabel("%")
     axes.set_ylim(min(60.0, 100 * float(means.min()) - 3), 102)

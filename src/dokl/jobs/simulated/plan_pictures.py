@@ -11,7 +11,7 @@ import numpy as np
 
 from dokl.errors import BadInput
 from dokl.jobs.files.curves import Course
-from dokl.jobs.files.story import draw_relevance
+from dokl.jobs.files.story import draw_coverage, draw_relevance
 from dokl.jobs.simulated.planning import FileSample, Sharing
 from dokl.plan import Plan
 from dokl.report import COLOURS, panelled, save_picture
@@ -32,7 +32,8 @@ def draw(plan: Plan, title: str, sample: FileSample | None = None, ways: Any = N
         panels.append(partial(_errors, course))
         if pilot.inside is not None:
             course.covered.add(np.asarray(pilot.inside, float))
-            panels.append(partial(_coverage, course))
+            title = "targets inside their 90 % interval"
+            panels.append(partial(draw_coverage, course, 90, title))
     panels += [partial(_curve, plan)] if plan.curve is not None else []
     shares = _shares(plan, sample)
     panels += [partial(draw_relevance, shares)] if shares else []
@@ -75,17 +76,6 @@ def _errors(course: Course, axes: Any) -> None:
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25, lw=0.6)
     axes.legend(frameon=False, fontsize=8)
-
-
-def _coverage(course: Course, axes: Any) -> None:
-    rows, means = course.covered.means()
-    axes.plot(rows, 100 * means, color=COLOURS[2], lw=1.6)
-    axes.axhline(90, color=GREY, lw=0.9, ls=":")
-    axes.set_title("targets inside their 90 % interval", fontsize=10)
-    axes.set_xlabel("rows")
-    axes.set_ylabel("%")
-    axes.set_ylim(min(60.0, 100 * float(means.min()) - 3), 102)
-    axes.grid(alpha=0.25, lw=0.6)
 
 
 def _curve(plan: Plan, axes: Any) -> None:
