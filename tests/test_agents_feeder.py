@@ -7,13 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dokl.agents.description import ExchangePolicy
 from dokl.agents.inputs import Arrival
 from dokl.agents.sources import name_of
 from dokl.agents.store import Store, TooManyWaiting
 from dokl.cli import commands
-from dokl.errors import Diverged
+from dokl.errors import BadInput, Diverged
+from dokl.jobs.live import agents
 from dokl.jobs.live.agents import Feeder, Settings, identity
 from dokl.jobs.live.export import learned_so_far
 from dokl.jobs.live.up import Crew, gaps, settings_of
@@ -142,3 +144,17 @@ def test_up_says_what_files_are_missing_or_were_read_before(tmp_path):
     _, text = gaps(every, data)
     assert text.startswith("a: the file was read to its end")
     assert str(state) in text
+
+
+def test_an_agent_computes_in_one_thread(tmp_path, monkeypatch):
+    """Several agents of one machine, with as many threads of BLAS each, wait for each other."""
+    seen = []
+
+    def checked(settings):
+        seen.extend(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+        raise BadInput("that is all")
+
+    monkeypatch.setattr(agents, "_checked", checked)
+    with threadpool_limits(2, "blas"), pytest.raises(BadInput, match="that is all"):
+        agents.run_agent(Settings(tmp_path / "lab.toml", "a"))
+    assert set(seen) == {1}

@@ -22,6 +22,7 @@ from dokl.agents.store import accept_loss as accept_store
 from dokl.errors import BadInput, DoklError, MissingExtra
 from dokl.jobs.live.sensors import SensorFeeder, checked_source
 from dokl.state import State
+from dokl.unlocked import one_thread
 
 LINGER = 1.0  # seconds in which neighbours may still ask a node that is at its end
 ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -74,6 +75,7 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
     done = threading.Event()
     use_few_arenas()
     with ExitStack() as stack:
+        stack.enter_context(one_thread())  # all agents of a machine would wait for each other
         listens = _obey(settings.description, done, stack)
         network = _checked(settings)
         broker = checked_source(network, settings.name) if settings.data is None else None
