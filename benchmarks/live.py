@@ -115,10 +115,11 @@ def load(
     """
     senders = [Sender(address, rows, seed, pause) for seed, address in enumerate(addresses)]
     selector = selectors.DefaultSelector()
-    for sender in senders:
+    began = time.monotonic()
+    for i, sender in enumerate(senders):
         selector.register(sender.socket, selectors.EVENT_READ, sender)
-        sender.send()
-    limit = time.monotonic() + seconds
+        sender.due = began + pause * i / len(senders)  # sensors do not speak all at once
+    limit = began + seconds
     while (left := limit - time.monotonic()) > 0:
         due = [each.due for each in senders if each.due]
         wait = min([left, *(at - time.monotonic() for at in due)])

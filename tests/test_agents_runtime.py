@@ -3,12 +3,14 @@
 import io
 import json
 import re
+import threading
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dokl.agents import runtime
 from dokl.agents.answers import Busy, Stopping
 from dokl.agents.clock import Clock, JumpWatch
 from dokl.agents.curve import POINTS, LossCurve
@@ -313,6 +315,36 @@ def test_what_cannot_be_stored_has_not_happened(start, monkeypatch):
     told = agent.submit(arrival(5, 2, key="k", digest="d")).result(WAIT)
     assert (told["repeated"], told["samples"]) == (False, 10)
     assert agent.status()["problems"] == []
+
+
+def test_rows_are_acknowledged_before_what_is_due(start, monkeypatch):
+    agent = start()
+    learn, free = agent.protocol.samples, threading.Event()
+    free.set()
+
+    def samples(*given):
+        free.clear()  # from now on, what is due takes very long
+        return learn(*given)
+
+    monkeypatch.setattr(agent.protocol, "samples", samples)
+    monkeypatch.setattr(agent.protocol, "tick", lambda now: [free.wait(WAIT)][:0])
+    assert agent.submit(arrival(5)).result(WAIT / 2)["samples"] == 5
+    free.set()
+
+
+def test_rows_that_never_cease_do_not_put_off_what_is_due(tmp_path, monkeypatch):
+    """With nobody to wait for, ten groups of rows are ten turns in which all is done."""
+    monkeypatch.setattr(runtime, "GROUP", 5)
+    monkeypatch.setattr(runtime, "PATIENCE", 0.0)
+    agent, ticks = made(tmp_path, small(exchange=OFF)), []
+    monkeypatch.setattr(agent.protocol, "tick", lambda now: ticks.append(now) or [])
+    told = [agent.submit(arrival(5, i)) for i in range(20)]
+    agent.start()
+    try:
+        told[-1].result(WAIT)
+        assert len(ticks) >= 10
+    finally:
+        agent.stop()
 
 
 def test_an_internal_error_ends_neither_the_agent_nor_its_callers_wait(start, monkeypatch):

@@ -8,6 +8,7 @@ not happened.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import Counter, deque
@@ -48,6 +49,7 @@ IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
 AHEAD = 86_400.0  # seconds by which a neighbour's clock may be ahead of ours when it starts
 SQUARES_ROWS = 1000  # rows between two snapshots by method "squares", at most
+PATIENCE = 0.1  # seconds for which rows that arrive put messages and what is due off, at most
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -99,6 +101,7 @@ class Agent:
         self._waiting = WaitingInputs(store, self.clock, self.log)
         self._keeping = Keeping(self.store.path, self.learner, name)
         self._lively_until = self._held_until = self._began
+        self._put_off = math.inf  # since when rows that arrive put the rest off
         self._ready = threading.Condition()
         self._lock = threading.RLock()  # protocol and store, between the thread and `status`
         self._thread = threading.Thread(target=self._run, name=f"agent {name}", daemon=True)
@@ -254,15 +257,21 @@ class Agent:
                 self._failed(error, [])
 
     def _serve(self, jobs: list[Job], mark: Any) -> None:
-        """One group: what arrived, what is due, stored together; `mark` is how it was before."""
+        """One group: what arrived, what is due, stored together; `mark` is how it was before.
+
+        Who sends rows is answered first: messages and what is due, which may be a solution for D
+        unknowns, come in a turn of their own, unless rows never cease.
+        """
         self._look_at_clock()
         now = self.clock.now()
         self._waiting.expire(self.network.limits.waiting_hours)
         group = Group(self.store, self.protocol, self.counts, self.clock.wall())
-        group.effects += self._heard(now)
+        everything = not jobs or now >= self._put_off + PATIENCE
+        self._put_off = math.inf if everything else min(now, self._put_off)
+        group.effects += self._heard(now) if everything else []
         for arrival, future in jobs:
             group.take(arrival, future, now)
-        group.effects += self._guarded(partial(self.protocol.tick, now))
+        group.effects += self._guarded(partial(self.protocol.tick, now)) if everything else []
         try:
             group.commit(self._snapshot_rows)
         except StoreFailed as error:
@@ -274,6 +283,8 @@ class Agent:
             self._inbox.clear()
             self._disputes.see(self.protocol.disputes())
             self._happened(group, now)
+            if not everything:
+                self._wakened = True  # the rest follows at once
 
     def _happened(self, group: Group, now: float) -> None:
         """It is stored, so it is not taken back, whatever goes wrong with telling others."""
