@@ -127,6 +127,7 @@ def test_entries_travel_in_pieces():
         (data[:-4], "another length"),
         (data[:8] + b"q" + data[9:], "head"),
         (data[:-4] + np.float32(math.nan).tobytes(), "not finite"),
+        (data[:-4] + bytes([1, 0, 0x80, 0x7F]), "not finite"),  # it signals; without a warning
     ):
         with pytest.raises(BadInput, match=wrong):
             origins.from_bytes(bad)

@@ -166,7 +166,8 @@ def from_bytes(data: bytes) -> Entry:
         raise BadInput("the head of an entry is damaged")
     if len(data) - at != dtype.itemsize * (shared.size(D, m) - 1):
         raise BadInput(f"an entry with D = {D} and m = {m} has another length")
-    numbers: Array = np.frombuffer(data, dtype, offset=at).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs, which are refused next
+        numbers: Array = np.frombuffer(data, dtype, offset=at).astype(np.float64)
     if not np.isfinite(numbers).all():
         raise BadInput("an entry has numbers that are not finite")
     try:
