@@ -189,8 +189,10 @@ def loud(sums: Sums, own: Sums) -> bool:
 
 def squared_error(theta: Array, fresh: Sums) -> float:
     """Squared error, added up over fresh rows and outputs, of theta: (m, D)."""
-    zz = np.tril(fresh.zz) + np.tril(fresh.zz, -1).T
-    return float(fresh.yy.sum() + (theta * (theta @ zz - 2 * fresh.zy)).sum())
+    from scipy.linalg.blas import dsymm
+
+    explained = dsymm(1.0, fresh.zz, theta.T, lower=1).T - 2 * fresh.zy
+    return float(fresh.yy.sum() + (theta * explained).sum())
 
 
 def judged(
