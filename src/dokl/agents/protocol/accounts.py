@@ -12,7 +12,7 @@ What is believed of an entry is in `roll`, whose rows are left out of the total 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from dokl.agents.protocol import pieces, standing
@@ -32,6 +32,7 @@ from dokl.agents.protocol.roll import Roll, entry_faults, opened
 from dokl.agents.protocol.standing import Standing
 from dokl.agents.protocol.versions import Version, pack_versions, unpack_versions
 from dokl.agents.sums import SquaresLearner
+from dokl.agents.sums.forgetting import Kept
 from dokl.errors import BadInput
 from dokl.methods.squares import origins
 from dokl.methods.squares.origins import Account, Entry
@@ -52,7 +53,8 @@ class Accounts:
     origins whose entries are due. mine: whether the own entry in the account is of this life; one
     of an earlier life is kept and passed on like another's until there are enough new rows.
     going: the origin whose entry is on its way in pieces, and those that are still to go. coming:
-    what each neighbour has sent of a large entry.
+    what each neighbour has sent of a large entry. kept: what experts that forget have left of the
+    total, as it was solved last, `without` whom.
     """
 
     joining = False
@@ -73,6 +75,8 @@ class Accounts:
         self.unsolved = self.asked = self.untold = self.hurt = False
         self.quick = 0
         self.standing = Standing()
+        self.kept: Mapping[str, Kept] = {}
+        self.without: Collection[str] = ()
 
     @property
     def learner(self) -> SquaresLearner:
@@ -365,12 +369,11 @@ class Accounts:
         own = self.learner.own_sums(self.node.state)
         self.standing = standing.heard(self.standing, self.others, own)
         if self.others:
-            total = origins.total(self.others, self.standing.out) + own
-            state = self.learner.knowing(self.node.state, total)
-            self.hurt = self.learner.hurts(state)
-            if self.hurt:  # flipped labels, say, which pass every check
-                state = self.learner.knowing(self.node.state, own)
-            self.node.state = state
+            out = self.standing.out
+            given = origins.total(self.others, out) + own, self.kept if self.without == out else {}
+            told = self.learner.knowing_unless_hurt(self.node.state, *given)
+            self.node.state, self.kept, self.hurt = told
+            self.without = out
         self.unsolved, self.solved_at = False, now
         self.node.step += 1
         self.node.combines += 1

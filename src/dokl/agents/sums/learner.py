@@ -9,12 +9,15 @@ again, and stands in the shared expert only.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dokl import intervals
 from dokl import state as states
+from dokl.agents.sums.forgetting import Kept, forgetting
 from dokl.arrays import Array, first_bad
 from dokl.diffusion import Problem
 from dokl.errors import BadInput
@@ -24,11 +27,13 @@ from dokl.methods.cooperation import SOLVED, cooperation, node, reach, rows
 from dokl.methods.cooperation.members import Member
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares import shared
+from dokl.methods.squares import sums as added_up
 from dokl.methods.squares.checks import squared_error
 from dokl.methods.squares.sums import Sums
-from dokl.state import State
+from dokl.state import Slot, State
 
-# Shared experts that forget need sums of their own, and travel without an account: there are none.
+# The first shared one knows the total. New ones come last: `up_to_date` starts them in a state
+# without them.
 MEMBERS = (
     Member("own"),
     Member("own", 1000, 100, 0.2),
@@ -36,6 +41,12 @@ MEMBERS = (
     Member("shared"),
     Member("corrected", 10, 0),
     Member("corrected", math.inf, 100, 8.0),
+    Member("own", 10, 50, 0.2),
+    Member("shared", 10_000, 100),
+    Member("shared", 1000, 100, 0.3),
+    Member("corrected", 2, 0, of=1),
+    Member("corrected", 10, 0, of=1),
+    Member("corrected", 1000, 100, 8.0, of=1),
 )
 SHARED = "shared0"
 _TWO = Exchange(np.full((2, 2), 0.5))  # somebody to share with: what a node remembers then
@@ -54,8 +65,9 @@ class SquaresLearner(Learner):
             Problem(features, method), m=m, classes=classes, dtype=np.float64, engine="reference",
             fingerprint=fingerprint, row_by_row=True,
         )  # fmt: skip
-        self.crew = method.crew(_TWO)
-        self.slots = method.slots(features, self.m, _TWO)
+        self.crew = replace(method.crew(_TWO), one_sum=True)
+        own = Slot((shared.size(self.D, self.m),), np.float64)
+        self.slots = {**method.slots(features, self.m, _TWO), "sums": own}
 
     def start(self) -> State:
         """A node that knows nothing."""
@@ -135,21 +147,37 @@ class SquaresLearner(Learner):
         """How many these are."""
         return int(state.sums[0, shared.ROWS])
 
-    def knowing(self, state: State, total: Sums) -> State:
-        """The node once its shared expert knows the rows of these sums, own ones included."""
-        memory = shared.learned(total, self.crew.numbers[self.crew.shared[0]].rho)
-        names = {f"{SHARED}.{part}" for part in SOLVED} | {"theta", "bias", "common", "seen"}
+    def knowing(
+        self, state: State, total: Sums, kept: Mapping[str, Kept]
+    ) -> tuple[State, Mapping[str, Kept]]:
+        """The node once its shared experts know the rows of these sums, own ones included, and what
+        those that forget have left of them; kept: what they had left before.
+        """
+        names = {f"{self.crew.names[i]}.{part}" for i in self.crew.shared for part in SOLVED}
+        names |= {"theta", "bias", "common", "seen"}
         new = state.having(**{name: state.nodes[name].copy() for name in names})
-        nodes = new.nodes
-        nodes[f"{SHARED}.theta"][0], nodes[f"{SHARED}.P"][0] = memory.theta, memory.P.T
-        nodes[f"{SHARED}.num"][0], nodes[f"{SHARED}.den"][0] = memory.num, memory.den
-        for part, value in (("a", 1.0), ("b", 0.0), ("n", 0)):
-            nodes[f"{SHARED}.{part}"][0] = value
-        # The list is written to from its beginning, which an earlier state may still need.
-        nodes[f"{SHARED}.W"] = np.zeros_like(nodes[f"{SHARED}.W"])
-        nodes["seen"][0] = total.rows
+        left: dict[str, Kept] = {}
+        for i in self.crew.shared:
+            name, numbers = self.crew.names[i], self.crew.numbers[i]
+            sums = added_up.narrowed(total, self.crew.members[i].D(self.D))
+            if numbers.lam < 1.0:
+                left[name] = forgetting(kept.get(name), sums, numbers)
+                sums = left[name].left
+            _adopt(new, name, shared.learned(sums, numbers.rho))
+        new.nodes["seen"][0] = total.rows
         node.fold(self.crew, new)
-        return new
+        return new, left
+
+    def knowing_unless_hurt(
+        self, state: State, total: Sums, kept: Mapping[str, Kept]
+    ) -> tuple[State, Mapping[str, Kept], bool]:
+        """The same, and whether others' rows hurt (flipped labels, say, which pass every check):
+        then the shared experts know the node's own rows alone.
+        """
+        new, left = self.knowing(state, total, kept)
+        if not self.hurts(new):
+            return new, left, False
+        return self.knowing(state, self.own_sums(state), {})[0], {}, True
 
     def hurts(self, state: State) -> bool:
         """Whether the shared expert is so much worse on this node's own rows than the node was
@@ -158,8 +186,12 @@ class SquaresLearner(Learner):
         alone, own = self.worth(state)["alone"], self.own_sums(state)
         if alone is None or not own.weight:
             return False
-        error = squared_error(state.nodes[f"{SHARED}.theta"][0], own) / (own.weight * self.m)
-        return error > WORSE * max(alone, memories.LEAST_NOISE)
+        # Where the world has changed an own expert of all rows errs, too: no fault of others.
+        error, usual = (
+            squared_error(state.nodes[f"{name}.theta"][0], own) / (own.weight * self.m)
+            for name in (SHARED, "own0")
+        )
+        return error > WORSE * max(alone, usual, memories.LEAST_NOISE)
 
     # -- as data -----------------------------------------------------------------------------
     def pack(self, state: State) -> bytes:
@@ -171,6 +203,34 @@ class SquaresLearner(Learner):
                 clean[f"{name}.{part}"] = state.nodes[f"{name}.{part}"].copy()
                 clean[f"{name}.{part}"][0, n:] = 0.0
         return states.pack(state.having(**clean), self.slots)
+
+    def unpack(self, data: bytes) -> State:
+        """The state that was packed, also by a version with fewer experts."""
+        found = states.unpack(data, self.slots)
+        if f"{SHARED}.theta" in found and set(found.nodes) != set(self.slots):
+            data = states.pack(up_to_date(found, self.start()), self.slots)
+        return super().unpack(data)
+
+
+def up_to_date(old: State, fresh: State) -> State:
+    """A state of fewer members, with those that it lacks knowing nothing yet."""
+    nodes = {}
+    for name, array in fresh.nodes.items():
+        known = old.nodes.get(name, array)
+        same = known.ndim == array.ndim == 2 and known.shape[1] < array.shape[1]
+        nodes[name] = np.hstack([known, array[:, known.shape[1] :]]) if same else known
+    return State(nodes, old.clock, old.peak, old.sent)
+
+
+def _adopt(state: State, name: str, memory: memories.Memory) -> None:
+    """An expert that knows this and nothing else, in a state whose arrays may be written to."""
+    nodes = state.nodes
+    nodes[f"{name}.theta"][0], nodes[f"{name}.P"][0] = memory.theta, memory.P.T
+    nodes[f"{name}.num"][0], nodes[f"{name}.den"][0] = memory.num, memory.den
+    for part, value in (("a", 1.0), ("b", 0.0), ("n", 0)):
+        nodes[f"{name}.{part}"][0] = value
+    # The list is written to from its beginning, which an earlier state may still need.
+    nodes[f"{name}.W"] = np.zeros_like(nodes[f"{name}.W"])
 
 
 def _own(state: State) -> State:

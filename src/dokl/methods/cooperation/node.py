@@ -45,12 +45,16 @@ class Said:
 
 @dataclass(frozen=True)
 class Team:
-    """The members at work, with the name and the numbers of each."""
+    """The members at work, with the name and the numbers of each.
+
+    one_sum: a node keeps the sums of all rows alone, and experts that forget know what came since.
+    """
 
     members: tuple[Member, ...]
     names: tuple[str, ...]
     numbers: tuple[Numbers, ...]
     bound: float
+    one_sum: bool = False
 
     @property
     def shared(self) -> list[int]:
@@ -75,7 +79,7 @@ class Team:
     def sums(self, D: int, m: int) -> dict[int, slice]:
         """Where the sums of each shared member stand among what travels."""
         found, at = {}, 0
-        for i in self.shared:
+        for i in self.shared[:1] if self.one_sum else self.shared:
             size = shared.size(self.members[i].D(D), m)
             found[i], at = slice(at, at + size), at + size
         return found
@@ -136,15 +140,16 @@ def learn_shared(
 ) -> Array:
     """What the shared members say and how sure they are, (2, n, shared, m); rows join the sums."""
     learns, places = weight >= LEAST_WEIGHT, crew.sums(Z.shape[1], Y.shape[1])
-    found = np.empty((2, len(Y), len(places), Y.shape[1]))
-    for j, (i, place) in enumerate(places.items()):
+    found = np.empty((2, len(Y), len(crew.shared), Y.shape[1]))
+    for j, i in enumerate(crew.shared):
         z, name = narrowed(crew.members[i], Z), crew.names[i]
         before = memory_of(state, k, name)
         after, *said, held = _member(crew.numbers[i], before, z, Y, weight, learns)
         found[:, :, j] = said
         put(state, k, name, before, after, ours)
-        if learns.any():
-            shared.add_rows(state.nodes["sums"][k, place], z[learns], Y[learns], held[learns])
+        if i in places and learns.any():
+            sums = state.nodes["sums"][k, places[i]]
+            shared.add_rows(sums, z[learns], Y[learns], held[learns])
     return found
 
 

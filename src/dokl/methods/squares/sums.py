@@ -60,6 +60,14 @@ def added(sums: Sums, Z: Array, Y: Array, weight: Array | None = None) -> Sums:
     return Sums(*counts, zz, sums.zy + Y.T @ Z, sums.yy + (Y * Y).sum(axis=0))
 
 
+def narrowed(sums: Sums, D: int) -> Sums:
+    """The sums of the first D features of the same rows."""
+    if sums.zy.shape[1] == D:
+        return sums
+    zz, zy = np.asfortranarray(sums.zz[:D, :D]), np.ascontiguousarray(sums.zy[:, :D])
+    return Sums(sums.rows, sums.weight, zz, zy, sums.yy)
+
+
 def solved(sums: Sums, rho: float) -> Memory:
     """What one who learned these rows would know: the posterior, and the noise they left.
 
