@@ -1,6 +1,5 @@
-"""The runtime inside one process: a real store, a network in memory, and a clock."""
+"""The runtime inside one process: samples, labels that wait, and neighbours."""
 
-import io
 import json
 import re
 import threading
@@ -12,86 +11,22 @@ import pytest
 
 from dokl.agents import runtime
 from dokl.agents.answers import Busy, Stopping
-from dokl.agents.clock import Clock, JumpWatch
-from dokl.agents.curve import POINTS, LossCurve
+from dokl.agents.clock import Clock
 from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
 from dokl.agents.description.text import text
 from dokl.agents.inputs import Arrival
-from dokl.agents.logs import KINDS, Log
 from dokl.agents.newest import KEPT
-from dokl.agents.protocol.effects import Save
-from dokl.agents.runtime import Agent
-from dokl.agents.store import KeyReused, Store, StoreFailed, TooManyWaiting, Transaction
-from dokl.agents.transports.memory import Hub, MemoryTransport
+from dokl.agents.store import KeyReused, TooManyWaiting
+from dokl.agents.transports.memory import Hub
 from dokl.errors import BadInput, Diverged
-from dokl.jobs.live.agents import identity
 from live_networks import small
-
-OFF = ExchangePolicy(mode="off")
-WAIT = 20
-
-
-class Lines(io.StringIO):
-    """A log in memory."""
-
-    def events(self):
-        return [json.loads(line)["event"] for line in self.getvalue().splitlines()]
-
-
-def made(folder, network, name="a", hub=None, **options):
-    path, lines, agents = folder / f"{name}.db", Lines(), []
-    store = Store.open(path, identity(network, name), network.durability.mode, network.limits)
-    wake = lambda: agents[0].wake() if agents else None  # noqa: E731
-    transport = MemoryTransport(network, name, hub=hub or Hub(), wake=wake)
-    agent = Agent(network, name, store, transport, log=Log(name, Clock(), lines), **options)
-    agent.lines = lines
-    agents.append(agent)
-    return agent
+from memory_agents import OFF, WAIT, arrival, made, nothing, rows, starting, wait
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts agents that end with the test."""
-    running = []
-
-    def started(network=None, name="a", **options):
-        network = small(exchange=OFF) if network is None else network
-        agent = made(tmp_path, network, name, **options)
-        running.append(agent)
-        agent.start()
-        return agent
-
-    yield started
-    for agent in running:
-        agent.stop()
-
-
-def rows(n, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 3))
-    return X, np.sin(X[:, :1])
-
-
-def arrival(n, seed=0, **more):
-    return Arrival(*rows(n, seed), **more)
-
-
-def nothing():
-    return np.zeros((0, 3)), np.zeros((0, 1))
-
-
-def killed(agent):
-    """As kill -9 would leave it: no farewell."""
-    agent.transport.close()
-    with agent._lock:
-        agent.store.close()
-
-
-def wait(condition):
-    limit = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    with starting(tmp_path) as started:
+        yield started
 
 
 # -- samples -----------------------------------------------------------------------------------
@@ -224,7 +159,7 @@ def test_many_newcomers_of_one_group_share_the_room_of_the_oldest(tmp_path):
     X, _ = rows(5)
     agent.submit(Arrival(*nothing(), waiting=(("p", X[0]), ("q", X[1]))))
     agent.start()
-    wait_until(lambda: agent.status()["waiting_labels"] == 2)
+    wait(lambda: agent.status()["waiting_labels"] == 2)
     with agent._lock:  # the next three come as one group
         clock.ahead = 7200.0
         told = [agent.submit(Arrival(*nothing(), waiting=((name, X[2]),))) for name in "rst"]
@@ -233,13 +168,6 @@ def test_many_newcomers_of_one_group_share_the_room_of_the_oldest(tmp_path):
         told[2].result(WAIT)
     assert agent.status()["waiting_labels"] == 2
     agent.stop()
-
-
-def wait_until(condition):
-    until = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def test_too_many_waiting_inputs_are_refused(start):
@@ -294,29 +222,6 @@ def test_many_labels_at_once_are_quickly_put_to_their_inputs(start):
     assert time.process_time() - began < 1.5
 
 
-# -- the store ---------------------------------------------------------------------------------
-def test_what_cannot_be_stored_has_not_happened(start, monkeypatch):
-    agent = start()
-    agent.submit(arrival(5, 1)).result(WAIT)
-    before = agent.protocol.state.theta.tobytes()
-
-    def fails(*_):
-        raise StoreFailed("the disk is full", full=True)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("dokl.agents.store.Transaction.samples", fails)
-        with pytest.raises(StoreFailed, match="disk is full"):
-            agent.submit(arrival(5, 2, key="k", digest="d")).result(WAIT)
-        assert agent.status()["problems"] == ["the disk is full"]
-        assert agent.status()["journal"]["failures"] == 1
-    assert agent.protocol.state.theta.tobytes() == before
-    assert agent.status()["samples"] == agent.status()["learned"] == 5
-    # The same key again: it was not used up.
-    told = agent.submit(arrival(5, 2, key="k", digest="d")).result(WAIT)
-    assert (told["repeated"], told["samples"]) == (False, 10)
-    assert agent.status()["problems"] == []
-
-
 def test_rows_are_acknowledged_before_what_is_due(start, monkeypatch):
     agent = start()
     learn, free = agent.protocol.samples, threading.Event()
@@ -345,156 +250,6 @@ def test_rows_that_never_cease_do_not_put_off_what_is_due(tmp_path, monkeypatch)
         assert len(ticks) >= 10
     finally:
         agent.stop()
-
-
-def test_an_internal_error_ends_neither_the_agent_nor_its_callers_wait(start, monkeypatch):
-    agent = start()
-    with monkeypatch.context() as patch:
-        patch.setattr(agent.protocol, "samples", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            agent.submit(arrival(5)).result(WAIT)
-    assert "internal error" in agent.status()["problems"][0]
-    assert agent.submit(arrival(5)).result(WAIT)["samples"] == 5
-
-
-def test_a_restart_goes_on_with_the_same_bits(tmp_path):
-    network = small(exchange=OFF, durability=Durability(snapshot_rows=12))
-    agent = made(tmp_path, network)
-    agent.start()
-    for seed in range(4):
-        agent.submit(arrival(5, seed)).result(WAIT)
-    theta = agent.protocol.state.theta.tobytes()
-    agent.transport.close()
-    with agent._lock:  # as kill -9 would leave it: no farewell
-        agent.store.close()
-    again = made(tmp_path, network)
-    assert again.protocol.state.theta.tobytes() == theta
-    assert again.store.samples == again.protocol.learned == 20
-    assert "restored" in again.lines.events()
-    again.start()
-    again.stop()
-    last = made(tmp_path, network)
-    assert last.store.rows_since_snapshot == 0
-    last.store.close()
-
-
-def test_a_reader_s_position_is_stored_with_its_samples(start, monkeypatch):
-    agent = start()
-    agent.submit(arrival(5, 1, source="file", position={"bytes": 100})).result(WAIT)
-    assert agent.position("file") == {"bytes": 100}
-
-    def fails(*_):
-        raise StoreFailed("the disk is full", full=True)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("dokl.agents.store.Transaction.samples", fails)
-        with pytest.raises(StoreFailed):
-            agent.submit(arrival(5, 2, source="file", position={"bytes": 200})).result(WAIT)
-    assert agent.position("file") == {"bytes": 100}
-
-
-def test_rows_of_a_file_that_diverge_are_passed_over_with_its_position(tmp_path):
-    network = small(exchange=OFF, model=Model(D=20, schedule="constant", mu=2.5, variant="cos"))
-    agent = made(tmp_path, network)
-    agent.start()
-    agent.submit(arrival(2, 1)).result(WAIT)
-    position = {"bytes": 100}
-    told = agent.submit(arrival(4000, 2, source="file", position=position)).result(WAIT)
-    assert 0 < len(told["skipped"]) < 4000
-    assert "diverged" in told["skipped"][0]
-    learned = 4002 - len(told["skipped"])
-    assert told["samples"] == agent.store.samples == agent.protocol.learned == learned
-    assert agent.position("file") == position
-    theta = agent.protocol.state.theta.tobytes()
-    killed(agent)
-    again = made(tmp_path, network)
-    assert again.protocol.state.theta.tobytes() == theta
-    again.store.close()
-
-
-def test_rows_of_a_file_are_taken_though_the_queue_became_smaller_than_a_batch(start):
-    agent = start(small(exchange=OFF, limits=Limits(queue_rows=3)))
-    with pytest.raises(BadInput, match="smaller batches"):
-        agent.submit(arrival(5))
-    told = agent.submit(arrival(5, source="file", position={"bytes": 1})).result(WAIT)
-    assert told["samples"] == 5
-
-
-def test_who_has_learned_nothing_is_a_newcomer_the_next_time_too(tmp_path):
-    network, hub = small(exchange=ExchangePolicy(join_seconds=0.1, every_seconds=0.02)), Hub()
-    early = made(tmp_path, network, "a", hub=hub)
-    early.start()
-    early.stop()
-    b, c = (made(tmp_path, network, name, hub=hub) for name in "bc")
-    b.start()
-    c.start()
-    b.submit(arrival(50)).result(WAIT)
-    wait(lambda: b.protocol.learned == 50)
-    a = made(tmp_path, network, "a", hub=hub)
-    a.start()
-    wait(lambda: "joined" in a.lines.events())
-    for agent in (a, b, c):
-        agent.stop()
-
-
-def test_a_warm_start_survives_a_crash(tmp_path):
-    network = small(exchange=OFF)
-    learner = network.learner()
-    warm, _ = learner.learn(learner.start(), *rows(50, 3))
-    agent = made(tmp_path, network, warm=warm)
-    agent.start()
-    agent.submit(arrival(5, 1)).result(WAIT)
-    theta = agent.protocol.state.theta.tobytes()
-    killed(agent)
-    again = made(tmp_path, network)
-    assert again.protocol.state.theta.tobytes() == theta
-    again.store.close()
-
-
-def test_what_is_stored_is_not_taken_back_when_it_cannot_be_told(start, monkeypatch):
-    agent = start()
-    with monkeypatch.context() as patch:
-        patch.setattr(agent, "_carry_out", lambda *_: 1 / 0)
-        assert agent.submit(arrival(5, 1)).result(WAIT)["samples"] == 5
-    assert agent.protocol.learned == agent.store.samples == 5
-    assert "ZeroDivisionError" in agent.status()["problems"][0]
-    assert agent.submit(arrival(5, 2)).result(WAIT)["samples"] == 10
-
-
-def test_predictions_are_of_what_is_stored(start, monkeypatch):
-    agent = start()
-    X, _ = rows(3, 9)
-    before, seen = agent.predict(X), []
-    write = Transaction.samples
-
-    def looks(transaction, *samples):
-        seen.append(agent.predict(X))
-        return write(transaction, *samples)
-
-    monkeypatch.setattr(Transaction, "samples", looks)
-    agent.submit(arrival(20, 1)).result(WAIT)
-    assert seen == [before]
-    assert agent.predict(X) != before
-
-
-def test_what_cannot_be_stored_is_tried_again_but_not_without_pause(start, monkeypatch):
-    agent, tries = start(small()), []
-
-    def fails():
-        tries.append(1)
-        raise StoreFailed("the disk is full", full=True)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(agent.store, "transaction", fails)
-        patch.setattr(agent.protocol, "tick", lambda now: [Save()])
-        patch.setattr(agent.protocol, "next_due", lambda now: now)
-        # A neighbour says only once that it is there.
-        patch.setattr(agent.transport, "events", lambda: [] if tries else [("b", True)])
-        agent.wake()
-        wait(lambda: tries)
-        time.sleep(1.0)
-        assert 1 < len(tries) < 20
-    wait(lambda: agent.status()["neighbours"]["b"]["up"])
 
 
 # -- neighbours --------------------------------------------------------------------------------
@@ -605,73 +360,3 @@ def test_a_certificate_that_runs_out_is_a_problem_in_time(start):
     agent = start()
     agent.certificate_expires = agent.clock.wall() + 3 * 86400
     assert "runs out in 3.0 days" in agent.status()["problems"][0]
-
-
-# -- small parts -------------------------------------------------------------------------------
-def test_the_curve_is_bounded_and_keeps_the_mean():
-    curve, rng = LossCurve(), np.random.default_rng(0)
-    losses = rng.uniform(size=200_000)
-    for start_ in range(0, len(losses), 70):
-        piece = losses[start_ : start_ + 70]
-        curve.add(piece, start_ + len(piece))
-    assert POINTS / 2 - 1 <= len(curve.points) < POINTS
-    learned, values = zip(*curve.points, strict=True)
-    assert list(learned) == sorted(learned)
-    assert abs(np.mean(values) - losses.mean()) < 0.01
-    assert abs(curve.recent - 0.5) < 0.1
-
-
-def test_a_curve_forgets_old_errors():
-    curve = LossCurve()
-    curve.add(np.full(1000, 100.0), 1000)
-    curve.add(np.full(400, 1.0), 1400)
-    assert curve.recent == 1.0
-    curve.add(np.zeros(0), 1400)
-    curve.add(np.array([np.inf]), 1401)
-    assert curve.recent == 1.0
-
-
-def test_floods_of_log_lines_are_thinned_out():
-    class Still(Clock):
-        seconds = 0.0
-
-        def now(self):
-            return self.seconds
-
-    clock, lines = Still(), Lines()
-    log = Log("a", clock, lines)
-    for _ in range(100):
-        log("refused", often=True, reason="size")
-    log("refused", often=True, reason="magic")
-    assert lines.events() == ["refused", "refused"]
-    clock.seconds = 2.0
-    log("refused", often=True, reason="size")
-    assert json.loads(lines.getvalue().splitlines()[-1])["left_out"] == 99
-
-
-def test_reasons_that_quote_what_others_sent_are_thinned_out_together():
-    lines = Lines()
-    log = Log("a", Clock(), lines)
-    for i in range(5000):
-        log("refused", often=True, reason=f"{i} is no number")
-    assert len(log._last) <= 2 * KINDS
-    assert len(lines.events()) <= 10 * KINDS  # 2 seconds at most
-
-
-def test_a_log_that_cannot_be_written_stops_nobody():
-    class Full(io.StringIO):
-        def write(self, _):
-            raise OSError(28, "No space left on device")
-
-    Log("a", Clock(), Full())("event")
-
-
-def test_a_clock_shift_is_read_from_its_file(tmp_path, monkeypatch):
-    shift = tmp_path / "shift"
-    monkeypatch.setenv("DOKL_CLOCK_SHIFT", str(shift))
-    clock = Clock()
-    watch = JumpWatch(clock)
-    assert watch.jumped() is None
-    shift.write_text("-3600")
-    assert watch.jumped() == pytest.approx(-3600, abs=1)
-    assert watch.jumped() is None

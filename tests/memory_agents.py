@@ -1,0 +1,84 @@
+"""Agents inside one process: a real store, a network in memory, and a clock."""
+
+import io
+import json
+import time
+from contextlib import contextmanager
+
+import numpy as np
+
+from dokl.agents.clock import Clock
+from dokl.agents.description import ExchangePolicy
+from dokl.agents.inputs import Arrival
+from dokl.agents.logs import Log
+from dokl.agents.runtime import Agent
+from dokl.agents.store import Store
+from dokl.agents.transports.memory import Hub, MemoryTransport
+from dokl.jobs.live.agents import identity
+from live_networks import small
+
+OFF = ExchangePolicy(mode="off")
+WAIT = 20
+
+
+class Lines(io.StringIO):
+    """A log in memory."""
+
+    def events(self):
+        return [json.loads(line)["event"] for line in self.getvalue().splitlines()]
+
+
+def made(folder, network, name="a", hub=None, **options):
+    path, lines, agents = folder / f"{name}.db", Lines(), []
+    store = Store.open(path, identity(network, name), network.durability.mode, network.limits)
+    wake = lambda: agents[0].wake() if agents else None  # noqa: E731
+    transport = MemoryTransport(network, name, hub=hub or Hub(), wake=wake)
+    agent = Agent(network, name, store, transport, log=Log(name, Clock(), lines), **options)
+    agent.lines = lines
+    agents.append(agent)
+    return agent
+
+
+@contextmanager
+def starting(folder):
+    """Starts agents that end with the test: a function of a network and a name."""
+    running = []
+
+    def started(network=None, name="a", **options):
+        network = small(exchange=OFF) if network is None else network
+        agent = made(folder, network, name, **options)
+        running.append(agent)
+        agent.start()
+        return agent
+
+    yield started
+    for agent in running:
+        agent.stop()
+
+
+def rows(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, np.sin(X[:, :1])
+
+
+def arrival(n, seed=0, **more):
+    return Arrival(*rows(n, seed), **more)
+
+
+def nothing():
+    return np.zeros((0, 3)), np.zeros((0, 1))
+
+
+def killed(agent):
+    """As kill -9 would leave it: no farewell."""
+    agent.transport.close()
+    with agent._lock:
+        agent.store.close()
+
+
+def wait(condition):
+    limit = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
