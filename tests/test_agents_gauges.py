@@ -2,14 +2,19 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dokl.agents.description import AgreedInputs, ExchangePolicy, Model
 from dokl.agents.http import gauges
 from dokl.agents.process import Latency, process_facts
 from dokl.agents.sources.desk import new_facts
+from dokl.agents.transports.memory import Hub
+from live_networks import small
+from memory_agents import WAIT, arrival, starting, wait
 
 NEIGHBOUR = {
     "up": True, "age_s": 0.25, "received": 40, "refused": 3, "bytes_in": 5000, "bytes_out": 6000,
@@ -133,7 +138,7 @@ def full():
         "out_of_range": {"rule": "refuse", "columns": {"wind": 2}},
         "journal": {**STATUS["journal"], "lost_rows": 3},
         "source": {**STATUS["source"], **new_facts("broker", "mqtt")},
-        "sharing": {"ratio": 0.9, "covered": 0.91},
+        "sharing": {"ratio": 0.9, "covered": 0.91, "rows": 80},
     }  # fmt: skip
     return gauges.text({**STATUS, **more}, {200: 1}, {"/samples": took}).decode()
 
@@ -157,12 +162,59 @@ def test_how_long_requests_took_and_what_the_process_takes():
     )
 
 
+def questions():
+    """Of each panel for Grafana, by title: the names of metrics that it asks for."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len(panels) == len({panel["id"] for panel in panels}) > 12
+    assert len(panels) == len({panel["title"] for panel in panels})
+    return {
+        panel["title"]: {name for each in panel["targets"] for name in asked_for(each["expr"])}
+        for panel in panels
+    }
+
+
+def asked_for(expression):
+    return set(re.findall(r"\b(?:dokl|process)_\w+", expression)) or {"up"}
+
+
+def names_in(text):
+    return {"up", *re.findall(r"^(\w+)[ {]", text, re.M)}  # Prometheus itself says who is up
+
+
 def test_the_dashboard_for_grafana_asks_for_what_there_is():
-    found = json.loads(DASHBOARD.read_text())
-    told = set(re.findall(r"^(\w+)[ {]", full(), re.M))
-    asked = set()
-    for panel in found["panels"]:
-        for target in panel["targets"]:
-            asked |= set(re.findall(r"\b(?:dokl|process)_\w+", target["expr"]))
-    assert len(found["panels"]) == len({panel["id"] for panel in found["panels"]}) > 12
-    assert asked <= told
+    told = names_in(full())
+    assert {title: names - told for title, names in questions().items() if names - told} == {}
+
+
+BROKERS = {
+    "Brokers there", "Messages of brokers per second", "Brokers: dead letters and repeats",
+    "Brokers found again", "Predictions published",
+}  # fmt: skip
+ABSENT = {
+    "gradient": {"Error with the others over alone", "Within 90 % intervals", "Rows known"},
+    "squares": {"Disagreement"},
+}
+
+
+@pytest.mark.parametrize("method", ["gradient", "squares"])
+def test_panels_without_data_say_why(method, tmp_path):
+    inputs = replace(AgreedInputs.plain(3), ranges=((-9.0, 9.0),) * 3)
+    policy = ExchangePolicy(every_seconds=0.02, fewest_rows=5)
+    network = small(
+        links=(("a", "b"),), model=Model(D=20, method=method), inputs=inputs, exchange=policy
+    )
+    hub, took = Hub(), Latency()
+    took.add(0.004)
+    with starting(tmp_path) as start:
+        agents = [start(network, name, hub=hub) for name in "ab"]
+        for agent in agents:
+            wait(lambda agent=agent: all(n["up"] for n in agent.status()["neighbours"].values()))
+            agent.submit(arrival(40, 1)).result(WAIT)
+        wait(lambda: all(n["age_s"] is not None for n in agents[0].status()["neighbours"].values()))
+        if method == "gradient":
+            wait(lambda: agents[0].status()["disagreement"] is not None)
+        told = names_in(gauges.text(agents[0].status(), {200: 1}, {"/samples": took}).decode())
+    absent = {title for title, names in questions().items() if not names <= told}
+    assert absent == {"Certificates run out in"} | BROKERS | ABSENT[method]
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert absent <= {panel["title"] for panel in panels if panel.get("description")}

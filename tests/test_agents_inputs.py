@@ -440,6 +440,8 @@ RANGES = ((-20.0, 60.0), (-30.0, 30.0))  # of temp and wind
 
 def test_numbers_outside_their_range_are_refused_and_counted():
     strict = inputs(believed=(-5, 5), ranges=RANGES)
+    assert strict.outside.counts == {"temp": 0, "wind": 0, "y": 0}  # counts rise from somewhere
+    assert inputs().outside.counts == {}
     good = {"temp": 20, "wind": 1, "place": "roof", "y": 1}
     assert strict.from_json(body(good)).rows == 1
     assert strict.from_json(body({**good, "wind": None})).rows == 1  # missing is not outside

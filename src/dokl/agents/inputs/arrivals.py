@@ -84,7 +84,9 @@ class Inputs:
         agreed = network.inputs
         self._prepared = network.preprocessor()
         labels = agreed.labels if agreed.classifying else ()
-        self.outside = Outside(agreed.outside)
+        self._ranges = dict(zip(agreed.numeric, agreed.ranges, strict=False))
+        bounded = [*self._ranges, agreed.target] if agreed.target_range else [*self._ranges]
+        self.outside = Outside(agreed.outside, bounded)
         self._missing = agreed.missing or MISSING
         self._forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
         self._numeric = (*agreed.numeric, *times_of(agreed.times))
@@ -92,7 +94,6 @@ class Inputs:
             agreed.target, labels, agreed.target_range, self.outside,
             self._forms.get(agreed.target, PLAIN), self._missing,
         )  # fmt: skip
-        self._ranges = dict(zip(agreed.numeric, agreed.ranges, strict=False))
         self.most_rows = network.limits.queue_rows
         self.columns = (*self._numeric, *self._prepared.levels)
         self.target, self.d, self.m = agreed.target, self._prepared.d, self._targets.m

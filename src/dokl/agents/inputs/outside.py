@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,16 +15,19 @@ from dokl.errors import BadInput
 class Outside:
     """The rule of [inputs] outside, and how often it was needed, by column; for any thread.
 
-    >>> outside = Outside("clip")
+    columns: those that have a range. They count from 0 on, since one who watches how a count rises
+    (Prometheus' `increase`) does not see a first number that was not there before.
+
+    >>> outside = Outside("clip", ["wind", "sun"])
     >>> outside.within("wind", np.array([3.0, -9999.0, np.nan]), (-100.0, 100.0))
     array([   3., -100.,   nan])
     >>> outside.counts
-    {'wind': 1}
+    {'wind': 1, 'sun': 0}
     """
 
-    def __init__(self, rule: str = "refuse") -> None:
+    def __init__(self, rule: str = "refuse", columns: Iterable[str] = ()) -> None:
         self.rule, self.clip = rule, rule == "clip"
-        self._counts, self._lock = Counter[str](), threading.Lock()
+        self._counts, self._lock = Counter(dict.fromkeys(columns, 0)), threading.Lock()
 
     @property
     def counts(self) -> dict[str, int]:
