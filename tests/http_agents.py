@@ -1,14 +1,18 @@
 """An agent for tests of its HTTP face: it takes everything at once, or does as it is told."""
 
+import asyncio
 import json
 import math
 from collections import Counter
 from concurrent.futures import Future
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 
 from dokl.agents import description
+from dokl.agents.http import app as http_app
+from dokl.agents.http import openapi
 from dokl.agents.inputs import Inputs
 
 SUMS = "shift = [0.0, 0.0]\ncount = [0.0, 0.0]\ntotal = [0.0, 0.0]\nsquare = [0.0, 0.0]\n"
@@ -71,3 +75,42 @@ class FakeAgent:
 
     def log(self, event, **fields):
         self.lines.append((event, fields))
+
+
+# -- asking it ---------------------------------------------------------------------------------
+JSON = {"content-type": "application/json"}
+
+
+def fails(error):
+    return lambda future: future.set_exception(error)
+
+
+async def asked(app, method, path, base="http://127.0.0.1:8000", **how):
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=base) as client:
+        return checked(await client.request(method, path, **how))
+
+
+def checked(answer):
+    """Every answer is one that the description lists, and an error says what it is."""
+    operations = openapi.document(network())["paths"].get(answer.url.path, {})
+    operation = operations.get(answer.request.method.lower())
+    if operation is not None:
+        assert str(answer.status_code) in operation["responses"], answer.status_code
+    if answer.is_error:
+        assert isinstance(answer.json()["error"], str)
+        assert "Traceback" not in answer.text
+    if answer.status_code in (429, 503, 507):
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.json()["retry_after"] > 0
+    return answer
+
+
+def ask(app, method, path, **how):
+    return asyncio.run(asked(app, method, path, **how))
+
+
+def send(agent, content, kind="application/json", path="/samples", headers=None, **how):
+    content = content if isinstance(content, bytes | str) else json.dumps(content)
+    headers = {"content-type": kind, **(headers or {})}
+    return ask(http_app.app(agent, **how), "POST", path, content=content, headers=headers)

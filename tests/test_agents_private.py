@@ -21,9 +21,8 @@ from dokl.agents.store.database import lock_store, open_database
 from dokl.agents.store.folder import private_folder
 from dokl.errors import BadFile, BadInput
 from dokl.jobs.live import agents, networks, signals
-from http_agents import ROW, FakeAgent
+from http_agents import ROW, FakeAgent, ask
 from live_networks import on_disk
-from test_agents_http import ask
 
 DEPLOY = Path(__file__).parents[1] / "examples" / "deploy"
 
