@@ -303,10 +303,10 @@ def test_loopback():
 
 def test_schedules_of_the_command_line_are_those_of_the_library():
     from dokl import schedules
-    from dokl.agents.description import sections
+    from dokl.agents.description import agreed, sections
     from dokl.cli import network_new
 
     assert set(network_new.SCHEDULES) == set(schedules.BUILTIN)
     assert network_new.MODES == sections.MODES
     assert network_new.DTYPES == sections.DTYPES
-    assert network_new.STANDARDISE == sections.STANDARDISE
+    assert network_new.STANDARDISE == agreed.STANDARDISE

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dokl.agents.description.sections import host_port, is_loopback
+from dokl.agents.description.checks import host_port, is_loopback
 from dokl.errors import BadFile, BadInput, MissingExtra
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dokl.agents.certificates.authority import (
     load_certificate,
     load_key,
 )
-from dokl.agents.description.sections import is_loopback
+from dokl.agents.description.checks import is_loopback
 from dokl.errors import BadFile
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dokl.agents.description.sections import NAME, Node, host_port, is_loopback
+from dokl.agents.description.checks import NAME, host_port, is_loopback
+from dokl.agents.description.sections import Node
 from dokl.agents.protocol.messages import most_bytes
 from dokl.errors import BadInput
 

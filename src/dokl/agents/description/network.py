@@ -18,15 +18,15 @@ import numpy as np
 
 from dokl import config, losses, schedules
 from dokl.agents.cells import forms_of, times_of
+from dokl.agents.description.agreed import AgreedInputs
+from dokl.agents.description.checks import check_name
 from dokl.agents.description.sections import (
     About,
-    AgreedInputs,
     Durability,
     ExchangePolicy,
     Limits,
     Model,
     Node,
-    check_name,
 )
 from dokl.agents.description.sources import SensorSource, sensor_source
 from dokl.agents.sums.learner import SquaresLearner

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dokl import config
-from dokl.agents.description.sections import host_port
+from dokl.agents.description.checks import host_port
 from dokl.errors import BadInput, UnknownName
 
 REPEATS = ("skip", "learn")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dokl.agents.description.agreed import AgreedInputs
 from dokl.agents.description.network import Network
-from dokl.agents.description.sections import AgreedInputs, Model, Node
+from dokl.agents.description.sections import Model, Node
 from dokl.agents.description.sources import SensorSource
 
 _HEAD = """\
