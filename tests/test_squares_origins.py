@@ -119,9 +119,6 @@ def test_entries_travel_in_pieces():
     assert b"".join(part[origins.PIECE.size :] for part in parts) == data
     other = origins.pieces(origins.to_bytes(replace(entry, incarnation=4)), 100)
     assert other[0][:16] != parts[0][:16] == parts[1][:16]  # of which whole it is
-    mixed = [*parts[::-1], *parts[:3], *other[1:], b"", b"nonsense" * 9]
-    assert origins.assembled(mixed) == [data]
-    assert origins.assembled(parts[1:]) == []
     for bad, wrong in (
         (b"dokl", "no entry"),
         (data[:-4], "another length"),

@@ -186,18 +186,3 @@ def pieces(data: bytes, most: int) -> list[bytes]:
     whole = hashlib.sha256(data).digest()[:16]
     parts = (data[i * room : (i + 1) * room] for i in range(count))
     return [PIECE.pack(whole, i, count) + part for i, part in enumerate(parts)]
-
-
-def assembled(parts: Iterable[bytes]) -> list[bytes]:
-    """What is complete among pieces in any order; anything else is left out."""
-    found: dict[tuple[bytes, int], dict[int, bytes]] = {}
-    for part in parts:
-        if len(part) > PIECE.size:
-            whole, i, count = PIECE.unpack_from(part)
-            found.setdefault((whole, count), {})[i] = part[PIECE.size :]
-    complete = []
-    for (whole, count), known in found.items():
-        data = b"".join(known[i] for i in sorted(known))
-        if len(known) == count and hashlib.sha256(data).digest()[:16] == whole:
-            complete.append(data)
-    return complete
