@@ -14,6 +14,7 @@ from dokl.methods import cooperation
 from dokl.methods.cooperation import node
 from dokl.methods.cooperation.members import Member
 from dokl.streams import Example2, Missing
+from wild_samples import spoil_unused, wild_rows
 
 K, d, D = 4, 5, 12
 FEATURES = Features(Gaussian(3.0), d, D, "paired")
@@ -33,16 +34,11 @@ RING = graphs.metropolis(graphs.build("ring", K, seed=0))
 def samples(n=40, m=1, seed=0):
     """Wild targets, absent rows, rows of weight 0, and rows that are predicted and not learned."""
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n * K, d))
-    Y = np.sin(X[:, :m]) + 0.1 * rng.normal(size=(n * K, m))
-    Y[:: 7 * K] += 25.0
-    index = np.arange(n * K).reshape(n, K)
-    index[rng.random(index.shape) < 0.2] = -1
+    X, Y, index = wild_rows(rng, (n, K), d, m)
     weight = rng.uniform(0.3, 2.0, n * K)
     weight[rng.random(n * K) < 0.1] = 0.0
     weight[rng.random(n * K) < 0.2] = 1e-30
-    unused = np.setdiff1d(np.arange(n * K), index)
-    X[unused[unused > 0]] = np.nan  # absent nodes of the reference borrow row 0
+    spoil_unused(X, index)
     return Block(X, Y, weight, index)
 
 

@@ -25,6 +25,7 @@ from dokl.methods.squares.blocks import NotDefinite
 from dokl.simulation.driver import Job
 from dokl.simulation.recording import check_asked
 from dokl.streams import Example2, Missing
+from wild_samples import spoil_unused, wild_rows
 
 K, d, D = 4, 5, 24
 FEATURES = Features(Gaussian(5.0), d, D)
@@ -33,15 +34,10 @@ FEATURES = Features(Gaussian(5.0), d, D)
 def samples(n=150, m=1, weighted=True, seed=0):
     """Wild targets, absent rows, rows of weight 0; absent rows may be anything."""
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n * K, d))
-    Y = np.sin(X[:, :m]) + 0.1 * rng.normal(size=(n * K, m))
-    Y[:: 7 * K] += 25.0
-    index = np.arange(n * K).reshape(n, K)
-    index[rng.random(index.shape) < 0.25] = -1
+    X, Y, index = wild_rows(rng, (n, K), d, m, absent=0.25)
     index[40:60, 1] = -1  # one node has fewer rows than the others
     weight = np.where(rng.random(n * K) < 0.1, 0.0, rng.uniform(0.3, 2.0, n * K))
-    unused = np.setdiff1d(np.arange(n * K), index)
-    X[unused[unused > 0]] = np.nan  # absent nodes of the reference borrow row 0
+    spoil_unused(X, index)
     return Block(X, Y, weight if weighted else None, index)
 
 

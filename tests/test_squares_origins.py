@@ -20,6 +20,7 @@ from dokl.methods.squares import checks, memory_of, origins, shared, sums
 from dokl.methods.squares.checks import Layout, RowLimits, Trial
 from dokl.methods.squares.origins import Entry
 from dokl.streams import Stream
+from wild_samples import wild_rows
 
 d, D, K = 3, 12, 5
 FEATURES = Features(Gaussian(2.0), d, D, "paired").draw(0)
@@ -225,11 +226,7 @@ def test_targets_of_another_size_are_left_out_at_once():
 
 def samples(n=30, m=1, seed=0):
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n * K, d))
-    Y = np.sin(X[:, :m]) + 0.1 * rng.normal(size=(n * K, m))
-    Y[:: 7 * K] += 25.0
-    index = np.arange(n * K).reshape(n, K)
-    index[rng.random(index.shape) < 0.2] = -1
+    X, Y, index = wild_rows(rng, (n, K), d, m)
     return Block(X, Y, rng.uniform(0.3, 2.0, n * K), index)
 
 

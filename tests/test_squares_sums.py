@@ -16,6 +16,7 @@ from dokl.graphs import weights
 from dokl.methods import from_spec
 from dokl.methods.squares import memory_of, shared, sums
 from dokl.streams import Example2, Missing
+from wild_samples import wild_rows
 
 K, d, D = 5, 3, 8
 FEATURES = Features(Gaussian(2.0), d, D).draw(0)
@@ -30,11 +31,7 @@ ONE_WAY[0] = [0.4, 0.3, 0.3, 0.0, 0.0]
 def samples(n=30, m=1, seed=0, absent=0.2):
     """Rows of which some are absent, some weigh nothing, some targets are wild."""
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n * K, d))
-    Y = np.sin(X[:, :m]) + 0.1 * rng.normal(size=(n * K, m))
-    Y[:: 7 * K] += 25.0
-    index = np.arange(n * K).reshape(n, K)
-    index[rng.random(index.shape) < absent] = -1
+    X, Y, index = wild_rows(rng, (n, K), d, m, absent)
     weight = np.where(rng.random(n * K) < 0.1, 0.0, rng.uniform(0.3, 2.0, n * K))
     return Block(X, Y, weight, index)
 
