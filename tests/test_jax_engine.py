@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-import test_engines as shared
+import engine_cases as shared
 from dokl import losses, schedules
 from dokl.arrays import Block
 from dokl.diffusion import Problem, init
@@ -27,7 +27,7 @@ from dokl.kernels import Gaussian
 from dokl.losses import Loss
 from dokl.methods import gradient
 from dokl.streams import Example2, Missing
-from test_engines import CASES, SMOOTH, Case, assert_same, fresh
+from engine_cases import CASES, SMOOTH, Case, assert_same, fresh
 
 run = functools.partial(shared.run, jax_engine)
 named = {case.name: case for case in CASES}
