@@ -1,10 +1,12 @@
 """`dokl reproduce beyond`: all methods on the same few rows, and data sets without settings."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from dokl import NetworkClassifier
 from dokl.datasets import Dataset, waveform
 from dokl.reproduce import beyond, findings, paper
 from dokl.reproduce.options import ReproduceOptions
@@ -36,11 +38,13 @@ def test_every_method_is_beside_the_others_with_its_bytes(monkeypatch, options):
 
 
 def test_a_data_set_in_one_pass(monkeypatch, options):
-    X, labels = waveform(2500, seed=1)
+    X, labels = waveform(1700, seed=1)
     data = Dataset("waveform", (X - X.mean(0)) / X.std(0), np.where(labels == 1, 1.0, -1.0))
     few = replace(paper.classification("waveform"), sizes=(1300,))
     monkeypatch.setattr(ReproduceOptions, "dataset", lambda self, name: data)
     monkeypatch.setattr(beyond, "classification", lambda name: few)
+    small = partial(NetworkClassifier, n_components=60)
+    monkeypatch.setattr(beyond, "NetworkClassifier", small)
     result = beyond.reproduce("waveform", options)
     row = findings.row(result, "N = 1300", "NetworkClassifier")
     assert row.paper == 16.26

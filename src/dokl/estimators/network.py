@@ -167,7 +167,7 @@ class NetworkRegressor(_Network, Regression):
     Examples
     --------
     >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(4000, 2))
+    >>> X = np.random.default_rng(0).normal(size=(800, 2))
     >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
     >>> model = NetworkRegressor("ring", n_nodes=8, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.9)
@@ -255,7 +255,7 @@ class NetworkClassifier(_Network, Classification):
     Examples
     --------
     >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(4000, 2))
+    >>> X = np.random.default_rng(0).normal(size=(800, 2))
     >>> y = X[:, 0] * X[:, 1] > 0
     >>> model = NetworkClassifier("complete", n_nodes=5, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.95)
