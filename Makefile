@@ -36,7 +36,9 @@ $(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
 demo: $(VENV)/.stamp-demo
 	$(BIN)/dokl demo
 
-test: lint types layers unit
+# Types are checked beside the tests: one core would be idle meanwhile.
+test: lint layers
+	$(MAKE) --jobs=2 types unit
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
@@ -48,9 +50,10 @@ types: $(VENV)/.stamp-dev
 layers: $(VENV)/.stamp-dev
 	$(BIN)/lint-imports
 
-# Two workers with one BLAS thread each: more threads than cores wait for each other.
+# Two workers with one BLAS thread each: more threads than cores wait for each other. They take
+# files in the order of tests/conftest.py, long ones first.
 unit: $(VENV)/.stamp-dev
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
 # One after the other: these tests start processes of their own, and there may be two cores.
 test-live: $(VENV)/.stamp-dev
