@@ -21,6 +21,7 @@ from typing import Any
 
 from dokl.agents import status
 from dokl.agents.answers import Answer, Busy, Job, Stopping, refuse
+from dokl.agents.backlog import Backlog
 from dokl.agents.clock import Clock, JumpWatch
 from dokl.agents.consequences import Consequences
 from dokl.agents.curve import LossCurve
@@ -44,7 +45,6 @@ from dokl.arrays import Array
 from dokl.errors import BadInput, DoklError
 from dokl.state import State
 
-GROUP = 4000  # rows that share one transaction, at most
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
 LIVELY = 2.0  # seconds after a message in which the next one is looked for at the pace of exchange
 AHEAD = 86_400.0  # seconds by which a neighbour's clock may be ahead of ours when it starts
@@ -80,7 +80,7 @@ class Agent:
         self.problems, self._disputes = Problems(self.clock), Disputes(self.log)
         self.when_reloaded: Callable[[], None] = lambda: None
         self.certificate_expires = expiry(network, name)
-        self._began, self._rate = self.clock.now(), 1000.0
+        self._began = self.clock.now()
         self._jumps = JumpWatch(self.clock)
         self.protocol = restored(
             network,
@@ -95,7 +95,7 @@ class Agent:
         self._adopted = self.protocol.state  # what is stored, while a group is under way
         self._inbox = Inbox(transport, self.log)
         self._too_large = Counter[str]()  # of each neighbour, as far as the protocol knows
-        self._queue, self._queued = deque[Job](), 0
+        self._backlog = Backlog()
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
         self._waiting = WaitingInputs(store, self.clock, self.log)
@@ -131,12 +131,11 @@ class Agent:
             most = self.network.limits.queue_rows
             if rows > most and arrival.source is None:
                 raise BadInput(f"{rows:,} rows at once, and {most:,} may be: send smaller batches")
-            waiting = self._queued + self.protocol.queued  # in lockstep rows wait there
+            waiting = self._backlog.rows + self.protocol.queued  # in lockstep rows wait there
             if waiting and waiting + rows > most:
                 self.counts["busy"] += 1
-                raise Busy(max(0.1, round(self._queued / self._rate, 1)))
-            self._queue.append((arrival, future))
-            self._queued += rows
+                raise Busy(self._backlog.wait)
+            self._backlog.add((arrival, future))
             self._ready.notify()
         return future
 
@@ -191,7 +190,7 @@ class Agent:
     @property
     def queued(self) -> int:
         """Rows that wait to be learned and acknowledged."""
-        return self._queued
+        return self._backlog.rows
 
     @property
     def _snapshot_rows(self) -> int:
@@ -207,7 +206,9 @@ class Agent:
     # -- the thread --------------------------------------------------------------------------
     def _run(self) -> None:
         while self._wait():
-            jobs, began = self._drained(), self.clock.now()
+            with self._ready:
+                jobs = self._backlog.group()
+            began = self.clock.now()
             with self._lock:
                 self._obey()
                 mark = self.protocol.mark()
@@ -217,19 +218,20 @@ class Agent:
                     self.protocol.back(mark)
                     self._inbox.clear()
                     self._failed(error, jobs)
-            self._measure(jobs, began)
+            with self._ready:
+                self._backlog.done(jobs, self.clock.now() - began)
         with self._lock:
             self._farewell()
 
     def _wait(self) -> bool:
         """Sleep until something is to be done; False when all is done and we are to stop."""
         with self._ready:
-            if not (self._queue or self._orders or self._wakened or self._stopping):
+            if not (self._backlog or self._orders or self._wakened or self._stopping):
                 pause = self._pause(self.clock.now())
                 if pause > 0:
                     self._ready.wait(pause)
             self._wakened = False
-            return bool(self._queue or self._orders) or not self._stopping
+            return bool(self._backlog or self._orders) or not self._stopping
 
     def _pause(self, now: float) -> float:
         """Seconds until the next look: not all transports say when something has arrived."""
@@ -238,15 +240,6 @@ class Agent:
         due, pace = self.protocol.next_due(now), self.network.exchange.every_seconds
         longest = pace if 0 < pace < IDLE and now < self._lively_until else IDLE
         return longest if due is None else min(longest, due - now)
-
-    def _drained(self) -> list[Job]:
-        jobs: list[Job] = []
-        rows = 0
-        with self._ready:
-            while self._queue and rows < GROUP:
-                jobs.append(self._queue.popleft())
-                rows += jobs[-1][0].rows
-        return jobs
 
     def _obey(self) -> None:
         """Do what was ordered; none of it is part of a group, and none is taken back with one."""
@@ -349,15 +342,6 @@ class Agent:
             packed, hello = self.protocol.packed(now), self.protocol.hello(now)
             self.transport.offer(packed, (self.store.incarnation, self.protocol.step), hello)
 
-    def _measure(self, jobs: list[Job], began: float) -> None:
-        """Rows per second, for telling a busy sender when to come back."""
-        rows = sum(arrival.rows for arrival, _ in jobs)
-        with self._ready:
-            self._queued -= rows
-        if rows:
-            speed = rows / max(self.clock.now() - began, 1e-4)
-            self._rate += 0.1 * (speed - self._rate)
-
     def _look_at_clock(self) -> None:
         self.problems.forget()
         by = self._jumps.jumped()
@@ -376,7 +360,7 @@ class Agent:
                     transaction.snapshot(self.protocol.packed_state(), self.protocol.learned)
         except StoreFailed as error:
             self.log("not stored", reason=str(error))  # the journal has it all
-        for _, future in self._queue:
+        for _, future in self._backlog.left():
             refuse(future, Stopping("this agent is about to end"))
 
     # -- changes -----------------------------------------------------------------------------
