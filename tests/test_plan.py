@@ -168,7 +168,7 @@ def test_the_command_plans_and_draws(tmp_path):
     data.write_text("a,b,c,y\n" + rows + "\n")
     picture = tmp_path / "curve.png"
     words = ["plan", str(data), "--target", "y", "--components", "100", "--graph", "ring"]
-    words += ["--rows", "500"]
+    words += ["--rows", "300"]
     shown = CliRunner().invoke(commands, [*words, "--plot", str(picture), "--json"])
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.stdout)["task"] == "regression"
@@ -189,13 +189,13 @@ def test_advice_takes_changes_and_is_never_worse_than_no_settings():
     assert spelled.partial_fit(inputs, target).fingerprint_ == models[0].fingerprint_
 
 
-def lines_of(folder, *options, target=None):
+def lines_of(folder, *options, target=None, rows=1000):
     """What the command says under `applied` and the like, and the file it was asked about."""
     data = folder / "readings.csv"
     target = y if target is None else target
-    rows = "\n".join(f"{a:.5f},{b:.5f},{t}" for (a, b, _), t in zip(X, target, strict=True))
-    data.write_text("a,b,y\n" + rows + "\n")
-    shown = dokl("plan", data, "--target", "y", "--rows", 1000, *options).stdout.splitlines()
+    text = "\n".join(f"{a:.5f},{b:.5f},{t}" for (a, b, _), t in zip(X, target, strict=True))
+    data.write_text("a,b,y\n" + text + "\n")
+    shown = dokl("plan", data, "--target", "y", "--rows", rows, *options).stdout.splitlines()
     return {what[:-1]: line.strip() for what, line in pairwise(shown) if line.startswith("  dokl ")}
 
 
@@ -221,7 +221,8 @@ def test_the_command_prints_the_lines_that_apply_its_advice(tmp_path):
 
 
 def test_a_network_of_classes_is_made_by_its_line(tmp_path):
-    lines = lines_of(tmp_path, "--components", 40, "--graph", "star", "--nodes", 4, target=labels)
+    options = "--components", 40, "--graph", "star", "--nodes", 4
+    lines = lines_of(tmp_path, *options, target=labels, rows=400)
     network = read(apply(lines["as a live network"], tmp_path))
     assert network.inputs.labels == ("other", "same")
     assert (network.model.loss, network.model.schedule, len(network.names)) == (
