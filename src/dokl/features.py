@@ -39,6 +39,7 @@ from dokl.errors import BadInput, UnknownName
 from dokl.fingerprints import digest
 from dokl.kernels import Custom, Kernel, Stretched, resolve
 from dokl.random_numbers import Array
+from dokl.unlocked import one_thread
 
 VARIANTS = ("cos", "paired", "orthogonal", "sobol", "structured")
 
@@ -339,14 +340,12 @@ def _orthogonal(recipe: Features, seed: int) -> dict[str, Any]:
 
 def _haar_blocks(seed: int, d: int, F: int) -> Iterator[tuple[int, Array]]:
     """Uniformly random orthogonal matrices, a stack at a time, as rows: (start, (b d, d))."""
-    from threadpoolctl import threadpool_limits
-
     stack = max(1, 2**16 // d**2)
     for number, start in enumerate(range(0, F, stack * d)):
         u = random_numbers.uniforms(seed, ("direction", number), (stack, d, d))
         b = min(stack, -((start - F) // d))  # blocks still needed
         # These are small: several threads only wait for each other, on a busy machine for seconds.
-        with threadpool_limits(1, "blas"):
+        with one_thread():
             q, r = np.linalg.qr(random_numbers.normal_quantile(u[:b]))
         # LAPACK leaves the signs open; with those of R fixed, Q is Haar and unique
         q *= np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)[:, None, :]
