@@ -363,8 +363,8 @@ def test_what_does_not_converge_is_none_with_a_reason(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["ring", "geometric", "random"])
-def test_a_hundred_thousand_nodes(name):
-    K = 100_000
+def test_tens_of_thousands_of_nodes(name):
+    K = 30_000  # whose full matrix would take 7 GB
     params = {"p": 1.5 * math.log(K) / K} if name == "random" else {}
     g = graphs.build(name, K, seed=1, **params)
     A = graphs.check_weights(graphs.weights(g))
