@@ -30,8 +30,8 @@ def pytest_collection_modifyitems(items):
 
 
 # --- garbage ------------------------------------------------------------------------------------
-# All test files and what they import are millions of objects, and every full collection looked at
-# each of them: more than half of the time of some files. Frozen, they are not looked at again.
+# All test files and what they import are 800,000 objects, and every full collection looked at each
+# of them: more than half of the time of some files. Frozen, they are not looked at again.
 
 _files = []
 
