@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dokl.agents import runtime
+from dokl.agents import backlog, runtime
 from dokl.agents.answers import Busy, Stopping
 from dokl.agents.clock import Clock
 from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
@@ -239,7 +239,7 @@ def test_rows_are_acknowledged_before_what_is_due(start, monkeypatch):
 
 def test_rows_that_never_cease_do_not_put_off_what_is_due(tmp_path, monkeypatch):
     """With nobody to wait for, ten groups of rows are ten turns in which all is done."""
-    monkeypatch.setattr(runtime, "GROUP", 5)
+    monkeypatch.setattr(backlog, "GROUP", 5)
     monkeypatch.setattr(runtime, "PATIENCE", 0.0)
     agent, ticks = made(tmp_path, small(exchange=OFF)), []
     monkeypatch.setattr(agent.protocol, "tick", lambda now: ticks.append(now) or [])
