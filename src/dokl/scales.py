@@ -26,6 +26,7 @@ import numpy as np
 from dokl import answers
 from dokl.arrays import Array
 from dokl.errors import UnknownName
+from dokl.unlocked import one_thread
 
 KERNELS = ("gaussian", "matern32")
 PENALTY = 0.025
@@ -62,6 +63,7 @@ def isotropic(length: float, d: int) -> Scales:
     return Scales(np.full(d, float(length)))
 
 
+@one_thread()
 def learn_scales(
     X: Array,
     Y: Array,
@@ -134,6 +136,7 @@ def negative_likelihood(
     return value, slope
 
 
+@one_thread()
 def learn_class_scales(
     X: Array, numbers: Array, classes: int, kernel: str = "gaussian", evaluations: int = 30
 ) -> Scales:

@@ -8,7 +8,8 @@ which lets go of it. Matrices are float64 in Fortran's order, of which the lower
 from __future__ import annotations
 
 import ctypes
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any
 
@@ -22,11 +23,14 @@ _STEP = ctypes.c_int(1)
 _PLAIN, _TRANSPOSED = ctypes.c_char(b"N"), ctypes.c_char(b"T")
 
 
-def one_thread() -> AbstractContextManager[Any]:
+@contextmanager
+def one_thread() -> Iterator[None]:
     """While this lasts, a product runs in the thread that asks for it. Many small ones are many
     times slower in several threads, which wait for each other, above all where cores are shared.
+    Also a decorator, which does nothing before the first call.
     """
-    return _libraries().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
 
 
 @cache

@@ -20,6 +20,7 @@ from dokl.estimators.learner import Estimator, all_or_nothing
 from dokl.estimators.worth import SharingWorth, sharing_worth
 from dokl.fingerprints import agreed_fingerprint
 from dokl.methods.cooperation import node, reach
+from dokl.unlocked import one_thread
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 LEARNERS = ("auto", "cooperation", "gradient")
@@ -194,6 +195,7 @@ class Cooperating(Estimator):
         """Log probabilities but for a constant, (n, classes)."""
         return calibration.levels(self.calibration_, calibration.both(scores))
 
+    @one_thread()
     def _interval(self, X: Any, coverage: float, nodes: Any) -> tuple[Array, Array]:
         """Ends (n, m) around what is predicted, which hold the target in this share of rows."""
         check_is_fitted(self, "state_")

@@ -58,6 +58,7 @@ class NestedMap:
         return Z
 
 
+@unlocked.one_thread()  # thousands of small products
 def nested_map(kernel: str, scales: Scales, X: Array, most: int) -> NestedMap:
     """The map with centres among standardised rows X: (n, d), at most so many of them."""
     U = X / scales.lengths

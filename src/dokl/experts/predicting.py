@@ -9,6 +9,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.experts import folding
 from dokl.experts.bank import AT_ONCE, Bank, Generation, Told, features
+from dokl.experts.learning import FEW, on_all_cores
 
 
 def predict(bank: Bank, X: Array) -> Array:
@@ -44,5 +45,9 @@ def _both(bank: Bank, now: Generation, X: Array) -> Array:
 
 
 def _in_pieces(function: Callable[[Array], Array], X: Array, width: int) -> Array:
-    parts = [function(X[i : i + AT_ONCE]) for i in range(0, len(X), AT_ONCE)]
-    return np.concatenate(parts) if parts else np.empty((0, width))
+    """Piece by piece, on all cores; a few rows are done before these have begun."""
+    pieces = [X[i : i + AT_ONCE] for i in range(0, len(X), AT_ONCE)]
+    if len(X) < FEW:
+        return np.concatenate([*map(function, pieces), np.empty((0, width))])
+    with on_all_cores(len(pieces) > 1) as each:
+        return np.concatenate(list(each(function, pieces)))
