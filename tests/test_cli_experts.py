@@ -186,7 +186,7 @@ def test_networks_cooperate_unless_gradients_are_wanted(folder, tmp_path):
     found = json_of("inspect", tmp_path / "own.dokl", "--json")
     assert found["learner"] == "cooperation"
     assert found["sharing"].startswith("sharing has ")
-    for row in rows_of(dokl(*asked[:-1], "--interval", "90").stdout):
+    for row in rows_of(dokl(*asked[:-1], "--together", "--interval", "90").stdout):
         low, at, high = (float(row[name]) for name in ("lower", "prediction", "upper"))
         assert at == pytest.approx(0.5 * (low + high), abs=1e-4)
     told = dokl("export", tmp_path / "own.dokl", tmp_path / "own.c").stderr

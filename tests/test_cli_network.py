@@ -1,5 +1,7 @@
 """dokl train --nodes: a network learns from a file whose rows belong to nodes."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -40,12 +42,43 @@ def test_fixed_standardisation_is_part_of_the_fingerprint(network):
 
 def test_a_network_predicts_by_its_mean_or_by_node(network):
     arguments = (network / "m.dokl", network / "r.csv", "--json")
-    mean, own = json_of("evaluate", *arguments), json_of("evaluate", *arguments, "--by-node")
+    mean = json_of("evaluate", *arguments, "--together")
+    own = json_of("evaluate", *arguments, "--by-node")
     assert mean["r2"] > 0.5
     assert own["r2"] > 0.5
     assert mean["mse"] != own["mse"]
     rows = dokl("predict", network / "m.dokl", network / "r.csv", "--by-node", "--keep", "station")
     assert len(rows_of(rows.stdout)) == 800
+
+
+def test_rows_are_predicted_by_their_own_node_where_they_name_it(network, tmp_path):
+    """Silently by all together, Beijing's next week had an error of .50 and not .133."""
+    model, rows, own = network / "m.dokl", network / "r.csv", "each row is predicted by its own"
+    by_node = json_of("evaluate", model, rows, "--by-node", "--json")
+    usual = dokl("evaluate", model, rows, "--json")
+    assert json.loads(usual.stdout) == by_node
+    assert usual.stderr == f"{own} node, which column 'station' names; --together: by what all " \
+        "nodes have learned\n"  # fmt: skip
+    asked = ("predict", model, "-")
+    lines = rows.read_text().splitlines()
+    named = dokl(*asked, input="\n".join(lines[:9]))
+    assert own in named.stderr
+    told = dokl(*asked, "--by-node", input="\n".join(lines[:9]))
+    assert (named.stdout, told.stderr) == (told.stdout, "")
+    together = dokl(*asked, "--together", input="\n".join(lines[:9]))
+    assert together.stderr == ""
+    cut = "\n".join(line.rsplit(",", 1)[0] for line in lines[:9])
+    without = dokl(*asked, input=cut)
+    assert "no column 'station' to name each row's node: predicted by what all" in without.stderr
+    assert without.stdout == together.stdout
+    assert "has no column 'station'" in fails(*asked, "--by-node", input=cut)
+    objects = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:9]]
+    text = "".join(json.dumps(each) + "\n" for each in objects)
+    as_json = dokl(*asked, "--format", "jsonl", input=text)
+    assert (as_json.stdout, as_json.stderr) == (named.stdout, named.stderr)
+    stranger = "\n".join([lines[0], lines[1][:-1] + "Z"])
+    assert "node 'Z' is not in the network" in (message := fails(*asked, "-q", input=stranger))
+    assert "(--together, in predict and evaluate, needs none)" in message
 
 
 def test_a_network_goes_on(network, tmp_path):

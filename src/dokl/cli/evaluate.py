@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +21,30 @@ from dokl.errors import BadInput
     + examples(
         "dokl evaluate temp.dokl test.csv",
         "dokl evaluate adult.dokl a9a.t.gz --json",
-        "dokl evaluate air.dokl test.csv --by-node --plot nodes.png",
+        "dokl evaluate air.dokl test.csv --plot nodes.png",
+        "dokl evaluate air.dokl test.csv --together",
         "dokl evaluate temp.dokl test.csv --html report.html",
     )
 )
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("data", type=Data)
 @click.option("--target", metavar="COLUMN", help="Only for models saved in Python.")
-@click.option("--by-node", is_flag=True, help="Networks: by each row's own node; else the mean.")
+@click.option("--by-node/--together", default=None,
+              help="Networks: by each row's own node, as is usual where DATA names it; or by what "
+              "all have learned.")  # fmt: skip
 @reading_options
 @on_error_options
 @picture_options
 @output_switches
 def evaluate(
-    path: Path, data: str, target: str | None, by_node: bool, plot: Path | None, html: Path | None,
-    as_json: bool, quiet: bool, **options: Any,
+    path: Path, data: str, target: str | None, by_node: bool | None, plot: Path | None,
+    html: Path | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Score a MODEL file on DATA, which must have the target.
 
     Nothing is learned. Rows without a target are left out. Of a regression without settings it is
-    also counted how often 90 % intervals hold the target. With --by-node there is a table of all
-    nodes.
+    also counted how often 90 % intervals hold the target. Of a network each row is predicted
+    by its own node where DATA has the column of nodes, and there is a table of all nodes.
     """
     check_places(plot, html)
     with loading(quiet):
@@ -53,7 +57,7 @@ def evaluate(
         source, model = make_source(data, options, refused), TableModel.load(path)
     model.target = model.target if target is None else target
     with Meter("evaluating", quiet) as meter, closing(source.on_error):
-        found = job(model, source, by_node, meter.show)
+        found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet))
     _tell(found, f"{path} on {data}", as_json)
     for notice in notices(model):
         remark(notice, quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,16 @@ ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": 
 @click.option("--interval", type=click.FloatRange(0, 100, True, True), metavar="PERCENT",
               help="Also lower and upper ends that hold so many of 100 targets.")  # fmt: skip
 @click.option("--std", is_flag=True, help="Also the standard deviation of each prediction.")
-@click.option("--by-node", is_flag=True, help="Networks: by each row's own node; else the mean.")
+@click.option("--by-node/--together", default=None,
+              help="Networks: by each row's own node, as is usual where DATA names it; or by what "
+              "all have learned.")  # fmt: skip
 @reading_options
 @on_error_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no remarks.")
 def predict(
     path: Path, data: str, out: Path | None, kind: str | None, keep: tuple[str, ...],
-    more: str | None, interval: float | None, std: bool, by_node: bool, quiet: bool, **options: Any,
+    more: str | None, interval: float | None, std: bool, by_node: bool | None, quiet: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Predict the rows of DATA with a MODEL file.
 
@@ -72,7 +76,8 @@ def predict(
         open_output(out, kind, job.digits(model)) as write,
     ):
         try:
-            for columns in job.predictions(model, source, keep, asked, meter.show):
+            say = partial(remark, quiet=quiet)
+            for columns in job.predictions(model, source, keep, asked, meter.show, say):
                 write(columns)
         except BadInput as error:
             if source.on_error.fault is None:

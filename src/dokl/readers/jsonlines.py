@@ -26,7 +26,9 @@ def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
         if not rows:
             continue
         if columns is None:
-            names = options.columns or dict.fromkeys(itertools.chain.from_iterable(rows))
+            there = dict.fromkeys(itertools.chain.from_iterable(rows))
+            more = [name for name in options.optional if name in there]
+            names = (*options.columns, *more) if options.columns else there
             if not names:
                 raise BadInput(f"{source.name}: the first objects have no keys")
             columns = Columns(source.name, tuple(names), options)

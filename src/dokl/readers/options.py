@@ -22,7 +22,8 @@ class Options:
 
     format: one of `FORMATS`; None looks at the file's name, then at its first line. chunk: rows at
     a time; None takes 8192, fewer where lines are long. columns: those wanted, drop: those not
-    wanted; others are not converted. text, numeric: columns that hold that, whatever their first
+    wanted; others are not converted. optional: columns of text that are read, too, if the file has
+    them. text, numeric: columns that hold that, whatever their first
     rows look like. header: False for a CSV file without one (columns are then x1..xd); True takes
     the first line for names even if they look like numbers. delimiter: None finds , ; | or tab in
     the header. n_features: for LIBSVM; without it a file is read twice, and stdin refused.
@@ -56,10 +57,11 @@ class Options:
     missing: Sequence[str] = MISSING
     refuse: Refuse | None = None
     quantity: str | None = None
+    optional: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
-        for name in ("columns", "drop", "text", "numeric"):
+        for name in ("columns", "drop", "text", "numeric", "optional"):
             names = getattr(self, name)
             if names is not None:
                 object.__setattr__(self, name, (names,) if isinstance(names, str) else (*names,))

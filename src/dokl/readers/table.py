@@ -92,10 +92,11 @@ class Columns:
         both = sorted({*told.text} & {*told.numeric})
         if both:
             raise BadInput(f"column {both[0]!r} cannot be both text and numeric")
-        kept = self.names if told.columns is None else dict.fromkeys(told.columns)
+        more = [name for name in told.optional if name in self.names]
+        kept = self.names if told.columns is None else dict.fromkeys((*told.columns, *more))
         self.kept = tuple(name for name in kept if name not in told.drop)
         plain = Form(decimal=told.decimal or ".")
-        self.forms = dict.fromkeys(told.text, TEXT) | dict.fromkeys(told.numeric, plain)
+        self.forms = dict.fromkeys((*told.text, *more), TEXT) | dict.fromkeys(told.numeric, plain)
         self.forms |= {name: form for name, form in told.forms.items() if name in self.kept}
         self._begun = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from dokl.models.scores import Coverage, Score, make_score
 from dokl.readers import Chunk, Reader
 
 Watch = Callable[[Reader, int], None]
+Say = Callable[[str], None]
 MORE = {"proba": "predict_proba", "scores": "decision_function"}
 
 
@@ -26,13 +27,14 @@ MORE = {"proba": "predict_proba", "scores": "decision_function"}
 class PredictionRequest:
     """What is wanted besides predictions. more: "proba" or "scores" of each class; interval: the
     share of targets, such as 0.9, that it is to hold; std: how sure the model is of each row;
-    by_node: by the vector of each row's own node, where a network's mean would predict.
+    by_node: by what each row's own node has learned, or a network's nodes together; None is the
+    first where rows name their nodes.
     """
 
     more: str | None = None
     interval: float | None = None
     std: bool = False
-    by_node: bool = False
+    by_node: bool | None = None
 
     def check(self, model: TableModel) -> None:
         """Refuse what this model cannot say."""
@@ -65,13 +67,17 @@ def predictions(
     keep: tuple[str, ...] = (),
     asked: PredictionRequest | None = None,
     watch: Watch | None = None,
+    say: Say | None = None,
 ) -> Iterator[dict[str, Array]]:
-    """Result columns chunk by chunk, as rows arrive; `keep` copies columns of the input."""
+    """Result columns chunk by chunk, as rows arrive; `keep` copies columns of the input. `say` is
+    told by whose knowledge a network predicts, where that was not asked for.
+    """
     asked = asked or PredictionRequest()
     asked.check(model)
     rows = 0
     with source.open(wanted(model, *keep, target=False, node=asked.by_node), live=True) as reader:
         for chunk in source.on_error.chunks(reader):
+            asked = replace(asked, by_node=_told_by_node(model, chunk, asked.by_node, say))
             missing = [name for name in keep if name not in chunk.columns]
             if missing:
                 there = listed(chunk.names) or "none: LIBSVM rows have no names"
@@ -97,7 +103,26 @@ def _copied(values: Array, timed: bool = False) -> Array:
     return np.fromiter(texts, object, len(values))
 
 
-def _check(model: TableModel, by_node: bool) -> None:
+def _told_by_node(model: TableModel, chunk: Chunk, by_node: bool | None, say: Say | None) -> bool:
+    """Whether each row is predicted by its own node; what nobody decided is said."""
+    if by_node is not None:
+        return by_node
+    there = model.node is not None and model.node in chunk.columns
+    if say is not None and hasattr(model.estimator, "nodes_"):
+        if there:
+            say(
+                f"each row is predicted by its own node, which column {model.node!r} names; "
+                "--together: by what all nodes have learned"
+            )
+        else:
+            lacking = "the model names no column of nodes, as it was saved in Python"
+            if model.node is not None:
+                lacking = f"there is no column {model.node!r} to name each row's node"
+            say(f"{lacking}: predicted by what all nodes have learned together (--together)")
+    return there
+
+
+def _check(model: TableModel, by_node: bool | None) -> None:
     """Whether the model can do what is asked for."""
     if not hasattr(model.estimator, "predict"):
         raise BadInput(f"a {type(model.estimator).__name__} does not predict")
@@ -169,9 +194,16 @@ class Evaluation:
 
 
 def evaluate(
-    model: TableModel, source: Source, by_node: bool = False, watch: Watch | None = None
+    model: TableModel,
+    source: Source,
+    by_node: bool | None = None,
+    watch: Watch | None = None,
+    say: Say | None = None,
 ) -> Evaluation:
-    """Score a model on rows with targets, and its 90 % intervals if any; nothing is learned."""
+    """Score a model on rows with targets, and its 90 % intervals if any; nothing is learned.
+
+    by_node, say: as for `predictions`.
+    """
     _check(model, by_node)
     coverage = Coverage() if model.has_intervals else None
     made = Evaluation(make_score(model.classifying), coverage, Course(model.classifying))
@@ -179,6 +211,7 @@ def evaluate(
     try:
         with source.open(wanted(model, target=True, node=by_node)) as reader:
             for chunk in source.on_error.chunks(reader):
+                by_node = _told_by_node(model, chunk, by_node, say)
                 _add(made, model, chunk, by_node, source, reader.name)
                 rows += chunk.n
                 if watch is not None:

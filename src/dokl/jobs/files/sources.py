@@ -18,6 +18,7 @@ class Wanted:
     columns that were there in training. chunk: rows at a time, unless somebody said how many.
     compiled: whether rows will be wanted so fast that they are read by compiled code. forms: how
     cells are written that are neither plain numbers nor text; missing: what stands for no value.
+    optional: columns of text that are taken if they are there.
     """
 
     columns: tuple[str, ...] | None = None
@@ -29,6 +30,7 @@ class Wanted:
     compiled: bool = True
     forms: Mapping[str, Form] = field(default_factory=dict)
     missing: Sequence[str] = MISSING
+    optional: tuple[str, ...] = ()
 
     def instead(self, options: Options) -> Options:
         """The options, for these columns and no others."""
@@ -43,6 +45,7 @@ class Wanted:
             compiled=self.compiled,
             forms=self.forms,
             missing=self.missing,
+            optional=self.optional,
         )
 
 

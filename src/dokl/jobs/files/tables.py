@@ -17,18 +17,19 @@ from dokl.readers import Chunk, Form
 FEW_ROWS = 1024
 
 
-def wanted(model: TableModel, *more: str, target: bool, node: bool) -> Wanted:
-    """The columns to read: the inputs, `more` (as text), the target, the node."""
+def wanted(model: TableModel, *more: str, target: bool, node: bool | None) -> Wanted:
+    """The columns to read: the inputs, `more` (as text), the target, the node (None: if there)."""
     chunk = FEW_ROWS if hasattr(model.estimator, "bank_") else None
     how: dict[str, Any] = {"chunk": chunk, "compiled": hasattr(model.estimator, "state_")}
     if model.preprocessor is None:
         return Wanted(n_features=getattr(model.estimator, "n_features_in_", None), **how)
-    known = kinds(model, target, node)
+    known = kinds(model, target, bool(node))
     odd = {name: form for name, form in known.items() if isinstance(form, Form)}
     numeric = tuple(name for name, levels in known.items() if levels is None)
     text = [name for name in known if name not in numeric and name not in odd]
     text += [name for name in more if name not in known]
     how |= {"forms": odd, "missing": missing_spellings(model)}
+    how["optional"] = (model.node,) if node is None and model.node is not None else ()
     return Wanted((*numeric, *odd, *text), tuple(text), numeric, trained=tuple(known), **how)
 
 
