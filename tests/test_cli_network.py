@@ -96,6 +96,37 @@ def test_a_topology_gets_as_many_nodes_as_there_are_names(network, tmp_path):
     assert json_of("inspect", tmp_path / "m.dokl", "--json")["nodes"] == 4
 
 
+def test_the_graph_that_was_taken_is_told(network, tmp_path):
+    start = ("train", network / "r.csv", "--target", "y", "--drop", "label", *INPUTS, "--nodes",
+             "station", "--overwrite", "--model", tmp_path / "m.dokl")  # fmt: skip
+    shown = dokl(*start, "--seed", 3).stdout
+    assert "4 nodes by column 'station', " in shown
+    assert " links between them by the topology 'random', seed 3; --graph\n" in shown
+    found = json_of(*start, "--graph", "ring", "--json")["guesses"]
+    assert (
+        "4 nodes by column 'station', 4 links between them by the topology 'ring'; --graph" in found
+    )
+    links = network / "links.csv"
+    assert f" 3 links between them from {links}; --graph" in dokl(*start, "--graph", links).stdout
+
+
+@pytest.mark.parametrize("command", ["train", "network", "run"])
+def test_a_header_among_the_edges_is_guessed(network, tmp_path, command):
+    (tmp_path / "links.csv").write_text("station_a,station_b\nA,B\nB,C\nC,D\n")
+    (tmp_path / "r.toml").write_text('[network]\ngraph = "links.csv"\n')
+    links, model = tmp_path / "links.csv", tmp_path / "m.dokl"
+    asked = {
+        "train": ("train", network / "r.csv", "--target", "y", "--nodes", "station", "--graph",
+                  links, "--model", model),
+        "network": ("network", "new", tmp_path / "n.toml", "--graph", links, "--sample",
+                    network / "r.csv", "--target", "y"),
+        "run": ("run", tmp_path / "r.toml"),
+    }  # fmt: skip
+    message = fails(*asked[command])
+    assert "its first line links 'station_a' and 'station_b' with each other, and" in message
+    assert "leave it out, or let it read from,to" in message
+
+
 def test_first_rows_of_one_node_only_are_told(network, tmp_path):
     columns = readings(400)
     columns["station"] = np.repeat(list("ABCD"), 100)

@@ -256,11 +256,11 @@ def _training(options: dict[str, Any], source: Any, model: Any, learner: str | N
     extra = key_values(options.pop("parameters"))
     parameters = {key: _number(value) for key, value in given.items() if value is not None} | extra
     levels = split_pairs(options.pop("levels"), "COLUMN=A,B,...")
-    node, graph = options.pop("nodes"), options.pop("graph")
+    node, name, graph = options.pop("nodes"), options.pop("graph"), None
     if node is not None:
-        from dokl.jobs.files.network import named_graph
+        from dokl.jobs.files.network import graph_words, named_graph
 
-        graph = named_graph(graph, source, node, parameters["random_state"])
+        graph = named_graph(name, source, node, parameters["random_state"])
     return Training(
         target=options["target"],
         task=options["task"],
@@ -271,6 +271,7 @@ def _training(options: dict[str, Any], source: Any, model: Any, learner: str | N
         graph=graph,
         parameters=parameters,
         learner=learner,
+        links="" if graph is None else graph_words(name, parameters["random_state"]),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dokl import graphs
 from dokl.errors import BadInput, listed
 from dokl.jobs.files.sources import Source, Wanted
-from dokl.jobs.simulated.topology import edges_from_file, is_file_of_edges
+from dokl.jobs.simulated.topology import is_file_of_edges, links_from_file
 
 MOST_NODES = 10_000
 
@@ -20,7 +20,7 @@ def named_graph(graph: str, source: Source, column: str, seed: int) -> Any:
     nodes as there are names; they are found by a first pass over the file.
     """
     if is_file_of_edges(graph):
-        return edges_from_file(Path(graph))
+        return links_from_file(Path(graph))
     if source.path == "-":
         raise BadInput(
             f"stdin can be read only once, and {graph!r} does not name the nodes: give a file of "
@@ -31,6 +31,14 @@ def named_graph(graph: str, source: Source, column: str, seed: int) -> Any:
     names = node_names(source, column)
     made = graphs.build(graph, len(names), seed=seed)
     return nx.relabel_nodes(made, dict(enumerate(names)))
+
+
+def graph_words(graph: str, seed: int) -> str:
+    """Where the links of a `named_graph` are from."""
+    if is_file_of_edges(graph):
+        return f"from {graph}"
+    seeded = graph.replace("_", "-") in ("random", "small-world", "geometric")
+    return f"by the topology {graph!r}" + (f", seed {seed}" if seeded else "")
 
 
 def node_names(source: Source, column: str) -> list[str]:

@@ -45,7 +45,7 @@ class Training:
     "gradient"; None is "auto" where there are few inputs and no setting of gradients. standardise:
     None is "off" for experts, who bring inputs to unit size themselves, "running" for one node that
     learns by gradients, "fixed" for a network. node: the column that names the node of each row;
-    graph: the network, a networkx graph of these names.
+    graph: the network, a networkx graph of these names; links: where it is from, in words.
     """
 
     target: str | None = None
@@ -57,6 +57,7 @@ class Training:
     graph: Any = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     learner: str | None = None
+    links: str = ""
 
 
 def start(training: Training, chunk: Chunk) -> TableModel:
@@ -244,6 +245,11 @@ def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, .
         many = {name: f"{n} level{'' if n == 1 else 's'}" for name, n in sizes.items()}
         shown = listed([f"{name} ({many[name]})" for name in open_])
         found.append(f"taken as text: {shown}; --levels COLUMN=A,B,... or --numeric COLUMN")
+    if training.links:
+        found.append(
+            f"{len(training.graph):,} nodes by column {training.node!r}, "
+            f"{training.graph.number_of_edges():,} links between them {training.links}; --graph"
+        )
     if training.task == "auto" and not training.classes:
         y = chunk.y if chunk.y is not None else chunk.columns[str(model.target)]
         found.append(guessed_task(y, model.target or "y")[1])

@@ -6,11 +6,12 @@ import secrets
 import socket
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dokl.agents.description import Node, check_name, host_port, is_loopback
 from dokl.errors import BadInput, listed
-from dokl.jobs.simulated.topology import is_file_of_edges, topology
+from dokl.jobs.simulated.topology import is_file_of_edges, links_from_file, topology
 
 # Below those that the system gives to whoever connects somewhere, so they are still free later.
 PORTS = range(12_000, 32_000)
@@ -55,7 +56,9 @@ def _first_face(wish: Places, addresses: Mapping[str, str]) -> int | None:
 def _graph(wish: Places) -> tuple[list[str], tuple[tuple[str, str], ...]]:
     """Names, and links of the wished graph."""
     if is_file_of_edges(wish.graph):
-        graph = topology(wish.graph, 0, wish.seed, dict(wish.parameters))
+        if wish.parameters:
+            raise BadInput(f"a file of edges takes no parameter {next(iter(wish.parameters))!r}")
+        graph = links_from_file(Path(wish.graph))
         names = [check_name(str(name)) for name in graph.nodes]
         if wish.nodes not in (None, len(names)):
             raise BadInput(f"{wish.graph} names {len(names)} nodes, and not {wish.nodes}")

@@ -11,7 +11,7 @@ from dokl.arrays import Array
 from dokl.errors import BadInput, UnknownName
 from dokl.graphs import GraphRecipe, weights
 from dokl.jobs.simulated.settings import DataSection, NetworkSection, Simulation
-from dokl.jobs.simulated.topology import edges_from_file, is_file_of_edges
+from dokl.jobs.simulated.topology import is_file_of_edges, links_from_file
 from dokl.jobs.simulated.whole import Rows, stream_by_node, whole_file
 from dokl.streams import AbruptDrift, Missing, Shards, SlowDrift, Stream, example
 
@@ -44,7 +44,7 @@ def _links(network: NetworkSection, folder: Path) -> Any:
         return None
     if network.parameters:
         raise BadInput("[network] parameters are for topologies, and graph is a file of edges")
-    return edges_from_file(path)
+    return links_from_file(path)
 
 
 def _recipe(network: NetworkSection, K: int) -> GraphRecipe:

@@ -49,6 +49,21 @@ def edges_from_file(path: Path) -> Any:
     return graph
 
 
+def links_from_file(path: Path) -> Any:
+    """The edges of a file, for nodes that are to learn together. A first pair that nobody else is
+    linked with would be refused for that, and is most likely a header.
+    """
+    graph = edges_from_file(path)
+    first, second = [*graph.nodes, None][:2]
+    if len(graph) > 2 and [*graph[first]] == [second] and [*graph[second]] == [first]:
+        raise BadInput(
+            f"{path}: its first line links {first!r} and {second!r} with each other, and nobody "
+            "else with them. If it names columns, and no nodes, leave it out, or let it read "
+            "from,to"
+        )
+    return graph
+
+
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
