@@ -81,6 +81,27 @@ def test_rows_are_predicted_by_their_own_node_where_they_name_it(network, tmp_pa
     assert "(--together, in predict and evaluate, needs none)" in message
 
 
+def test_a_network_is_compared_with_itself_frozen(tmp_path):
+    """By the same code, and the same words, as a model of one place."""
+    columns = readings(165) | {"station": np.array(list("ABC") * 55)}
+    path, model = write_csv(tmp_path / "r.csv", columns), tmp_path / "m.dokl"
+    start = ("train", path, "--target", "y", "--drop", "label", "--drop", "id", "--nodes",
+             "station", "--graph", "ring", "--components", 20, "--chunk", 66, "--model",
+             model)  # fmt: skip
+    shown = dokl(*start).stdout
+    assert "after row 129" in shown  # the end of the step in which 128 rows were seen
+    assert "frozen there: the model as it was after row 129, which learned no more" in shown
+    found = json_of(*start, "--overwrite", "--json")["frozen"]
+    assert (found["row"], found["rows"], found["tracking"]["rows"]) == (129, 36, 36)
+    cut = write_csv(tmp_path / "cut.csv", {name: cells[:129] for name, cells in columns.items()})
+    dokl("train", cut, *start[2:], "--overwrite", "-q")
+    rest = write_csv(tmp_path / "rest.csv", {name: cells[129:] for name, cells in columns.items()})
+    alone = json_of("evaluate", model, rest, "--json")
+    assert found["mse"] == pytest.approx(alone["mse"], rel=1e-9)
+    gone_on = json_of("train", rest, "--model", model, "--continue", "--json")["frozen"]
+    assert gone_on["mse"] == pytest.approx(alone["mse"], rel=1e-9)
+
+
 def test_a_network_goes_on(network, tmp_path):
     model = tmp_path / "m.dokl"
     model.write_bytes((network / "m.dokl").read_bytes())

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from commands import INPUTS, dokl, fails, make_folder, readings, write_csv
+from dokl.jobs.files import train as job
 from dokl.models import TableModel
 
 COMMAND = [sys.executable, "-m", "dokl"]
@@ -97,6 +98,64 @@ def test_interrupted_experts_go_on_to_the_same_model(tmp_path):
     assert parts.rows_read == once.rows_read == 700
     rows = {"a": np.linspace(-2, 2, 50), "b": np.linspace(1, -1, 50)}
     np.testing.assert_allclose(parts.predict(rows), once.predict(rows), atol=1e-9)
+
+
+def test_a_network_stops_between_parts_and_goes_on_to_the_same_model(tmp_path):
+    """It took all rows for one part: 1,080 of them were learned before a signal was heard."""
+    rng, model = np.random.default_rng(0), tmp_path / "m.dokl"
+    rows = [f"{a:.3f},{b:.3f},{a * b:.3f}" for a, b in rng.normal(size=(200, 2))]
+    lines = [f"{row},{'ABCD'[i % 4]}\n" for i, row in enumerate(rows)]
+    (tmp_path / "r.csv").write_text("a,b,y,place\n" + "".join(lines))
+    start = (tmp_path / "r.csv", "--target", "y", "--nodes", "place", "--graph", "ring",
+             "--components", "20")  # fmt: skip
+    script = (
+        "import os, signal; from dokl.jobs.files import train as job; from dokl.cli import main\n"
+        "learn = job._Work.learn\n"
+        "def stopping(work, part):\n"
+        "    if work.score.n >= 60: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    learn(work, part)\n"
+        "job._Work.learn = stopping; main()\n"
+    )
+    words = [sys.executable, "-c", script, "train", *map(str, start), "--model", str(model)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _, err = finished(process, 143)
+    command = shlex.split(err.strip().splitlines()[-1])
+    assert 60 <= int(command[command.index("--skip") + 1]) < 160
+    dokl(*command[1:])
+    dokl("train", *start, "--model", tmp_path / "whole.dokl")
+    parts, once = TableModel.load(model), TableModel.load(tmp_path / "whole.dokl")
+    assert parts.rows_read == once.rows_read == 200
+    new = {"a": np.linspace(-2, 2, 50), "b": np.linspace(1, -1, 50)}
+    for node in "ABCD":
+        found = parts.predict(new, nodes=node), once.predict(new, nodes=node)
+        np.testing.assert_allclose(*found, atol=1e-9)
+
+
+def test_a_signal_after_the_last_row_finds_the_work_done(tmp_path, monkeypatch):
+    """It was told as interrupted, with a command that passes over all rows."""
+    data, model = tmp_path / "r.csv", tmp_path / "m.dokl"
+    with open(data, "w") as file:
+        slow_stream(file, 100, 0)
+    learn, save = job._Work.learn, TableModel.save
+
+    def at_the_last(work, part):
+        learn(work, part)
+        if work.score.n == 100:
+            signal.raise_signal(signal.SIGTERM)
+
+    def saving(model, path):
+        signal.raise_signal(signal.SIGINT)
+        return save(model, path)
+
+    monkeypatch.setattr(job._Work, "learn", at_the_last)
+    monkeypatch.setattr(TableModel, "save", saving)
+    result = dokl("train", data, "--target", "y", "--components", 20, "--model", model)
+    assert "interrupted" not in result.stderr
+    assert TableModel.load(model).rows_read == 100
+    again = ("train", data, "--target", "y", "--components", 20, "--model", tmp_path / "n.dokl")
+    told = dokl(*again, "--passes", 2, "--learner", "gradient", code=143).stderr
+    assert "--continue --passes" not in told  # one is left
+    assert "--skip" not in told
 
 
 def wait_until_empty(file):

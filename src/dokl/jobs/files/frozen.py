@@ -6,16 +6,19 @@ target moves it does worse than the error of a model that follows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dokl.arrays import Array
-from dokl.jobs.files.parts import ChunkPart, is_snapshot
+from dokl.jobs.files.parts import ChunkPart, is_snapshot, rows_seen
 from dokl.models import TableModel
 from dokl.models.learning import answers
 from dokl.models.scores import Score, make_score
 
 FEW = 30
+# What nodes that cooperate predict by.
+NEEDED = ("theta", "bias", "common", "count")
 
 
 @dataclass
@@ -45,7 +48,7 @@ class FrozenComparison:
         """What the snapshot says of the rows to keep, before they are learned."""
         if self.now is None or not len(part.y):
             return None
-        return answers(self.now.model, part.chunk, "predict", keep=part.keep)[0]
+        return answers(self.now.model, part.chunk, "predict", nodes=part.nodes, keep=part.keep)[0]
 
     def add(
         self, model: TableModel, part: ChunkPart, guess: Array | None, predicted: Array
@@ -54,17 +57,31 @@ class FrozenComparison:
         if self.now is not None and guess is not None:
             self.now.score.add(part.y, guess)
             self.now.tracking.add(part.y, predicted)
-        if len(part.y) and is_snapshot(model.estimator.bank_.seen):
+        seen = rows_seen(model)
+        if any(is_snapshot(row) for row in range(seen - len(part.y) + 1, seen + 1)):
             self.take(model)
 
     def take(self, model: TableModel) -> None:
         """A snapshot."""
         scores = make_score(model.classifying), make_score(model.classifying)
         self.before = self.now
-        self.now = Frozen(model.estimator.bank_.seen, model.predict_only(), *scores)
+        self.now = Frozen(rows_seen(model), _still(model), *scores)
 
     def told(self) -> Frozen | None:
         """The one to tell of: the newest, unless hardly any rows came since."""
         found = [one for one in (self.now, self.before) if one is not None and one.score.n]
         many = [one for one in found if one.score.n >= FEW]
         return next(iter(many or found), None)
+
+
+def _still(model: TableModel) -> TableModel:
+    """What predicts as the model does now, without the matrices that it learns by."""
+    if not hasattr(model.estimator, "network_"):
+        return model.predict_only()
+    still = copy.deepcopy(replace(model, estimator=None))
+    still.estimator = copy.copy(model.estimator)  # learning replaces what it knows
+    network, state = model.estimator.network_, model.estimator.state_
+    few = replace(state, nodes={name: state.nodes[name] for name in NEEDED if name in state})
+    still.estimator.state_ = few
+    still.estimator.network_ = replace(network, state=few, kept=None)
+    return still

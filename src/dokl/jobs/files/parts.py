@@ -1,7 +1,8 @@
 """A chunk of rows in parts: learned one after the other, with something to see in between.
 
-Experts take their time for a row, and seconds at a pilot, where they learn length scales anew.
-Parts end there, and wherever a snapshot of the model is taken.
+Experts take their time for a row, and seconds at a pilot, where they learn length scales anew;
+nodes that cooperate as well. Parts end there, wherever a snapshot of the model is taken, and where
+somebody may want to stop; of a network at the end of a step, so that it learns the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.estimators import pilots as of_networks
 from dokl.estimators.auto import Auto
+from dokl.estimators.choices import in_order
+from dokl.estimators.cooperating import Cooperating, will_cooperate
 from dokl.experts.bank import AT_ONCE
 from dokl.experts.kinds import PILOTS
 from dokl.models import TableModel
@@ -39,20 +43,53 @@ class ChunkPart:
 
 def cut(model: TableModel, whole: ChunkPart) -> list[ChunkPart]:
     """The parts of a chunk, the whole where it is learned at once."""
-    if not isinstance(model.estimator, Auto):
+    if not stands_still(model):
         return [whole if model.started else replace(whole, doing=COMPILING)]
-    bank = getattr(model.estimator, "bank_", None)
-    seen, pilots = (0, PILOTS) if bank is None else (bank.seen, bank.settings.pilots)
-    there, parts = np.flatnonzero(whole.keep), []
-    row = begin = 0
-    for stop in stops(seen, len(there), pilots):
-        end = stop - seen
+    seen, pilots, there = rows_seen(model), _pilots(model), np.flatnonzero(whole.keep)
+    ends = [stop - seen for stop in stops(seen, len(there), pilots)]
+    if whole.nodes is not None:
+        ends = _at_steps(ends, whole.nodes)
+    parts, row, begin = list[ChunkPart](), 0, 0
+    for end in ends:
         last = len(whole.keep) if end == len(there) else int(there[end - 1]) + 1
-        doing = f"learning length scales at row {stop:,}" if stop in pilots else ""
+        pilot = next((p for p in pilots if seen + begin < p <= seen + end), None)
+        doing = "" if pilot is None else f"learning length scales at row {pilot:,}"
         part = rows_of(whole.chunk, row, last), whole.y[begin:end], whole.keep[row:last]
-        parts.append(ChunkPart(*part, classes=whole.classes if not begin else None, doing=doing))
+        nodes = None if whole.nodes is None else whole.nodes[begin:end]
+        parts.append(ChunkPart(*part, nodes, None if begin else whole.classes, doing))
         row, begin = last, end
     return parts or [whole]
+
+
+def stands_still(model: TableModel) -> bool:
+    """Whether a snapshot costs little beside the learning itself: of experts, and of nodes that
+    cooperate.
+    """
+    estimator = model.estimator
+    return isinstance(estimator, Auto) or (
+        isinstance(estimator, Cooperating) and will_cooperate(estimator)
+    )
+
+
+def rows_seen(model: TableModel) -> int:
+    """How many rows such a model has learned."""
+    known = getattr(model.estimator, "bank_", getattr(model.estimator, "network_", None))
+    return 0 if known is None else int(known.seen)
+
+
+def _pilots(model: TableModel) -> Sequence[int]:
+    if isinstance(model.estimator, Cooperating):
+        return of_networks.PILOTS
+    bank = getattr(model.estimator, "bank_", None)
+    return PILOTS if bank is None else bank.settings.pilots
+
+
+def _at_steps(ends: list[int], nodes: Sequence[str]) -> list[int]:
+    """The ends of the steps that these rows are in."""
+    names, owner = np.unique(np.array(nodes, str), return_inverse=True)
+    index = in_order(len(names), owner)
+    last = 1 + index.max(axis=1, initial=-1)  # rows up to the end of each step
+    return sorted({int(last[np.searchsorted(last, end)]) for end in ends})
 
 
 def stops(seen: int, n: int, pilots: Sequence[int]) -> list[int]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from dokl.errors import BadInput
-from dokl.estimators.auto import Auto
 from dokl.jobs.files.curves import Course
 from dokl.jobs.files.faults import closing
 from dokl.jobs.files.frozen import Frozen, FrozenComparison
-from dokl.jobs.files.parts import ChunkPart, cut, rows_of
+from dokl.jobs.files.parts import ChunkPart, cut, rows_of, stands_still
 from dokl.jobs.files.sources import Source
 from dokl.jobs.files.start import (
     Training,
@@ -98,13 +98,28 @@ def train(
         work.fault = str(error)
     if work.model is None or not work.model.started:
         raise BadInput(f"{source.path}: no row with a target was read; nothing was saved")
-    work.model.save(path)
+    with suppress(Stopped), stoppable() as whole, whole():
+        work.model.save(path)
     return work.learned()
 
 
 def _learn_all(work: _Work, whole: Whole, watch: Watch) -> None:
     """Part by part, each wholly or not at all."""
-    for reader, chunk in work.chunks():
+    chunks = work.chunks()
+    try:
+        _learn_each(work, chunks, whole, watch)
+    except Stopped:
+        # A stream may go on for ever; a file is looked at, since whoever has learned all is done.
+        if not work.cut_short and work.source.path != "-" and Path(work.source.path).is_file():
+            with suppress(BadInput):
+                next(chunks, None)
+        raise
+
+
+def _learn_each(
+    work: _Work, chunks: Iterator[tuple[Reader, Chunk]], whole: Whole, watch: Watch
+) -> None:
+    for reader, chunk in chunks:
         with whole():
             parts = work.parts(chunk, reader.name)
         left = chunk.n
@@ -114,14 +129,10 @@ def _learn_all(work: _Work, whole: Whole, watch: Watch) -> None:
                     watch(reader, work.score, part.doing, left / chunk.n)
                 work.learn(part)
                 left -= part.chunk.n
+                work.cut_short = left > 0
                 watch(reader, work.score, "", left / chunk.n)
         if work.source.on_error.fault is not None:
             raise BadInput(f"{reader.name}, {work.source.on_error.fault}")
-
-
-def _of_experts(model: TableModel) -> bool:
-    """Whether a snapshot costs little beside the learning itself."""
-    return isinstance(model.estimator, Auto)
 
 
 def _unsaid(line: str) -> None:
@@ -144,6 +155,7 @@ class _Work:
     say: Callable[[str], None] = _unsaid
     guesses: tuple[str, ...] = ()
     fault: str | None = None
+    cut_short: bool = False  # amid a chunk
 
     def __post_init__(self) -> None:
         """The score of this run; that of the model's whole life goes on beside it."""
@@ -155,7 +167,7 @@ class _Work:
         self.covered = Coverage()
         if self.model is not None and self.model.coverage is not None:
             self.covered = replace(self.model.coverage)
-        if self.compared is not None and self.model is not None and _of_experts(self.model):
+        if self.compared is not None and self.model is not None and stands_still(self.model):
             self.compared.take(self.model)
 
     def learned(self) -> Learned:
@@ -186,6 +198,7 @@ class _Work:
                 for chunk in self.source.on_error.chunks(reader):
                     done += chunk.n
                     if done > skip:
+                        self.cut_short = True
                         yield reader, rows_of(chunk, max(0, chunk.n - (done - skip)))
             self.source.on_error.again = True
             self.halt = Halt(0, self.halt.passes - 1, 0)
@@ -231,7 +244,7 @@ class _Work:
     def learn(self, part: ChunkPart) -> None:
         """Predict, score and learn the rows of a part that have a target."""
         model = self.started
-        compared = self.compared if _of_experts(model) else None
+        compared = self.compared if stands_still(model) else None
         guess = None if compared is None else compared.guess(part)
         if model.tally is None and len(part.y):
             model.tally = self.score
