@@ -191,6 +191,11 @@ def test_networks_cooperate_unless_gradients_are_wanted(folder, tmp_path):
         assert at == pytest.approx(0.5 * (low + high), abs=1e-4)
     told = dokl("export", tmp_path / "own.dokl", tmp_path / "own.c").stderr
     assert "no intervals: export one node" in told
+    told = dokl("export", tmp_path / "own.dokl", tmp_path / "b.c", "--node", "roof").stderr
+    assert "no intervals in C: export node 'roof' to .onnx to have them" in told
+    small = ("export", tmp_path / "own.dokl", tmp_path / "small.dokl", "--predict-only")
+    assert "export it to .onnx or .c" in (told := fails(*small))
+    assert "--node NAME" in told
 
 
 def test_very_many_inputs_are_for_the_gradient_learner(tmp_path):

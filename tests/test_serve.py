@@ -186,6 +186,8 @@ def test_what_cannot_be_served_is_said(folder, tmp_path):
     path = folder / "auto-y.dokl"
     assert "reverse proxy" in fails("serve", path, "--http", "0.0.0.0:8080")
     assert "--learn" in dokl("serve", path, "--save", "x.dokl", code=2).stderr
+    for words, remedy in ((("--port", 8000), "127.0.0.1:8000"), (("--host", "::1"), "[::1]:8080")):
+        assert f"say --http {remedy}" in dokl("serve", path, *words, code=2).stderr
     assert "its nodes are agents" in fails("serve", folder / "net.dokl", "--learn")
     small = tmp_path / "small.dokl"
     TableModel.load(path).predict_only().save(small)

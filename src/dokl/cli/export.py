@@ -75,23 +75,26 @@ def export(
         write_c(model, out, **how)  # type: ignore[arg-type]
     else:
         model.predict_only().save(out)
-    for line in _told(model, kind, sure=node is not None and not predict_only):
+    for line in _told(model, kind, node, predict_only):
         remark(line, quiet)
     before = path.stat().st_size
     for file in made:
         remark(f"{file}: {file.stat().st_size:,} bytes, where {path} has {before:,}", quiet)
 
 
-def _told(model: Any, kind: str, sure: bool) -> Iterator[str]:
-    """What is to be known of a graph or of a source; sure: one node of a network, with matrices."""
+def _told(model: Any, kind: str, node: str | None, predict_only: bool) -> Iterator[str]:
+    """What is to be known of a graph or of a source."""
     if kind not in (".onnx", ".c", ".h"):
         return
     if model.preprocessor is not None and model.preprocessor.times:
         times = ", ".join(model.preprocessor.times)
         yield f"times go in as seconds since 1970, UTC: {times}"
     together = getattr(model.estimator, "learner_", "") == "cooperation"
-    if together and not model.classifying and not (sure and kind == ".onnx"):
-        yield (
-            "there are no intervals: export one node (--node NAME) to .onnx, without "
-            "--predict-only, to have them"
-        )
+    if not together or model.classifying:
+        return
+    if node is None:
+        yield "there are no intervals: export one node (--node NAME) to .onnx to have them"
+    elif kind != ".onnx":
+        yield f"there are no intervals in C: export node {node!r} to .onnx to have them"
+    elif predict_only:
+        yield "there are no intervals: export one node without --predict-only to have them"

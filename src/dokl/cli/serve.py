@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from dokl.cli.common import examples, share_of
+
+
+def _place(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    """--port, or --host: what other servers have."""
+    if value is not None:
+        host = f"[{value}]" if ":" in value else value
+        place = f"127.0.0.1:{value}" if option.name == "port" else f"{host}:8080"
+        raise click.UsageError(f"{option.opts[0]} {value}: say --http {place}")
+
+
+_elsewhere: Any = {
+    "hidden": True,
+    "expose_value": False,
+    "callback": _place,
+    "help": "--http says it.",
+}
 
 
 @click.command(
@@ -20,6 +37,8 @@ from dokl.cli.common import examples, share_of
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("--http", metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True,
               help="Where; a loopback address.")  # fmt: skip
+@click.option("--port", **_elsewhere)
+@click.option("--host", **_elsewhere)
 @click.option("--learn", is_flag=True, help="Take samples as well, and keep them in a journal.")
 @click.option("--state", type=click.Path(path_type=Path), metavar="FOLDER",
               help="Folder of the journal. [default: temp.state beside temp.dokl]")  # fmt: skip

@@ -116,7 +116,7 @@ def folded(estimator: Any) -> Any:
     if getattr(estimator, "learner_", "") == "cooperation":
         raise BadInput(
             f"a {type(estimator).__name__} of cooperating nodes has no small model file: export it "
-            "to .onnx or .c, which hold nothing but what predicts"
+            "to .onnx or .c, which hold nothing but what predicts (--node NAME: of one node)"
         )
     if type(estimator) not in kinds:
         raise BadInput(
