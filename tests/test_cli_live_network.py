@@ -93,6 +93,17 @@ def test_options_arrive_in_the_file(tmp_path):
     assert network.inputs.target == "z"
 
 
+def test_the_better_method_is_pointed_to(tmp_path, sample):
+    start = ("network", "new", tmp_path / "lab.toml", "--nodes", 3, "--insecure-loopback",
+             "--overwrite", "--components", 20)  # fmt: skip
+    known = ("--sample", sample, "--target", "y", "--drop", "id", "--drop", "label")
+    words = "--method squares predicts better"
+    assert words in dokl(*start, *known).stderr
+    for more in (("--method", "gradient"), ("--method", "squares"), ("--quiet",)):
+        assert words not in dokl(*start, *known, *more).stderr
+    assert words not in dokl(*start, "--inputs", 2).stderr
+
+
 def test_a_sample_settles_scaling_and_sigma(tmp_path, sample):
     dokl("network", "new", tmp_path / "lab.toml", "--graph", "complete", "--nodes", 3,
          "--components", 20,
