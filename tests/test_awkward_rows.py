@@ -124,6 +124,7 @@ def test_the_error_of_a_bad_row_says_how_to_pass_over_it(tmp_path):
     told = fails("train", path, "--target", "y", "--model", tmp_path / "m.dokl", *QUICK)
     assert "'oops' is not a number" in told
     assert "--on-error skip" in told
+    assert "stop keeps what was done before them" in told
     asked = ("train", path, "--target", "y", "--model", tmp_path / "m.dokl", *QUICK)
     assert fails(*asked, "--on-error", "fail") == told
     assert not (tmp_path / "m.dokl").exists()
