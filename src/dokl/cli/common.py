@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 SKIP = (
-    "--on-error skip passes over such rows in train, predict and evaluate; stop keeps what was done "
-    "before them"
+    "--on-error skip passes over such rows in train, predict and evaluate; stop keeps what was "
+    "done before them"
 )
 # What the library says in words, as options of the command line.
 OPTIONS = {
