@@ -82,16 +82,8 @@ class Agent:
         self.certificate_expires = expiry(network, name)
         self._began = self.clock.now()
         self._jumps = JumpWatch(self.clock)
-        self.protocol = restored(
-            network,
-            name,
-            self.learner,
-            store,
-            warm,
-            self.log,
-            self.problems,
-            self._consequences.note,
-        )
+        told = self.log, self.problems, self._consequences.note
+        self.protocol = restored(network, name, self.learner, store, warm, *told)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
         self._inbox = Inbox(transport, self.log)
         self._too_large = Counter[str]()  # of each neighbour, as far as the protocol knows

@@ -12,7 +12,7 @@ What is believed of an entry is in `roll`, whose rows are left out of the total 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from dokl.agents.protocol import pieces, standing
@@ -53,15 +53,15 @@ class Accounts:
     origins whose entries are due. mine: whether the own entry in the account is of this life; one
     of an earlier life is kept and passed on like another's until there are enough new rows.
     going: the origin whose entry is on its way in pieces, and those that are still to go. coming:
-    what each neighbour has sent of a large entry. kept: what experts that forget have left of the
-    total, as it was solved last, `without` whom.
+    what each neighbour has sent of a large entry. kept: what is left to experts that forget of the
+    total that was solved last, `without` whom.
     """
 
     joining = False
 
     def __init__(self, node: LiveNode, roll: Roll) -> None:
         self.node, self.roll = node, roll
-        self.account: Mapping[str, Entry] = {}
+        self.account: Account = {}
         self.sealed: Mapping[str, bytes] = {}
         self.heard: Mapping[str, float] = {}
         self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
@@ -75,8 +75,7 @@ class Accounts:
         self.unsolved = self.asked = self.untold = self.hurt = False
         self.quick = 0
         self.standing = Standing()
-        self.kept: Mapping[str, Kept] = {}
-        self.without: Collection[str] = ()
+        self.kept, self.without = dict[str, Kept](), set[str]()
 
     @property
     def learner(self) -> SquaresLearner:
@@ -203,11 +202,11 @@ class Accounts:
     def tick(self, now: float) -> list[Effect]:
         """Tell own rows, pass on entries, compare versions, solve: whatever is due."""
         self._began(now)
-        effects: list[Effect] = []
         wait = pieces.expiry(self.node.exchange.every_seconds)
         self.coming = {name: pieces.alive(kept, now, wait) for name, kept in self.coming.items()}
         if not self.active:
-            return effects
+            return []
+        effects: list[Effect] = []
         if self._enough and now >= self._tell_due():
             self._tell(now)
         if self._there and self._waits and now >= self._send_due():
@@ -329,8 +328,8 @@ class Accounts:
         settled = self._settled
         self.told_at, self.asked, self.quick = now, False, max(0, self.quick - 1)
         self._offer(now)
-        data = self.node.pack_body(VERSIONS, pack_versions(self.account), now, not settled)
-        return [SendHello(data)]
+        told = pack_versions(self.account)
+        return [SendHello(self.node.pack_body(VERSIONS, told, now, not settled))]
 
     def _offer(self, now: float) -> None:
         """Send what a neighbour lacks, unless that is on its way already."""
@@ -360,20 +359,19 @@ class Accounts:
     def _judge(self, now: float) -> None:
         """Look at what each origin's rows do to this node's own; solve anew if one goes."""
         learner, before = self.learner, self.standing.out
-        rho = learner.crew.numbers[learner.crew.shared[0]].rho
-        given = self.others, self.node.name, learner.own_sums(self.node.state)
-        self.standing = standing.judged(self.standing, *given, rho, now)
+        given = self.others, self.node.name, learner.own_sums(self.node.state), learner.rho
+        self.standing = standing.judged(self.standing, *given, now)
         self.unsolved = self.unsolved or self.standing.out != before
 
     def _solve(self, now: float) -> None:
         own = self.learner.own_sums(self.node.state)
         self.standing = standing.heard(self.standing, self.others, own)
         if self.others:
-            out = self.standing.out
-            given = origins.total(self.others, out) + own, self.kept if self.without == out else {}
-            told = self.learner.knowing_unless_hurt(self.node.state, *given)
+            total, kept = origins.total(self.others, self.standing.out) + own, self.kept
+            kept = kept if self.without == self.standing.out else {}
+            told = self.learner.knowing_unless_hurt(self.node.state, total, kept)
             self.node.state, self.kept, self.hurt = told
-            self.without = out
+            self.without = self.standing.out
         self.unsolved, self.solved_at = False, now
         self.node.step += 1
         self.node.combines += 1

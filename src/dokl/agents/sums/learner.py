@@ -138,6 +138,11 @@ class SquaresLearner(Learner):
             else None,
         }
 
+    @property
+    def rho(self) -> float:
+        """The ridge of the expert that knows the total."""
+        return self.crew.numbers[self.crew.shared[0]].rho
+
     # -- sums --------------------------------------------------------------------------------
     def own_sums(self, state: State) -> Sums:
         """Of all rows that this node has learned itself."""
@@ -149,7 +154,7 @@ class SquaresLearner(Learner):
 
     def knowing(
         self, state: State, total: Sums, kept: Mapping[str, Kept]
-    ) -> tuple[State, Mapping[str, Kept]]:
+    ) -> tuple[State, dict[str, Kept]]:
         """The node once its shared experts know the rows of these sums, own ones included, and what
         those that forget have left of them; kept: what they had left before.
         """
@@ -170,7 +175,7 @@ class SquaresLearner(Learner):
 
     def knowing_unless_hurt(
         self, state: State, total: Sums, kept: Mapping[str, Kept]
-    ) -> tuple[State, Mapping[str, Kept], bool]:
+    ) -> tuple[State, dict[str, Kept], bool]:
         """The same, and whether others' rows hurt (flipped labels, say, which pass every check):
         then the shared experts know the node's own rows alone.
         """
