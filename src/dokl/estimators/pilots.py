@@ -93,6 +93,7 @@ def learn(
     """
     n, L = len(X), 5
     out = Said(np.zeros((n, network.m)), np.ones((n, network.m)), np.zeros((n, network.m, L)))
+    index = _begun_in_turn(weight, index) if network.map is None else index
     start = 0
     while start < len(index):
         stop = _until_pilot(network, weight, index, start)
@@ -134,6 +135,26 @@ def _labelled(X: Array, Y: Array, weight: Array, index: Array) -> KeptRows:
     used = (index >= 0) & (weight[np.maximum(index, 0)] >= LEAST_WEIGHT)
     at, (step, owner) = index[used], np.nonzero(used)
     return KeptRows(X[at], Y[at], weight[at], step, owner)
+
+
+def _begun_in_turn(weight: Array, index: Array) -> Array:
+    """The first step with a label as several, cut where pilots are due.
+
+    Before anybody has seen a target everybody guesses 0, and where targets lie around 100, a whole
+    step of such guesses would be most of all error in a short stream. Somebody is first: the rows
+    of that step come in the order given, and those that follow know the level.
+    """
+    learns = (index >= 0) & (weight[np.maximum(index, 0)] >= LEAST_WEIGHT)
+    if not learns.any():
+        return index
+    first = int(np.argmax(learns.any(axis=1)))
+    there = np.flatnonzero(index[first] >= 0)
+    there = there[np.argsort(index[first, there])]
+    label = learns[first, there]
+    turn = np.searchsorted(PILOTS, np.cumsum(label) - label, side="right")
+    steps = np.full((1 + int(turn[-1]), index.shape[1]), -1, np.int64)
+    steps[turn, there] = index[first, there]
+    return np.concatenate([index[:first], steps, index[first + 1 :]])
 
 
 def _until_pilot(network: CooperatingNetwork, weight: Array, index: Array, start: int) -> int:
