@@ -12,6 +12,7 @@ from dokl.scales import (
     NOISE_PENALTY,
     PENALTY,
     correlation,
+    group_offsets,
     learn_class_scales,
     learn_scales,
     leave_one_out_loss,
@@ -40,6 +41,29 @@ def test_gradient_is_a_derivative(kernel, numbers):
         )
         assert slope[i] == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-6)
     assert np.isfinite(value)
+
+
+def test_groups_have_offsets_and_their_gradient_is_a_derivative():
+    X, Y = pilot()
+    groups, h = np.eye(4)[np.arange(len(X)) % 4], 1e-5
+    p = np.random.default_rng(1).normal(size=9) * 0.3
+    given = X, Y, "gaussian", None, True, groups
+    slope = negative_likelihood(p, *given)[1]
+    for i, one in enumerate(np.eye(9)):
+        up, down = (negative_likelihood(p + s * h * one, *given)[0] for s in (1, -1))
+        assert slope[i] == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-6)
+
+
+def test_offsets_of_groups_are_no_noise():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(200, 3)), np.eye(4)[np.arange(200) % 4]
+    offsets = np.array([[1.0], [-1.0], [0.0], [0.5]])
+    Y = np.sin(2 * X[:, :1]) + groups @ offsets + 0.1 * rng.normal(size=(200, 1))
+    one, other = (learn_scales(X, Y, slopes=True, groups=g) for g in (None, groups))
+    assert one.noise > 0.2
+    assert other.noise < 0.02
+    found = group_offsets(other, X, Y, groups)
+    np.testing.assert_allclose(found - found[2], offsets, atol=0.1)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -1,4 +1,4 @@
-"""Networks of few nodes with few rows each."""
+"""Networks of few nodes with few rows each: as good as one place that is told the station."""
 
 import numpy as np
 import pytest
@@ -21,6 +21,56 @@ def stations(n, seed=0, level=100.0):
 
 def network(**settings):
     return dokl.NetworkRegressor(n_nodes=K, random_state=0, n_components=100, **settings)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    X, y, owner = stations(80)
+    model = network()
+    return model, y, owner, model.prequential(X, y, nodes=owner, return_interval=0.9)
+
+
+def test_as_good_as_one_place_that_is_told_the_station(learned):
+    model, y, owner, (f, _, _) = learned
+    X, _, _ = stations(80)
+    told = np.hstack([X, np.eye(K)[owner]])
+    one = dokl.AutoRegressor(random_state=0)
+    rows = slice(20 * K, None)
+    ours, theirs = (np.mean((g - y)[rows] ** 2) for g in (f, one.prequential(told, y)))
+    assert ours < 1.3 * theirs
+    new, true, place = stations(50, seed=1)
+    there = one.predict(np.hstack([new, np.eye(K)[place]]))
+    assert np.mean((model.predict(new, nodes=place) - true) ** 2) < 1.3 * np.mean(
+        (there - true) ** 2
+    )
+
+
+def test_intervals_of_short_streams_cover(learned):
+    model, y, _, (_, lower, upper) = learned
+    inside = (lower <= y) & (y <= upper)
+    assert 0.84 < inside[30 * K :].mean() < 0.96
+    new, true, place = stations(50, seed=1)
+    lower, upper = model.predict_interval(new, 0.9, nodes=place)
+    assert 0.84 < ((lower <= true) & (true <= upper)).mean() < 0.97
+
+
+def test_offsets_are_those_of_the_stations(learned):
+    model, *_ = learned
+    X, y, owner = stations(200, seed=2)
+    means = np.array([y[owner == k].mean() for k in range(K)])
+    found = model.feature_map_.targets.size * model.feature_map_.offsets[:, 0]
+    np.testing.assert_allclose(found - found.mean(), means - means.mean(), atol=3.0)
+    # A row of no node in particular is predicted as one of any.
+    each = np.mean([model.predict(X[:20], nodes=k) for k in range(K)], axis=0)
+    np.testing.assert_allclose(model.predict(X[:20]), each, atol=4.0)
+
+
+def test_offsets_are_kept_in_files(learned, tmp_path):
+    model, *_ = learned
+    X = stations(5)[0]
+    back = dokl.load(model.save(tmp_path / "model.dokl"))
+    for nodes in (None, 4):
+        np.testing.assert_array_equal(back.predict(X, nodes=nodes), model.predict(X, nodes=nodes))
 
 
 @pytest.mark.parametrize("level", [0.0, 1e4])

@@ -7,7 +7,9 @@ They maximise the marginal likelihood of an exact Gaussian process with kernel
 by L-BFGS with the analytic gradient. The number of evaluations is bounded, never the time, so the
 same rows give the same scales on every machine. Several outputs share one kernel: the likelihoods
 are added. A weak penalty keeps the scale of an input that says nothing from running away. Where
-asked for, every input has a b of its own as well.
+asked for, every input has a b of its own as well, and every group of rows (the nodes of a network)
+an offset: c^2 is added between rows of the same group. Without it, what groups differ by would be
+taken for noise.
 
 >>> X = np.random.default_rng(0).normal(size=(150, 3))
 >>> found = learn_scales(X, np.sin(2 * X[:, :1]))
@@ -33,6 +35,8 @@ PENALTY = 0.025
 # Where log b and the noise's log standard deviation begin. Thirty rows of several nodes can be
 # fitted without any noise, and must not be believed to have none.
 SLOPE, NOISE, NOISE_PENALTY = -1.0, math.log(0.3), 0.5
+# Where log c begins.
+OFFSET = math.log(0.3)
 CLASS_PENALTY = 0.5
 EVALUATIONS = 60
 _MIDDLE_NOISE = 0.5 * math.log(0.1)
@@ -43,13 +47,14 @@ MOST = 1000
 @dataclass(frozen=True)
 class Scales:
     """lengths: (d,); amplitude a and linear b, a number or (d,); noise: its variance, all for
-    standardised rows.
+    standardised rows; offset c: the standard deviation of what groups of rows differ by.
     """
 
     lengths: Array
     amplitude: float = 1.0
     linear: Any = 1.0
     noise: float = 0.01
+    offset: float = 0.0
 
     @property
     def relevance(self) -> Array:
@@ -70,8 +75,10 @@ def learn_scales(
     kernel: str = "gaussian",
     evaluations: int = EVALUATIONS,
     slopes: bool = False,
+    groups: Array | None = None,
 ) -> Scales:
     """Scales for standardised rows X: (n, d) and targets Y: (n, m); n of a thousand at most.
+    groups: (n, K), one where a row belongs to a group and zeros elsewhere.
 
     Always from the same start: scales of fewer rows are a bad one. Few rows look linear, a goes
     to 0, and there nothing depends on the lengths any more. slopes: b for each input. With one for
@@ -88,30 +95,51 @@ def learn_scales(
     first = np.concatenate([np.full(d, middle), [0.0], [SLOPE] * lines, [NOISE]])
     bounds = [(middle - 4.0, middle + 6.0)] * d + [(-3.0, 3.0)]
     bounds += [(-5.0, 3.0)] * lines + [(math.log(1e-3), 0.7)]
+    if groups is not None:
+        first, bounds = np.append(first, OFFSET), [*bounds, (-5.0, 1.0)]
     limits = {"maxfun": evaluations, "maxiter": evaluations}
     best = minimize(
-        negative_likelihood, first, (X, Y, kernel, _room(X), slopes), "L-BFGS-B", jac=True,
+        negative_likelihood, first, (X, Y, kernel, _room(X), slopes, groups), "L-BFGS-B", jac=True,
         bounds=bounds, options=limits,
     )  # fmt: skip
-    a, *b, noise = np.exp(best.x[d:]) ** np.array([1] * (1 + lines) + [2])
+    found = best.x if groups is None else best.x[:-1]
+    a, *b, noise = np.exp(found[d:]) ** np.array([1] * (1 + lines) + [2])
     linear = np.array(b) if slopes else float(b[0])
-    return Scales(np.exp(best.x[:d]), float(a), linear, float(noise))
+    offset = 0.0 if groups is None else math.exp(best.x[-1])
+    return Scales(np.exp(found[:d]), float(a), linear, float(noise), offset)
+
+
+def group_offsets(found: Scales, X: Array, Y: Array, groups: Array) -> Array:
+    """What each group's targets are above what the others say of its rows, as expected: (K, m)."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    d, line = X.shape[1], np.asarray(found.linear, np.float64) ** 2 / X.shape[1]
+    apart = squared_distances(X / found.lengths, X / found.lengths)
+    K = found.amplitude**2 * correlation("gaussian", apart) + (X * np.broadcast_to(line, d)) @ X.T
+    K += found.offset**2 * (groups @ groups.T)
+    K.flat[:: len(X) + 1] += found.noise
+    return np.asarray(found.offset**2 * (groups.T @ cho_solve(cho_factor(K, lower=True), Y)))
 
 
 def negative_likelihood(
-    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None, slopes: bool = False
-) -> tuple[float, Array]:
+    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None, slopes: bool = False,
+    groups: Array | None = None,
+) -> tuple[float, Array]:  # fmt: skip
     """Minus the log marginal likelihood with its penalty, and its gradient.
 
-    p: logarithms of the d lengths, of a, of b (one or d), and of the noise's standard deviation.
-    room: what one evaluation leaves to the next. slopes: whether b is of each input.
+    p: logarithms of the d lengths, of a, of b (one or d), of the noise's standard deviation, and
+    where there are groups (n, K) of c. room: what one evaluation leaves to the next. slopes:
+    whether b is of each input.
     """
     from scipy.linalg import lapack
     from scipy.linalg.blas import dsymm
 
     d, m = X.shape[1], Y.shape[1]
     room = _room(X) if room is None else room
+    p, c = (p, -math.inf) if groups is None else (p[:-1], float(p[-1]))
     made = _covariances(p, X, kernel, room)
+    if groups is not None:
+        made.K[...] += math.exp(2.0 * c) * (groups @ groups.T)
     C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
     if info:
         return 1e25, np.zeros_like(p)
@@ -125,6 +153,18 @@ def negative_likelihood(
     crossed *= 0.5
     pull -= crossed.T
     slope = _by_parameters(X, made, pull, room)
+    value, slope = _with_penalty(value, slope, p, d, slopes)
+    if groups is None:
+        return value, slope
+    along = 2.0 * math.exp(2.0 * c) * float((groups * dsymm(1.0, pull, groups, lower=1)).sum())
+    value += PENALTY * (c - OFFSET) ** 2
+    return value, np.append(slope, along + 2.0 * PENALTY * (c - OFFSET))
+
+
+def _with_penalty(
+    value: float, slope: Array, p: Array, d: int, slopes: bool
+) -> tuple[float, Array]:
+    """Both with what keeps parameters near where they begin; slope is overwritten."""
     off = p[:d] - 0.5 * math.log(d)
     slope[:d] += 2.0 * PENALTY * off
     value += PENALTY * float(off @ off)

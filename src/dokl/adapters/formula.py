@@ -204,10 +204,10 @@ def core_of(estimator: Any, k: int | None) -> Waves | Folded:
         made: Folded = _folded(estimator).folded_
         return made
     state = estimator.state_
-    vectors = state.pooled() if k is None else tuple(array[k] for array in state.delivered())
+    theta, bias = state.pooled() if k is None else (array[k] for array in state.delivered())
     if cooperates(estimator):
-        return folded_vector(estimator.feature_map_, *vectors)
-    return _waves(estimator, *vectors)
+        return folded_vector(estimator.feature_map_, theta, bias, estimator._offset(k))
+    return _waves(estimator, theta, bias)
 
 
 def _waves(estimator: Any, theta: Array, bias: Array) -> Waves:

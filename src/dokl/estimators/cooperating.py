@@ -188,8 +188,24 @@ class Cooperating(Estimator):
         scores = super()._scores(X, nodes)
         if not self._cooperates:
             return scores
-        scores = self.feature_map_.targets.outward(scores)
+        scores = self._outward(scores, self._node_numbers(nodes, len(X)))
         return _as_scores(self._levels(scores)) if self._classifying else scores
+
+    def _outward(self, scores: Array, numbers: Array | None) -> Array:
+        """Scores (n, m) of these nodes, or of the network, in the targets' own units."""
+        made = self.network_.map
+        assert made is not None
+        if numbers is not None:
+            return made.outward(scores, numbers)
+        return made.targets.outward(scores + self._offset())
+
+    def _offset(self, k: int | None = None) -> Array:
+        """What is added to what node k says, or for a row of any node, by how many each has seen:
+        (m,).
+        """
+        offsets, count = self.feature_map_.offsets, self.state_.count
+        whole: Array = count @ offsets / max(1, count.sum()) if k is None else offsets[k]
+        return whole
 
     def _levels(self, scores: Array) -> Array:
         """Log probabilities but for a constant, (n, classes)."""
@@ -211,8 +227,7 @@ class Cooperating(Estimator):
                 own = np.flatnonzero(numbers == k)
                 mean[own], variance = node.predicted(crew, state, k, Z[own])
                 spread[own] = np.sqrt(variance) * self._width(k, coverage)
-        scale = made.targets
-        return scale.outward(mean - spread), scale.outward(mean + spread)
+        return self._outward(mean - spread, numbers), self._outward(mean + spread, numbers)
 
     def _together(self, crew: Any, X: Array, Z: Array, coverage: float) -> tuple[Array, Array]:
         """What the network predicts, and half the width of its intervals, (n, m).
@@ -228,6 +243,7 @@ class Cooperating(Estimator):
         squares = np.zeros_like(mean)
         for k in np.flatnonzero(state.count).tolist():
             said, variance = node.predicted(crew, state, k, Z)
+            said += self._offset(k) - self._offset()
             own = variance * self._width(k, coverage) ** 2
             squares += state.count[k] / state.count.sum() * (own + (far * (said - mean)) ** 2)
         return mean, np.sqrt(squares)
@@ -253,8 +269,9 @@ class Cooperating(Estimator):
             raise BadInput("what sharing is worth is known with learner='cooperation' alone")
         self._ready()
         crew = self._learner.problem.method.crew(self.exchange_)
-        size = float(np.mean(self.feature_map_.targets.size**2))
-        return sharing_worth(crew, self.state_, self.exchange_, list(self.nodes_), size)
+        made = self.feature_map_
+        about = list(self.nodes_), float(np.mean(made.targets.size**2)), made.offsets
+        return sharing_worth(crew, self.state_, self.exchange_, *about)
 
 
 def will_cooperate(model: Any) -> bool:

@@ -42,6 +42,7 @@ def to_arrays(network: CooperatingNetwork) -> dict[str, Array]:
     out |= {"map.lengths": own.lengths, "map.centres": made.nested.centres}
     out["map.slopes"] = np.broadcast_to(np.asarray(own.linear, np.float64), made.d).copy()
     out["map.numbers"] = np.array([own.amplitude, own.noise])
+    out["map.offsets"] = made.offsets
     out["map.lower"] = np.ascontiguousarray(np.tril(made.nested.lower))
     if network.kept is not None:
         out |= {f"kept.{part}": value for part, value in vars(network.kept).items()}
@@ -55,7 +56,9 @@ def from_arrays(
     method = methods.from_spec(meta["method"])
     numbers = {name: int(meta[name]) for name in NUMBERS}
     m, d = numbers["m"], len(arrays["map.lengths"])
-    made = _map(str(meta["kernel"]), arrays, d, m)
+    # Files of networks that learned no offsets yet have none.
+    arrays = {"map.offsets": np.zeros((numbers["K"], m)), **arrays}
+    made = _map(str(meta["kernel"]), arrays, d, m, numbers["K"])
     kept = _kept(arrays, numbers["K"], d, m) if "kept.X" in arrays else None
     about: dict[str, Any] = {"bound": method.bound, "members": method.members, **numbers}
     network = CooperatingNetwork(exchange, map=made, kept=kept, **about)
@@ -72,19 +75,21 @@ def from_arrays(
     return CooperatingNetwork(exchange, map=made, kept=kept, state=state, **about)
 
 
-def _map(kernel: str, arrays: Mapping[str, Array], d: int, m: int) -> AgreedMap:
+def _map(kernel: str, arrays: Mapping[str, Array], d: int, m: int, K: int) -> AgreedMap:
     centres, lower = arrays["map.centres"], arrays["map.lower"]
     M = len(centres)
     bent = [f"map.inputs.{field.name}" for field in fields(Bending)]
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(bent, (d,))
     shapes |= {"map.targets.centre": (m,), "map.targets.size": (m,), "map.numbers": (2,)}
+    shapes["map.offsets"] = (K, m)
     shapes |= {"map.lengths": (d,), "map.slopes": (d,), "map.centres": (M, d), "map.lower": (M, M)}
     _check(arrays, shapes)
     amplitude, noise = arrays["map.numbers"].tolist()
     own = Scales(arrays["map.lengths"], amplitude, arrays["map.slopes"], noise)
     inputs = Bending(*(arrays[name] for name in bent))
     targets = Scaling(arrays["map.targets.centre"], arrays["map.targets.size"])
-    return AgreedMap(inputs, NestedMap(kernel, own, centres, np.asfortranarray(lower)), targets)
+    nested = NestedMap(kernel, own, centres, np.asfortranarray(lower))
+    return AgreedMap(inputs, nested, targets, arrays["map.offsets"])
 
 
 def _kept(arrays: Mapping[str, Array], K: int, d: int, m: int) -> KeptRows:

@@ -102,9 +102,8 @@ def learn(
         used = piece >= 0
         rows = piece[used]
         if said is not None and before.map is not None:
-            scale = before.map.targets
-            out.mean[rows] = scale.outward(said.mean[used])
-            out.variance[rows] = said.variance[used] * scale.size**2
+            out.mean[rows] = before.map.outward(said.mean[used], np.nonzero(used)[1])
+            out.variance[rows] = said.variance[used] * before.map.targets.size**2
             out.widths[rows] = said.widths[used]
         start = stop
     return network, out
@@ -122,12 +121,24 @@ def fitted(
     rows = KeptRows(X[at], Y[at], weight[at], step, owner)
     seen = len(at)
     kept = rows if seen < PILOTS[-1] else None
-    made = agreed_map(rows.X, rows.Y, rows.weight, network.most, network.seed, network.classes)
+    made = _map_of(network, rows)
     network = replace(network, map=made, kept=kept, seen=seen)
     state, said = _learned(network, rows, len(index))
     told = np.zeros((len(X), network.m))
-    told[at] = made.targets.outward(said.mean[step, owner])
+    told[at] = made.outward(said.mean[step, owner], owner)
     return replace(network, state=state), told
+
+
+def _map_of(network: CooperatingNetwork, rows: KeptRows) -> AgreedMap:
+    about = network.most, network.seed, rows.owner, network.K, network.classes
+    return agreed_map(rows.X, rows.Y, rows.weight, *about)
+
+
+def _owners(n: int, index: Array) -> Array:
+    """The node of each of n rows, 0 where a row is not among these steps: (n,)."""
+    owner, used = np.zeros(n, np.int64), index >= 0
+    owner[index[used]] = np.nonzero(used)[1]
+    return owner
 
 
 def _labelled(X: Array, Y: Array, weight: Array, index: Array) -> KeptRows:
@@ -178,7 +189,7 @@ def _learn_some(
         kept = new if kept is None else kept.and_then(new)
     said = None
     if network.map is not None and network.state is not None:
-        block = Block(X, network.map.targets.inward(Y), weight, index)
+        block = Block(X, network.map.inward(Y, _owners(len(X), index)), weight, index)
         state, said = cooperating.advance_said(learner_of(network).plan, network.state, block)
         network = replace(network, state=state)
     network = replace(network, kept=kept, seen=seen)
@@ -191,7 +202,7 @@ def _pilot(network: CooperatingNetwork, clock: int) -> CooperatingNetwork:
     """A new map from the rows that are kept, learned again; the last one lets them go."""
     kept, old = network.kept, network
     assert kept is not None
-    made = agreed_map(kept.X, kept.Y, kept.weight, network.most, network.seed, network.classes)
+    made = _map_of(network, kept)
     network = replace(network, map=made)
     state, _ = _learned(network, kept, clock)
     if old.state is not None and old.map is not None:
@@ -206,7 +217,7 @@ def _learned(network: CooperatingNetwork, rows: KeptRows, steps: int) -> tuple[S
     learner = learner_of(network)
     index = np.full((steps, network.K), -1, np.int64)
     index[rows.step, rows.owner] = np.arange(len(rows.X))
-    Y = network.map.targets.inward(rows.Y)
+    Y = network.map.inward(rows.Y, rows.owner)
     return cooperating.advance_said(
         learner.plan, learner.start(), Block(rows.X, Y, rows.weight, index)
     )

@@ -142,9 +142,11 @@ def _words(row: dict[str, Any]) -> str:
 
 
 def sharing_worth(
-    crew: Team, state: State, exchange: Exchange, names: list[Any], size: float
+    crew: Team, state: State, exchange: Exchange, names: list[Any], size: float, offsets: Array
 ) -> SharingWorth:
-    """What the state of a network tells; size: the squared unit that targets were learned in."""
+    """What the state of a network tells; size: the squared unit that targets were learned in;
+    offsets: (K, m), what was taken from each node's targets before.
+    """
     K = state.K
     weight = np.maximum(state.learned, 1e-300)[:, None]
     each = np.array([node.weights_of(crew, state, k) for k in range(K)])
@@ -160,18 +162,19 @@ def sharing_worth(
         together / counted,
         each @ roles.T.astype(float),
         state.covered / weight,
-        size * lessons(crew, state),
+        size * lessons(crew, state, offsets),
         links,
     )
 
 
-def lessons(crew: Team, state: State) -> Array:
+def lessons(crew: Team, state: State, offsets: Array) -> Array:
     """(K, K): mean squared error on the rows of node k of what node l has learned alone, by the
-    sums that k's own memory of all rows stands for; infinite where there are no rows.
+    sums that k's own memory of all rows stands for; infinite where there are no rows. What they
+    differ by, offsets (K, m), counts: the first feature is a constant.
     """
     first = next(i for i in crew.own if crew.numbers[i].lam == 1.0)
     name, rho = crew.names[first], crew.numbers[first].rho
-    theta = state.nodes[f"{name}.theta"]
+    learned = state.nodes[f"{name}.theta"]
     found = np.full((state.K, state.K), np.inf)
     for k in range(state.K):
         try:
@@ -180,6 +183,8 @@ def lessons(crew: Team, state: State) -> Array:
             continue
         if sums.weight <= 0:
             continue
+        theta = learned.copy()
+        theta[:, :, 0] += offsets - offsets[k]
         zz = np.tril(sums.zz) + np.tril(sums.zz, -1).T
         fit = np.einsum("kmd,de,kme->km", theta, zz, theta) - 2 * np.einsum(
             "kmd,md->km", theta, sums.zy

@@ -25,12 +25,14 @@ FEW = 30
 @dataclass(frozen=True, eq=False)
 class AgreedMap:
     """Raw rows to features: the scaling and bending of inputs, and a nested map; targets: how
-    targets are brought to unit size for whoever learns on it.
+    targets are brought to unit size for whoever learns on it; offsets: (K, m), what each node's
+    targets are above the others', in that unit, which is taken from them before they are learned.
     """
 
     inputs: Bending
     nested: NestedMap
     targets: Scaling
+    offsets: Array
     paired = False  # |z| is not fixed
 
     @property
@@ -64,6 +66,7 @@ class AgreedMap:
         own, digest = self.nested.scales, hashlib.sha256(self.nested.kernel.encode())
         numbers = np.array([own.amplitude, own.noise])
         arrays = [*vars(self.inputs).values(), self.targets.centre, self.targets.size]
+        arrays += [self.offsets] if self.offsets.any() else []
         for array in (*arrays, own.lengths, self._linear, numbers, self.nested.centres):
             digest.update(np.ascontiguousarray(array, "<f8").tobytes())
         return digest.hexdigest()[:16]
@@ -73,28 +76,40 @@ class AgreedMap:
         rows = check_rows(np.asarray(X, np.float64), self.d)
         return self.nested.transform(self.inputs.clipped(rows))
 
+    def inward(self, Y: Array, owner: Array) -> Array:
+        """Targets (n, m) of these nodes (n,) as they are learned."""
+        return self.targets.inward(Y) - self.offsets[owner]
+
+    def outward(self, F: Array, owner: Array) -> Array:
+        """What these nodes, (n,), say of rows, (n, m), in the targets' own units."""
+        return self.targets.outward(F + self.offsets[owner])
+
 
 def agreed_map(
-    X: Array, Y: Array, weight: Array, most: int, seed: int, classes: int = 0
+    X: Array, Y: Array, weight: Array, most: int, seed: int, owner: Array, K: int, classes: int = 0
 ) -> AgreedMap:
-    """Scalings, length scales and centres by rows X: (n, d), Y: (n, m), with at most so many
-    features; classes: how many there are, 0 where targets are numbers.
+    """Scalings, length scales and centres by rows X: (n, d), Y: (n, m) of nodes (n,), K in all,
+    with at most so many features; classes: how many there are, 0 where targets are numbers.
     """
     Y = tamed(Y)
     inputs, targets = bending_of(X, weight), scaling_of(Y, weight)
     if classes:  # -1 and 1 have their size
         targets = Scaling(np.zeros(Y.shape[1]), np.ones(Y.shape[1]))
     rows = inputs.clipped(X)
-    some = _some(seed, len(rows), scales.MOST)
+    some, offsets = _some(seed, len(rows), scales.MOST), np.zeros((K, Y.shape[1]))
     if len(some) < FEW:
         found = scales.isotropic(np.sqrt(X.shape[1]), X.shape[1])
     elif classes:
         found = scales.learn_class_scales(rows[some], answers.class_numbers(Y[some]), classes)
     else:
-        found = scales.learn_scales(rows[some], targets.inward(Y)[some], slopes=True)
+        given = rows[some], targets.inward(Y)[some]
+        groups = np.eye(K)[owner[some]] if K > 1 else None
+        found = scales.learn_scales(*given, slopes=True, groups=groups)
+        if groups is not None:
+            offsets = scales.group_offsets(found, *given, groups)
     centres = max(1, most - 1 - X.shape[1])
     among = rows[_some(seed, len(rows), CANDIDATES * centres)]
-    return AgreedMap(inputs, nested_map("gaussian", found, among, centres), targets)
+    return AgreedMap(inputs, nested_map("gaussian", found, among, centres), targets, offsets)
 
 
 def _some(seed: int, n: int, most: int) -> Array:

@@ -73,10 +73,13 @@ def folded(bank: Bank) -> Folded:
     return Folded(now.inputs, now.targets, base, slope, tuple(bumps))
 
 
-def folded_vector(made: AgreedMap, theta: Array, bias: Array) -> Folded:
-    """What predicts as theta: (m, D) does on the features of a map, with a constant bias: (m,)."""
+def folded_vector(made: AgreedMap, theta: Array, bias: Array, offset: Array) -> Folded:
+    """What predicts as theta: (m, D) does on the features of a map, with a constant bias: (m,), of
+    targets from which an offset (m,) was taken before they were learned.
+    """
     base, slope, bumps = _parts(made.nested, theta)
-    return Folded(made.inputs, made.targets, base + bias, slope, (bumps,))
+    targets = Scaling(made.targets.outward(offset), made.targets.size)
+    return Folded(made.inputs, targets, base + bias, slope, (bumps,))
 
 
 def _parts(made: NestedMap, theta: Array) -> tuple[Array, Array, Bumps]:
