@@ -93,3 +93,25 @@ def test_the_first_step_is_cut_where_pilots_are_due():
     assert [[row for row in step if row >= 0] for step in steps] == [[1], [2, 3, 4, 5], [6]]
     nothing = np.full(10, 1e-30)
     np.testing.assert_array_equal(pilots._begun_in_turn(nothing, index), index)
+
+
+def test_rows_that_chose_the_map_do_not_narrow_intervals():
+    """`fit` tracks widths on rows that its map has not seen, as learning row by row does."""
+
+    def rough(n, seed):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2, 2, size=(n, 4))
+        f = np.sin(2 * X[:, 0] * X[:, 1]) + np.cos(2 * X[:, 2])
+        return X, f + 0.3 * rng.normal(size=n)
+
+    model = network().fit(*rough(60 * K, 1))
+    X, y = rough(900, 9)
+    lower, upper = model.predict_interval(X, 0.9, nodes=np.arange(900) % K)
+    assert 0.87 < ((lower <= y) & (y <= upper)).mean() < 0.95
+
+
+def test_halves_are_of_each_nodes_rows():
+    index = np.array([[0, -1], [1, 2], [3, -1], [4, 5]])
+    first, second = pilots._halves(index)
+    assert first.tolist() == [[0, -1], [1, 2]]
+    assert second.tolist() == [[3, -1], [4, 5]]

@@ -117,15 +117,17 @@ class Cooperating(Estimator):
         return (np.arange(n) + self.network_.seen) % self.network_.K
 
     def _learn_all(self, X: Any, Y: Array, weight: Array | None, owner: Array | None) -> None:
-        """`fit`: one map from all rows, and one pass in the order given; it is exact."""
+        """`fit`: one map from all rows, and one pass in the order given; it is exact. Members are
+        weighed before, on rows that did not choose the map.
+        """
         if not self._cooperates:
             super()._learn_all(X, Y, weight, owner)
             return
         owner = np.arange(X.shape[0]) % self.network_.K if owner is None else owner
         rows = _dense(X), np.asarray(Y, np.float64), _weights(weight, X.shape[0])
-        network, told = pilots.fitted(self.network_, *rows, in_order(self.network_.K, owner))
+        network, told, fair = pilots.fitted(self.network_, *rows, in_order(self.network_.K, owner))
         self._take(network)
-        self._calibrate(told, *rows[1:])
+        self._calibrate(told, rows[1], np.where(fair, rows[2], 0.0))
 
     def _learn_once(self, X: Any, Y: Array, weight: Array | None, owner: Array) -> Array:
         if not self._cooperates:

@@ -31,6 +31,8 @@ PILOTS = (
     *(1000, 1400, 2000, 3000, 5000, 10_000),
 )
 COMPONENTS, EVERY = 300, 1
+# `fit` weighs members on every row up to so many; of more rows, half are enough.
+ENOUGH = 2000
 # What is carried over to a new map as it is: gains are in units of the variance.
 MIXED = [f"{name}.{part}" for name in MIXTURES for part in ("gain", "square", "largest")]
 CARRIED = (*MIXED, "reach", "own_reach", "energy", "learned", "covered")
@@ -111,22 +113,68 @@ def learn(
 
 def fitted(
     network: CooperatingNetwork, X: Array, Y: Array, weight: Array, index: Array
-) -> tuple[CooperatingNetwork, Array]:
-    """The network after these rows, with one map made from all of them, and what it said of each
-    before it was learned, in the targets' own units: (n, m).
+) -> tuple[CooperatingNetwork, Array, Array]:
+    """The network after these rows, with one map made from all of them; what was said of each
+    before it was learned, in the targets' own units: (n, m); and whether that was fair: (n,).
+
+    Rows that chose a map must not be scored with it, or intervals become too narrow. So members
+    are weighed and widths tracked on one half of each node's rows by a map of the other half (both
+    ways round, where rows are few); then all rows are learned on a map of all.
     """
+    rows = _rows_at(X, Y, weight, index)
+    seen, told, fair = len(rows.X), np.zeros((len(X), network.m)), np.zeros(len(X), bool)
+    kept, weighed = rows if seen < PILOTS[-1] else None, None
+    halves = _halves(index)
+    ways = [halves, halves[::-1]] if all((half >= 0).any() for half in halves) else []
+    for ours, theirs in ways[: 2 if seen <= ENOUGH else 1]:
+        weighed, said = _weighed(network, weighed, (X, Y, weight), ours, theirs)
+        at = theirs[theirs >= 0]
+        told[at], fair[at] = said, True
+    network = replace(network, map=_map_of(network, rows), kept=kept, seen=seen)
+    state, everything = _learned(network, rows, len(index))
+    if weighed is not None:
+        return replace(network, state=_carried(network, state, weighed)), told, fair
+    assert network.map is not None
     used = index >= 0
-    step, owner = np.nonzero(used)
+    told[index[used]] = network.map.outward(everything.mean[used], np.nonzero(used)[1])
+    return replace(network, state=state), told, np.ones(len(X), bool)
+
+
+def _weighed(
+    network: CooperatingNetwork, before: CooperatingNetwork | None,
+    data: tuple[Array, Array, Array], ours: Array, theirs: Array,
+) -> tuple[CooperatingNetwork, Array]:  # fmt: skip
+    """A network that has learned the steps `ours` on a map of them, and then `theirs`, with what
+    was mixed and tracked `before` and on those alone; and what it said of those rows: (rows, m).
+    """
+    rows = _rows_at(*data, ours)
+    network = replace(network, map=_map_of(network, rows))
+    assert network.map is not None
+    state, _ = _learned(network, rows, len(ours))
+    before = before or replace(network, state=learner_of(network).start())
+    state = _carried(network, state, before)
+    X, Y, weight = data
+    block = Block(X, network.map.inward(Y, _owners(len(X), theirs)), weight, theirs)
+    state, said = cooperating.advance_said(learner_of(network).plan, state, block)
+    used = theirs >= 0
+    mean = network.map.outward(said.mean[used], np.nonzero(used)[1])
+    return replace(network, state=state), mean
+
+
+def _halves(index: Array) -> tuple[Array, Array]:
+    """The first half of each node's rows, and the other, in steps as before: (steps, K) each."""
+    used = index >= 0
+    first = used & (np.cumsum(used, axis=0) <= (used.sum(axis=0) + 1) // 2)
+    parts = (np.where(mask, index, -1) for mask in (first, used & ~first))
+    one, other = (part[(part >= 0).any(axis=1)] for part in parts)
+    return one, other
+
+
+def _rows_at(X: Array, Y: Array, weight: Array, index: Array) -> KeptRows:
+    """The rows of these steps."""
+    used = index >= 0
     at = index[used]
-    rows = KeptRows(X[at], Y[at], weight[at], step, owner)
-    seen = len(at)
-    kept = rows if seen < PILOTS[-1] else None
-    made = _map_of(network, rows)
-    network = replace(network, map=made, kept=kept, seen=seen)
-    state, said = _learned(network, rows, len(index))
-    told = np.zeros((len(X), network.m))
-    told[at] = made.outward(said.mean[step, owner], owner)
-    return replace(network, state=state), told
+    return KeptRows(X[at], Y[at], weight[at], *np.nonzero(used))
 
 
 def _map_of(network: CooperatingNetwork, rows: KeptRows) -> AgreedMap:
@@ -205,9 +253,8 @@ def _pilot(network: CooperatingNetwork, clock: int) -> CooperatingNetwork:
     made = _map_of(network, kept)
     network = replace(network, map=made)
     state, _ = _learned(network, kept, clock)
-    if old.state is not None and old.map is not None:
-        sizes = old.map.targets.size / made.targets.size
-        state = _carried(network, state, old.state, float(np.mean(sizes**2)))
+    if old.state is not None:
+        state = _carried(network, state, old)
     return replace(network, state=state, kept=None if network.seen >= PILOTS[-1] else kept)
 
 
@@ -223,13 +270,15 @@ def _learned(network: CooperatingNetwork, rows: KeptRows, steps: int) -> tuple[S
     )
 
 
-def _carried(network: CooperatingNetwork, state: State, old: State, ratio: float) -> State:
-    """Who is believed, how wide intervals are and what was counted, as it was before the pilot.
-
-    ratio: of the squared sizes of targets, which errors are in.
-    """
-    nodes: dict[str, Any] = {name: old.nodes[name] for name in CARRIED}
-    nodes["error"] = old.error * np.array([ratio, ratio, 1.0])
+def _carried(network: CooperatingNetwork, state: State, old: CooperatingNetwork) -> State:
+    """Who is believed, how wide intervals are and what was counted, as it was on an old map."""
+    assert network.map is not None
+    assert old.map is not None
+    assert old.state is not None
+    sizes = old.map.targets.size / network.map.targets.size  # which errors are in
+    ratio, known = float(np.mean(sizes**2)), old.state.nodes
+    nodes: dict[str, Any] = {name: known[name] for name in CARRIED}
+    nodes["error"] = known["error"] * np.array([ratio, ratio, 1.0])
     state = state.having(**nodes)
     fold(learner_of(network).problem.method.crew(network.exchange), state)
     return state
