@@ -131,10 +131,11 @@ def _matrix(graph: Any) -> Any:
 class NetworkRegressor(_Network, Regression):
     """Regression over a network: each row belongs to a node, neighbours exchange what they learn.
 
-    Without settings nodes cooperate, and it never hurts: length scales are learned from the
-    network's first rows, what travels are sums of rows, and each node mixes experts of its own
-    rows, of the network's, and of the network's with its own corrections by what each would have
-    gained on the node's own rows. `cooperation_` says what that is worth, and from whom.
+    Without settings nodes cooperate, and it never hurts: length scales and what nodes' targets
+    differ by (an offset for each) are learned from the network's first rows, what travels are
+    sums of rows, and each node mixes experts of its own rows, of the network's, and of the
+    network's with its own corrections by what each would have gained on the node's own rows.
+    `cooperation_` says what that is worth, and from whom.
 
     `fit(X, y, nodes=...)` names the node of each row (without, rows are dealt out evenly); rows
     of one node are learned in order, one row per node and step, then neighbours exchange. Each
