@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from commands import dokl, readings, write_csv
 from dokl import scales
 from dokl.methods.squares.memory import Memory
+from dokl.plan import planner
 
 
 def threads():
@@ -20,6 +21,21 @@ def two_cores():
     """As for a user, who sets nothing."""
     with threadpool_limits(2, "blas"):
         yield
+
+
+def test_a_plan_is_made_in_one_thread(monkeypatch):
+    """In two, waiting for each other, it took eight times the processor time."""
+    seen, ridges = set(), planner._ridges
+
+    def told(*given):
+        seen.update(threads())
+        return ridges(*given)
+
+    monkeypatch.setattr(planner, "_ridges", told)
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    planner.plan(X, X[:, 0] ** 2, D=20)
+    assert seen == {1}
+    assert threads() == {2}
 
 
 def test_commands_that_learn_by_least_squares_compute_in_one_thread(tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ from dokl.plan.pilots import Pilots, even
 from dokl.preprocess import are_classes
 from dokl.random_numbers import generator
 from dokl.scales import Scales
+from dokl.unlocked import one_thread
 
 DEFAULT_D = 1000
 THEORY_ROWS = 1500
@@ -34,6 +35,7 @@ LONGEST_CURVE = 20_000
 STRENGTHS = np.logspace(-8, 0, 17)
 
 
+@one_thread()  # hundreds of small products
 def plan(
     X: Any,
     y: Any,
@@ -118,6 +120,7 @@ def _lengths(found: Scales | None, kernel: str) -> tuple[float, ...] | None:
     return tuple(float(f"{each:.4g}") for each in relative)
 
 
+@one_thread()
 def plan_law(
     mean: Any,
     cov: Any,

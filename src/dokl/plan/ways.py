@@ -30,6 +30,7 @@ from dokl.plan.pilots import even
 from dokl.plan.planner import checked_sample, links
 from dokl.scales import Scales
 from dokl.streams import Stream
+from dokl.unlocked import one_thread
 
 NETWORK_ROWS = 900  # of the sample, over all nodes; some seconds
 FEWEST = 10  # rows of each node, if there are so many
@@ -98,6 +99,7 @@ class VectorRules:
         return {} if self.sending.dtype == "float16" else {"sending": Sending(self.sending.dtype)}
 
 
+@one_thread()
 def compare(
     advice: Plan, X: Any, y: Any, weights: Any, budget: Budget | None = None, seed: int = 0,
     rules: VectorRules | None = None,
