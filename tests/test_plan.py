@@ -237,6 +237,8 @@ def test_experts_are_advised_unless_a_budget_forbids_them(tmp_path):
     made = plan(X[few], y[few])
     assert made.learner == "auto"
     assert isinstance(made.estimator(n_components=50), AutoRegressor)
+    assert made.estimator().random_state == 0  # as `dokl train`: the same model each time
+    assert made.estimator(random_state=5).random_state == 5
     assert isinstance(made.estimator("gradient"), KernelRegressor)
     floor, pilots = value(made, "smallest reachable error"), value(made, "error of the experts")
     assert 0 < floor < pilots < value(made, "mean square error of the pilots")

@@ -103,13 +103,15 @@ class Plan:
 
     def estimator(self, learner: str | None = None, **changes: Any) -> Any:
         """A single-node estimator as advised, but for the changes; learner: "auto" for experts,
-        "gradient" for the settings of this plan, None for what is advised.
+        "gradient" for the settings of this plan, None for what is advised. Experts have the seed
+        of their pilot and of `dokl train`, so that the same rows give the same model.
         """
         from dokl import estimators as kinds
 
         classifying = self.task == "classification"
         if (learner or self.learner) == "auto":
-            return (kinds.AutoClassifier if classifying else kinds.AutoRegressor)(**changes)
+            made = kinds.AutoClassifier if classifying else kinds.AutoRegressor
+            return made(**{"random_state": 0} | changes)
         kind = kinds.KernelClassifier if classifying else kinds.KernelRegressor
         return kind(**self._parameters() | changes)
 
