@@ -1,4 +1,4 @@
-"""Rows a second of least squares by Dask's workers, against one process.
+"""Rows a second and memory of least squares by Dask's workers, against one process.
 
     python -m benchmarks.dask_rows [--rows 400000] [--workers 2] [--components 500]
 
@@ -8,6 +8,7 @@ map and the sums travels.
 
 import argparse
 import os
+import resource
 import time
 
 import numpy as np
@@ -47,6 +48,11 @@ def seconds(how, rows_wanted, components):
     return pilot[0], time.perf_counter() - began
 
 
+def peak():
+    """MiB that this process has had resident at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def main():
     import dask
     from distributed import Client, LocalCluster
@@ -59,13 +65,16 @@ def main():
     with dask.config.set(scheduler="synchronous"):
         pilot, whole = seconds({}, asked.rows, asked.components)
     alone = asked.rows / (whole - pilot)
-    print(f"one process: {alone:,.0f} rows a second, after a pilot of {pilot:.1f} s", flush=True)
+    print(f"one process: {alone:,.0f} rows a second, after a pilot of {pilot:.1f} s; at most "
+          f"{peak():,.0f} MiB", flush=True)  # fmt: skip
     here = {"processes": True, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(n_workers=asked.workers, **here) as cluster, Client(cluster) as client:
         seconds({"client": client}, 2 * PART * asked.workers, asked.components)  # imports
         pilot, whole = seconds({"client": client}, asked.rows, asked.components)
+        most = max(client.run(peak).values())
     speed = asked.rows / (whole - pilot)
-    print(f"{asked.workers} workers: {speed:,.0f} rows a second, {speed / alone:.2f} times as many")
+    print(f"{asked.workers} workers: {speed:,.0f} rows a second, {speed / alone:.2f} times as "
+          f"many; at most {most:,.0f} MiB each")  # fmt: skip
 
 
 if __name__ == "__main__":
