@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dokl import mixture
-from dokl.experts import bank, kept, learning, predicting, rest
+from dokl import mixture, scales
+from dokl.experts import bank, kept, learning, pilots, predicting, rest
 from dokl.experts.kinds import Kind, Settings, for_classes, for_numbers
 from dokl.experts.maps import median_distance, nested_map
 from dokl.experts.scaling import scaling_of, tamed
@@ -37,6 +37,31 @@ def test_a_nested_map_is_the_kernel_on_its_centres(kernel):
 def test_a_map_of_equal_rows_has_one_centre():
     assert len(nested_map("gaussian", isotropic(1.0, 2), np.ones((50, 2)), 30).centres) == 1
     assert median_distance(np.ones((5, 2))) == 1.0
+
+
+def test_kernels_learn_the_scales_of_many_rows_of_classes_from_rows_of_their_own(monkeypatch):
+    X = RNG.normal(size=(90, 2))
+    Y = np.where(X[:, :1] > 0, 1.0, -1.0)
+    empty = bank.start(2, 1, Settings(for_classes(), most=20, classes=2))
+    seen, learn = [], scales.learn_class_scales
+
+    def heard(rows, numbers, classes, kernel="gaussian"):
+        seen.append((kernel, {tuple(row) for row in rows.tolist()}))
+        return learn(rows, numbers, classes, kernel, 3)
+
+    monkeypatch.setattr(scales, "learn_class_scales", heard)
+    few = pilots.generation(empty, X, Y, np.ones(90)).maps
+    assert few["learned", "gaussian"].scales is few["learned", "matern32"].scales
+    monkeypatch.setattr(scales, "MOST", 60)
+    many = pilots.generation(empty, X, Y, np.ones(90))
+    (_, everything), *each = seen
+    assert [(kernel, len(rows)) for kernel, rows in each] == [("gaussian", 45), ("matern32", 45)]
+    assert each[0][1] | each[1][1] == everything
+    assert many.maps["learned", "gaussian"].scales is many.scales
+    assert many.maps["learned", "matern32"].scales is not many.scales
+    alone = bank.start(2, 1, Settings((Kind("learned", "matern32"),), most=20, classes=2))
+    pilots.generation(alone, X, Y, np.ones(90))
+    assert [len(rows) for _, rows in seen[3:]] == [60]
 
 
 # --- mixture --------------------------------------------------------------------------------------

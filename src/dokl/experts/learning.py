@@ -107,7 +107,7 @@ def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, Told
     if bank.now is None:
         none = keeping.nothing(bank.d, bank.m)
         some = keeping.and_then(none, X, Y, w, settings.kept, settings.seed)
-        now = generation(bank, *some.all())
+        now = generation(bank, *some.all(), each)
         bank = at_the_prior(replace(bank, now=now), now)
     assert bank.now is not None
     for at in range(0, len(X), AT_ONCE):

@@ -18,14 +18,17 @@ from dokl.methods.squares import blocks, sums
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares.memory import Memory
 from dokl.methods.squares.sums import Sums
+from dokl.scales import Scales
 
 # Centres are chosen among so many times as many rows.
 CANDIDATES, CLASS_CANDIDATES = 4, 2
+# Where rows are many, each kernel learns the scales of classes from so many rows of its own.
+OWN_ROWS = 800
 
 
 def pilot(bank: Bank, each: Each = map) -> Bank:
     """Learn scales from the rows that are kept, make maps, and let all experts learn those rows."""
-    now = generation(bank, *bank.kept.all())
+    now = generation(bank, *bank.kept.all(), each)
     bank = at_the_prior(replace(bank, now=now), now)
     everybody = range(len(bank.kinds))
     known, totals = relearned(bank, now, everybody, each)
@@ -89,28 +92,50 @@ def _learned(
     return known, totals
 
 
-def generation(bank: Bank, X: Array, Y: Array, w: Array) -> Generation:
+def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Generation:
     """Scalings, scales and maps by these rows."""
     Y = tamed(Y, FAR)
     inputs, targets = scaling_of(X, w), scaling_of(Y, w)
     rows, y = inputs.clipped(X), targets.inward(Y)
     some = _some(bank.settings.seed, len(rows), scales.MOST)
     # From the start each time: where few rows looked linear, the slope around their scales is flat.
-    classes = bank.settings.classes
-    if classes:
-        found = scales.learn_class_scales(rows[some], answers.class_numbers(Y[some]), classes)
+    if bank.settings.classes:
+        learned = _class_scales(bank, rows, answers.class_numbers(Y), each)
     else:
-        found = scales.learn_scales(rows[some], y[some])
+        learned = dict.fromkeys(scales.KERNELS, scales.learn_scales(rows[some], y[some]))
     middle = median_distance(rows[some])
     centres = min(bank.settings.most, len(rows))
     maps = {}
     for base, kernel in dict.fromkeys(kind.features for kind in bank.kinds):
-        own = found if base == "learned" else scales.isotropic(float(base) * middle, bank.d)
+        learns = base == "learned"
+        own = learned[kernel] if learns else scales.isotropic(float(base) * middle, bank.d)
         widths = [kind.width for kind in bank.kinds if kind.features == (base, kernel)]
         used = max(centres if width is None else width for width in widths)
         among = _candidates(bank.settings, rows, centres, f"{base} {kernel}")
         maps[base, kernel] = nested_map(kernel, own, among, min(centres, used))
-    return Generation(inputs, targets, found, maps)
+    return Generation(inputs, targets, learned["gaussian"], maps)
+
+
+def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[str, Scales]:
+    """Scales of classes by kernel, from standardised rows: (n, d) of these class numbers: (n,).
+
+    Many rows: each kernel learns its own from rows of its own. What a thousand rows say of sixteen
+    lengths is half chance, and one draw for all maps would be good or bad luck for all of them.
+    Few: one for all, as there are no other rows to learn from.
+    """
+    classes, seed, n = bank.settings.classes, bank.settings.seed, len(rows)
+    kernels = {kind.kernel: None for kind in bank.kinds if kind.map == "learned"}
+    if n <= scales.MOST or len(kernels) < 2:
+        some = _some(seed, n, scales.MOST)
+        found = scales.learn_class_scales(rows[some], numbers[some], classes)
+        return dict.fromkeys(scales.KERNELS, found)
+    order, size = _drawn(seed, n, "pilot"), min(OWN_ROWS, n // len(kernels))
+
+    def one(of: tuple[int, str]) -> Scales:
+        some = np.sort(order[of[0] * size : (of[0] + 1) * size])
+        return scales.learn_class_scales(rows[some], numbers[some], classes, of[1])
+
+    return dict(zip(kernels, each(one, enumerate(kernels)), strict=True))
 
 
 def _candidates(settings: Settings, rows: Array, centres: int, name: str) -> Array:
@@ -128,4 +153,9 @@ def _some(seed: int, n: int, most: int, name: str = "pilot") -> Array:
     """Numbers of at most so many of n rows, in order: always the same for a seed and a name."""
     if n <= most:
         return np.arange(n)
-    return np.sort(np.argsort(random_numbers.uniforms(seed, (name, n), n))[:most])
+    return np.sort(_drawn(seed, n, name)[:most])
+
+
+def _drawn(seed: int, n: int, name: str) -> Array:
+    """Numbers of n rows as they are drawn."""
+    return np.asarray(np.argsort(random_numbers.uniforms(seed, (name, n), n)))
