@@ -53,6 +53,7 @@ def test_kernels_learn_the_scales_of_many_rows_of_classes_from_rows_of_their_own
     few = pilots.generation(empty, X, Y, np.ones(90)).maps
     assert few["learned", "gaussian"].scales is few["learned", "matern32"].scales
     monkeypatch.setattr(scales, "MOST", 60)
+    monkeypatch.setattr(pilots, "MANY", 90)
     many = pilots.generation(empty, X, Y, np.ones(90))
     (_, everything), *each = seen
     assert [(kernel, len(rows)) for kernel, rows in each] == [("gaussian", 45), ("matern32", 45)]

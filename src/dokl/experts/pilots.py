@@ -23,7 +23,7 @@ from dokl.scales import Scales
 # Centres are chosen among so many times as many rows.
 CANDIDATES, CLASS_CANDIDATES = 4, 2
 # Where rows are many, each kernel learns the scales of classes from so many rows of its own.
-OWN_ROWS = 800
+OWN_ROWS, MANY = 800, 5000
 
 
 def pilot(bank: Bank, each: Each = map) -> Bank:
@@ -125,7 +125,7 @@ def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[s
     """
     classes, seed, n = bank.settings.classes, bank.settings.seed, len(rows)
     kernels = {kind.kernel: None for kind in bank.kinds if kind.map == "learned"}
-    if n <= scales.MOST or len(kernels) < 2:
+    if n < MANY or len(kernels) < 2:
         some = _some(seed, n, scales.MOST)
         found = scales.learn_class_scales(rows[some], numbers[some], classes)
         return dict.fromkeys(scales.KERNELS, found)
