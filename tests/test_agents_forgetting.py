@@ -5,16 +5,15 @@ import numpy as np
 import pytest
 
 from dokl.agents.sums import SquaresLearner, learner
-from dokl.agents.sums.forgetting import Kept, forgetting
+from dokl.agents.sums.forgetting import Fading, kept_now, totals
 from dokl.methods.cooperation import node
-from dokl.methods.squares import blocks, shared
-from dokl.methods.squares import memory as memories
-from dokl.methods.squares.memory import Numbers
+from dokl.methods.squares import shared
+from dokl.methods.squares.origins import Entry
 from fake_link import rows
 from test_agents_sums import SumsLink, network_of
 
 D = 6
-NUMBERS = Numbers(rho=0.5, lam=0.9, bound=np.inf)
+FADING = (Fading(10.0, D), Fading(10.0, 4))
 
 
 def sums_of(Z, Y):
@@ -26,22 +25,68 @@ def some_rows(n, seed=0):
     return rng.normal(size=(n, D)), rng.normal(size=(n, 1))
 
 
-def test_rows_that_come_one_by_one_are_forgotten_as_an_own_expert_does():
-    """Which forgets after each row, and the shared one before the next."""
-    Z, Y = some_rows(40)
-    own, kept = memories.start(D, 1, NUMBERS.rho), None
-    for t in range(len(Z)):
-        own, _ = blocks.learn(NUMBERS, own, Z[t : t + 1], Y[t : t + 1], None)
-        kept = forgetting(kept, sums_of(Z[: t + 1], Y[: t + 1]), NUMBERS)
-    found = shared.learned(kept.left, NUMBERS.rho)
-    np.testing.assert_allclose(np.sqrt(NUMBERS.lam) * found.theta, own.theta, atol=1e-9)
+def entry_of(Z, Y, name="a", life=0):
+    return Entry(name, life, sums_of(Z, Y))
 
 
-def test_a_total_that_lost_rows_is_begun_with_again():
+def lower(sums):
+    return np.tril(sums.zz)
+
+
+def test_what_is_left_are_rows_of_which_older_ones_count_less():
+    """Two origins, told three times: every row by how many came after its own part."""
+    parts = {"a": [5, 3, 4], "b": [5, 0, 6]}
+    rows_of = {name: some_rows(sum(n), seed) for seed, (name, n) in enumerate(parts.items())}
+    kept, told = {}, dict.fromkeys(parts, 0)
+    for turn in range(3):
+        told = {name: told[name] + parts[name][turn] for name in parts}
+        account = {n: entry_of(*(a[: told[n]] for a in rows_of[n]), n) for n in parts}
+        kept = kept_now(kept, account, (), FADING)
+    came = [sum(parts[name][turn] for name in parts) for turn in range(3)]
+    for number, width in enumerate((D, 4)):
+        expected = np.zeros((width, width))
+        for name, counts in parts.items():
+            age = np.repeat([came[1] + came[2], came[2], 0], counts)
+            Z = rows_of[name][0][:, :width]
+            expected += Z.T @ (Z * (0.9**age)[:, None])
+        found = totals(kept, parts)[number]
+        np.testing.assert_allclose(lower(found), np.tril(expected), atol=1e-12)
+        assert found.zy.shape == (1, width)
+
+
+def test_an_origin_that_is_new_here_counts_by_as_many_rows_as_are_remembered():
     Z, Y = some_rows(40)
-    before = forgetting(None, sums_of(Z, Y), NUMBERS)
-    fewer = sums_of(Z[:30], Y[:30])
-    assert forgetting(before, fewer, NUMBERS) == Kept(fewer, fewer)
+    (kept,) = kept_now({}, {"a": entry_of(Z, Y)}, (), FADING[:1]).values()
+    assert kept.left[0].weight == pytest.approx(10.0)
+    few = kept_now({}, {"a": entry_of(Z[:4], Y[:4])}, (), FADING[:1])["a"]
+    assert few.left[0].weight == 4.0
+
+
+@pytest.mark.parametrize(("rows_now", "life"), [(30, 0), (30, 1), (45, 1)])
+def test_rows_taken_back_leave_no_hole(rows_now, life):
+    """Others' come meanwhile, and an origin that lost its last rows may have learned more."""
+    Z, Y = some_rows(40)
+    other, others = some_rows(80, 1)
+    account = {"a": entry_of(Z, Y), "b": entry_of(other[:40], others[:40], "b")}
+    kept = kept_now({}, account, (), FADING)
+    changed = some_rows(rows_now, 7)
+    account = {"a": entry_of(*changed, life=life), "b": entry_of(other, others, "b")}
+    kept = kept_now(kept, account, (), FADING)
+    for found in totals(kept, account):
+        full = lower(found) + lower(found).T
+        np.fill_diagonal(full, np.diag(found.zz))
+        assert np.linalg.eigvalsh(full).min() > -1e-12
+        assert 0.0 < found.weight < 90.0
+
+
+def test_who_is_left_out_makes_nobody_forget_and_comes_back_as_it_was():
+    Z, Y = some_rows(20)
+    account = {"a": entry_of(Z, Y), "b": entry_of(Z, -Y, "b")}
+    kept = kept_now({}, account, {"b"}, FADING)
+    account["b"] = entry_of(*some_rows(5000, 3), "b")
+    after = kept_now(kept, account, {"b"}, FADING)
+    np.testing.assert_array_equal(after["a"].left[0].zz, kept["a"].left[0].zz)
+    assert totals(after, {"a"})[0].weight == kept["a"].left[0].weight
 
 
 @pytest.fixture
@@ -54,10 +99,10 @@ def test_what_changed_long_ago_is_known_by_all_rows_and_forgotten_by_others(one)
     rng, state, kept, total = np.random.default_rng(0), one.start(), {}, None
     for part in range(16):
         X, Y = rows(rng, 500)
-        Z = one.problem.features.transform(X)
-        came = sums_of(Z, Y if part < 8 else -Y)
+        came = sums_of(one.problem.features.transform(X), Y if part < 8 else -Y)
         total = came if total is None else total + came
-        state, kept = one.knowing(state, total, kept)
+        kept = kept_now(kept, {"a": Entry("a", 0, total)}, (), one.fading)
+        state = one.knowing(state, total, totals(kept, "a"))
     X, Y = rows(rng, 200)
     Z = one.problem.features.transform(X)
 

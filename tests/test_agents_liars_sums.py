@@ -157,7 +157,7 @@ def test_targets_of_another_size_are_left_out_at_once_and_named():
         ]
         total = origins.total({n: e for n, e in way.others.items() if n != LIAR})
         total += lab.learner.own_sums(lab.nodes[name].state)
-        best = lab.learner.knowing(lab.nodes[name].state, total, {})[0].nodes["shared0.theta"]
+        best = lab.learner.knowing(lab.nodes[name].state, total).nodes["shared0.theta"]
         assert np.allclose(lab.nodes[name].state.nodes["shared0.theta"], best)
     lab.live(loud)
     assert max(lab.ratios()) < 1.1

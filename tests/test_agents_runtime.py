@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
 from dokl.agents.description.text import text
 from dokl.agents.inputs import Arrival
 from dokl.agents.newest import KEPT
-from dokl.agents.store import KeyReused, TooManyWaiting
+from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.agents.transports.memory import Hub
 from dokl.errors import BadInput, Diverged
 from live_networks import small
@@ -235,6 +236,28 @@ def test_rows_are_acknowledged_before_what_is_due(start, monkeypatch):
     monkeypatch.setattr(agent.protocol, "tick", lambda now: [free.wait(WAIT)][:0])
     assert agent.submit(arrival(5)).result(WAIT / 2)["samples"] == 5
     free.set()
+
+
+def test_what_neighbours_sent_outlives_turns_that_do_not_look_at_it(tmp_path, monkeypatch):
+    """The disk is full, then well again for a turn of rows alone; turns are taken by hand."""
+
+    def full(*_):
+        raise StoreFailed("the disk is full", full=True)
+
+    hub, network = Hub(), small()
+    agent, other = (made(tmp_path, network, name, hub=hub) for name in "ab")
+    agent.transport.open()
+    other.transport.open()
+    agent._put_off = agent.clock.now() - 1.0  # rows have not ceased for a while
+    with monkeypatch.context() as patch:
+        patch.setattr("dokl.agents.store.Transaction.samples", full)
+        agent._serve([(arrival(5), Future())], agent.protocol.mark())
+    agent._serve([(arrival(5), Future())], agent.protocol.mark())
+    agent._serve([], agent.protocol.mark())
+    assert agent.status()["neighbours"]["b"]["up"]
+    for each in (agent, other):
+        each.transport.close()
+        each.store.close()
 
 
 def test_rows_that_never_cease_do_not_put_off_what_is_due(tmp_path, monkeypatch):

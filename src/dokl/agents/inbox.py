@@ -22,6 +22,7 @@ class Inbox:
         self._transport, self._log = transport, log
         self.events: list[Event] = []
         self.messages: list[Heard] = []
+        self._too_large = Counter[str]()  # messages of each neighbour, as far as was told
 
     def fetch(self) -> bool:
         """Add what is new; whether there were messages."""
@@ -32,6 +33,12 @@ class Inbox:
         newer = {message[:2] for message in messages}
         self.messages = [old for old in self.messages if old[:2] not in newer] + messages
         return bool(messages)
+
+    def too_large(self) -> list[str]:
+        """Who has sent more messages that were too large to be taken, since this was asked last."""
+        refused = Counter(self._transport.refused.copy())
+        more, self._too_large = refused - self._too_large, refused
+        return list(more)
 
     def clear(self) -> None:
         """It is stored, or was of no use."""

@@ -86,7 +86,6 @@ class Agent:
         self.protocol = restored(network, name, self.learner, store, warm, *told)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
         self._inbox = Inbox(transport, self.log)
-        self._too_large = Counter[str]()  # of each neighbour, as far as the protocol knows
         self._backlog = Backlog()
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
@@ -208,7 +207,8 @@ class Agent:
                     self._serve(jobs, mark)
                 except Exception as error:  # one bad event must not end the agent
                     self.protocol.back(mark)
-                    self._inbox.clear()
+                    if self._put_off == math.inf:  # not a turn of rows alone
+                        self._inbox.clear()
                     self._failed(error, jobs)
             with self._ready:
                 self._backlog.done(jobs, self.clock.now() - began)
@@ -223,7 +223,8 @@ class Agent:
                 if pause > 0:
                     self._ready.wait(pause)
             self._wakened = False
-            return bool(self._backlog or self._orders) or not self._stopping
+            left = self._backlog or self._orders or self._put_off < math.inf
+            return bool(left) or not self._stopping
 
     def _pause(self, now: float) -> float:
         """Seconds until the next look: not all transports say when something has arrived."""
@@ -265,7 +266,8 @@ class Agent:
         else:
             self.problems.pop("store", None)
             self._adopted = self.protocol.state
-            self._inbox.clear()
+            if everything:
+                self._inbox.clear()
             self._disputes.see(self.protocol.disputes())
             self._happened(group, now)
             if not everything:
@@ -297,10 +299,8 @@ class Agent:
             effects += self._guarded(partial(change, peer, now))
         for peer, _, data in self._inbox.messages:
             effects += self._guarded(partial(self.protocol.message, peer, data, now))
-        for peer, times in self.transport.refused.copy().items():
-            if times > self._too_large[peer]:
-                self._too_large[peer] = times
-                self.protocol.too_large(peer, now)
+        for peer in self._inbox.too_large():
+            self.protocol.too_large(peer, now)
         return effects
 
     def _guarded(self, event: Callable[[], list[Effect]]) -> list[Effect]:

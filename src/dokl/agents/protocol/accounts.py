@@ -31,8 +31,7 @@ from dokl.agents.protocol.node import LiveNode
 from dokl.agents.protocol.roll import Roll, entry_faults, opened
 from dokl.agents.protocol.standing import Standing
 from dokl.agents.protocol.versions import Version, pack_versions, unpack_versions
-from dokl.agents.sums import SquaresLearner
-from dokl.agents.sums.forgetting import Kept
+from dokl.agents.sums import SquaresLearner, forgetting
 from dokl.errors import BadInput
 from dokl.methods.squares import origins
 from dokl.methods.squares.origins import Account, Entry
@@ -53,8 +52,7 @@ class Accounts:
     origins whose entries are due. mine: whether the own entry in the account is of this life; one
     of an earlier life is kept and passed on like another's until there are enough new rows.
     going: the origin whose entry is on its way in pieces, and those that are still to go. coming:
-    what each neighbour has sent of a large entry. kept: what is left to experts that forget of the
-    total that was solved last, `without` whom.
+    what each neighbour has sent of a large entry. kept: what is left to experts that forget.
     """
 
     joining = False
@@ -75,7 +73,7 @@ class Accounts:
         self.unsolved = self.asked = self.untold = self.hurt = False
         self.quick = 0
         self.standing = Standing()
-        self.kept, self.without = dict[str, Kept](), set[str]()
+        self.kept: Mapping[str, forgetting.Kept] = {}
 
     @property
     def learner(self) -> SquaresLearner:
@@ -364,14 +362,16 @@ class Accounts:
         self.unsolved = self.unsolved or self.standing.out != before
 
     def _solve(self, now: float) -> None:
-        own = self.learner.own_sums(self.node.state)
+        node, own = self.node, self.learner.own_sums(self.node.state)
         self.standing = standing.heard(self.standing, self.others, own)
         if self.others:
-            total, kept = origins.total(self.others, self.standing.out) + own, self.kept
-            kept = kept if self.without == self.standing.out else {}
-            told = self.learner.knowing_unless_hurt(self.node.state, total, kept)
-            self.node.state, self.kept, self.hurt = told
-            self.without = self.standing.out
+            account, out = {**self.others, node.name: Entry(node.name, 0, own)}, self.standing.out
+            self.kept = forgetting.kept_now(self.kept, account, out, self.learner.fading)
+            known = origins.total(account, out), forgetting.totals(self.kept, set(account) - out)
+            state = self.learner.knowing(node.state, *known)
+            self.hurt = self.learner.hurts(state)  # by flipped labels, say, which pass every check
+            alone = own, forgetting.totals(self.kept, {node.name})
+            node.state = self.learner.knowing(node.state, *alone) if self.hurt else state
         self.unsolved, self.solved_at = False, now
         self.node.step += 1
         self.node.combines += 1

@@ -1,36 +1,81 @@
-"""What an expert that forgets has left of sums that grow.
+"""What experts that forget have left of the sums of each origin.
 
-Only totals of all rows are accounted for from node to node. How much they have grown since they
-were solved last is what such an expert learns, and by as many rows it forgets. What it has left is
-not stored: after a restart it begins with everything again, and forgets from there on.
+Sums of all rows travel, and nothing else is accounted for from node to node. By how much those of
+an origin have grown since they were solved last is what came of it, and by as many rows as came of
+all the expert forgets. What is left is kept by origin: who is left out is left out here, too.
+
+It is not stored. Of an origin that is new here, after a restart say, as many rows count as the
+expert remembers; of one that has a new life as many as it has more than before, without regard to
+which ones, since it may have lost some.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
-from dokl.methods.squares import shared
-from dokl.methods.squares.blocks import NotDefinite
-from dokl.methods.squares.memory import Numbers
+from dokl.methods.squares import sums as added_up
+from dokl.methods.squares.origins import Account, Entry
 from dokl.methods.squares.sums import Sums
 
 
 @dataclass(frozen=True)
+class Fading:
+    """An expert that forgets: of how many rows, and how many features it uses, the first ones."""
+
+    memory: float
+    D: int
+
+
+@dataclass(frozen=True)
 class Kept:
-    """total: the sums as they were, all rows. left: what was left of them."""
+    """Of one origin. entry: as it was. left: what is left of it to each expert that forgets."""
 
-    total: Sums
-    left: Sums
+    entry: Entry
+    left: tuple[Sums, ...]
 
 
-def forgetting(before: Kept | None, total: Sums, numbers: Numbers) -> Kept:
-    """What is left of the total now; rows that were taken away are in it no more."""
-    if before is None or total.rows < before.total.rows:
-        return Kept(total, total)
-    came = total - before.total
-    try:
-        memory = shared.learned(before.left, numbers.rho)
-        left = shared.forgotten(numbers, before.left, memory, came.rows)
-    except NotDefinite:  # by rounding: it begins again
-        return Kept(total, total)
-    return Kept(total, left + came)
+def kept_now(
+    kept: Mapping[str, Kept],
+    account: Account,
+    without: Collection[str],
+    experts: tuple[Fading, ...],
+) -> dict[str, Kept]:
+    """What is left of each origin, now that the account says this; rows of those that are left out
+    make nobody forget.
+    """
+    new = sum(_new_rows(kept.get(name), account[name]) for name in account if name not in without)
+    found = {}
+    for name, entry in account.items():
+        old = kept.get(name)
+        left = [_left(old, entry, i, each, new) for i, each in enumerate(experts)]
+        found[name] = Kept(entry, tuple(left))
+    return found
+
+
+def totals(kept: Mapping[str, Kept], whom: Collection[str]) -> list[Sums]:
+    """What each expert has left of these origins together."""
+    by_expert = zip(*(kept[name].left for name in sorted(whom)), strict=True)
+    return [reduce(Sums.__add__, every) for every in by_expert]
+
+
+def _new_rows(old: Kept | None, entry: Entry) -> int:
+    return 0 if old is None else max(0, entry.sums.rows - old.entry.sums.rows)
+
+
+def _left(old: Kept | None, entry: Entry, number: int, expert: Fading, new: int) -> Sums:
+    sums = added_up.narrowed(entry.sums, expert.D)
+    if old is None:
+        return added_up.times(sums, min(1.0, expert.memory / max(sums.rows, 1)))
+    gone = (1.0 - 1.0 / expert.memory) ** new
+    before, left = old.entry, added_up.times(old.left[number], gone)
+    if before.incarnation == entry.incarnation and sums.rows >= before.sums.rows:
+        return left + (sums - added_up.narrowed(before.sums, expert.D))
+    more = _new_rows(old, entry) / max(sums.rows, 1)
+    return left + added_up.times(sums, more) if more else _share(left, sums)
+
+
+def _share(left: Sums, sums: Sums) -> Sums:
+    """A like share of rows, some of which were taken back."""
+    return added_up.times(sums, min(1.0, left.weight / max(sums.weight, 1e-300)))

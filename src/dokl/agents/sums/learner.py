@@ -9,7 +9,7 @@ again, and stands in the shared expert only.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from dokl import intervals
 from dokl import state as states
-from dokl.agents.sums.forgetting import Kept, forgetting
+from dokl.agents.sums.forgetting import Fading
 from dokl.arrays import Array, first_bad
 from dokl.diffusion import Problem
 from dokl.errors import BadInput
@@ -27,7 +27,6 @@ from dokl.methods.cooperation import SOLVED, cooperation, node, reach, rows
 from dokl.methods.cooperation.members import Member
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares import shared
-from dokl.methods.squares import sums as added_up
 from dokl.methods.squares.checks import squared_error
 from dokl.methods.squares.sums import Sums
 from dokl.state import Slot, State
@@ -152,37 +151,24 @@ class SquaresLearner(Learner):
         """How many these are."""
         return int(state.sums[0, shared.ROWS])
 
-    def knowing(
-        self, state: State, total: Sums, kept: Mapping[str, Kept]
-    ) -> tuple[State, dict[str, Kept]]:
-        """The node once its shared experts know the rows of these sums, own ones included, and what
-        those that forget have left of them; kept: what they had left before.
+    def knowing(self, state: State, total: Sums, left: Sequence[Sums] = ()) -> State:
+        """The node once its shared experts know the rows of these sums, own ones included; left:
+        what those that forget have left of them, if anything is known of that.
         """
         names = {f"{self.crew.names[i]}.{part}" for i in self.crew.shared for part in SOLVED}
         names |= {"theta", "bias", "common", "seen"}
         new = state.having(**{name: state.nodes[name].copy() for name in names})
-        left: dict[str, Kept] = {}
-        for i in self.crew.shared:
-            name, numbers = self.crew.names[i], self.crew.numbers[i]
-            sums = added_up.narrowed(total, self.crew.members[i].D(self.D))
-            if numbers.lam < 1.0:
-                left[name] = forgetting(kept.get(name), sums, numbers)
-                sums = left[name].left
-            _adopt(new, name, shared.learned(sums, numbers.rho))
+        for i, sums in zip(self.crew.shared, (total, *left), strict=False):
+            _adopt(new, self.crew.names[i], shared.learned(sums, self.crew.numbers[i].rho))
         new.nodes["seen"][0] = total.rows
         node.fold(self.crew, new)
-        return new, left
+        return new
 
-    def knowing_unless_hurt(
-        self, state: State, total: Sums, kept: Mapping[str, Kept]
-    ) -> tuple[State, dict[str, Kept], bool]:
-        """The same, and whether others' rows hurt (flipped labels, say, which pass every check):
-        then the shared experts know the node's own rows alone.
-        """
-        new, left = self.knowing(state, total, kept)
-        if not self.hurts(new):
-            return new, left, False
-        return self.knowing(state, self.own_sums(state), {})[0], {}, True
+    @property
+    def fading(self) -> tuple[Fading, ...]:
+        """The shared experts that forget."""
+        members = (self.crew.members[i] for i in self.crew.shared[1:])
+        return tuple(Fading(member.memory, member.D(self.D)) for member in members)
 
     def hurts(self, state: State) -> bool:
         """Whether the shared expert is so much worse on this node's own rows than the node was

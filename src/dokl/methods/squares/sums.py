@@ -60,6 +60,12 @@ def added(sums: Sums, Z: Array, Y: Array, weight: Array | None = None) -> Sums:
     return Sums(*counts, zz, sums.zy + Y.T @ Z, sums.yy + (Y * Y).sum(axis=0))
 
 
+def times(sums: Sums, factor: float) -> Sums:
+    """The same rows, each of so many times its weight."""
+    zz, zy, yy = (factor * part for part in (sums.zz, sums.zy, sums.yy))
+    return Sums(sums.rows, factor * sums.weight, zz, zy, yy)
+
+
 def narrowed(sums: Sums, D: int) -> Sums:
     """The sums of the first D features of the same rows."""
     if sums.zy.shape[1] == D:
