@@ -78,7 +78,7 @@ def learn_scales(
     groups: Array | None = None,
 ) -> Scales:
     """Scales for standardised rows X: (n, d) and targets Y: (n, m); n of a thousand at most.
-    groups: (n, K), one where a row belongs to a group and zeros elsewhere.
+    groups: (n,), the number of each row's group.
 
     Always from the same start: scales of fewer rows are a bad one. Few rows look linear, a goes
     to 0, and there nothing depends on the lengths any more. slopes: b for each input. With one for
@@ -99,7 +99,7 @@ def learn_scales(
         first, bounds = np.append(first, OFFSET), [*bounds, (-5.0, 1.0)]
     limits = {"maxfun": evaluations, "maxiter": evaluations}
     best = minimize(
-        negative_likelihood, first, (X, Y, kernel, _room(X), slopes, groups), "L-BFGS-B", jac=True,
+        negative_likelihood, first, (X, Y, kernel, _room(X, groups), slopes), "L-BFGS-B", jac=True,
         bounds=bounds, options=limits,
     )  # fmt: skip
     found = best.x if groups is None else best.x[:-1]
@@ -109,40 +109,43 @@ def learn_scales(
     return Scales(np.exp(found[:d]), float(a), linear, float(noise), offset)
 
 
-def group_offsets(found: Scales, X: Array, Y: Array, groups: Array) -> Array:
-    """What each group's targets are above what the others say of its rows, as expected: (K, m)."""
+def group_offsets(found: Scales, X: Array, Y: Array, groups: Array, K: int) -> Array:
+    """What each of K groups' targets are above what others say of its rows, as expected: (K, m); 0
+    for one without rows. groups: (n,), the number of each row's.
+    """
     from scipy.linalg import cho_factor, cho_solve
 
     d, line = X.shape[1], np.asarray(found.linear, np.float64) ** 2 / X.shape[1]
     apart = squared_distances(X / found.lengths, X / found.lengths)
-    K = found.amplitude**2 * correlation("gaussian", apart) + (X * np.broadcast_to(line, d)) @ X.T
-    K += found.offset**2 * (groups @ groups.T)
-    K.flat[:: len(X) + 1] += found.noise
-    return np.asarray(found.offset**2 * (groups.T @ cho_solve(cho_factor(K, lower=True), Y)))
+    C = found.amplitude**2 * correlation("gaussian", apart) + (X * np.broadcast_to(line, d)) @ X.T
+    C += found.offset**2 * _same(groups)
+    C.flat[:: len(X) + 1] += found.noise
+    sums = np.zeros((K, Y.shape[1]))
+    np.add.at(sums, groups, cho_solve(cho_factor(C, lower=True), Y))
+    return found.offset**2 * sums
 
 
 def negative_likelihood(
-    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None, slopes: bool = False,
-    groups: Array | None = None,
-) -> tuple[float, Array]:  # fmt: skip
+    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None, slopes: bool = False
+) -> tuple[float, Array]:
     """Minus the log marginal likelihood with its penalty, and its gradient.
 
     p: logarithms of the d lengths, of a, of b (one or d), of the noise's standard deviation, and
-    where there are groups (n, K) of c. room: what one evaluation leaves to the next. slopes:
-    whether b is of each input.
+    where the room has groups of c. room: what one evaluation leaves to the next. slopes: whether
+    b is of each input.
     """
     from scipy.linalg import lapack
-    from scipy.linalg.blas import dsymm
+    from scipy.linalg.blas import dsymm, dsymv
 
-    d, m = X.shape[1], Y.shape[1]
+    (n, d), m, numbers = X.shape, Y.shape[1], len(p)
     room = _room(X) if room is None else room
-    p, c = (p, -math.inf) if groups is None else (p[:-1], float(p[-1]))
+    p, c = (p, -math.inf) if room.same is None else (p[:-1], float(p[-1]))
     made = _covariances(p, X, kernel, room)
-    if groups is not None:
-        made.K[...] += math.exp(2.0 * c) * (groups @ groups.T)
+    if room.same is not None:
+        made.K[...] += np.multiply(room.same, math.exp(2.0 * c), out=room.spare)
     C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
     if info:
-        return 1e25, np.zeros_like(p)
+        return 1e25, np.zeros(numbers)
     half_determinant = float(np.log(C.diagonal()).sum())
     inverse, _ = lapack.dpotri(C, lower=1, overwrite_c=1)  # its lower triangle, as all from here on
     alpha = dsymm(1.0, inverse, Y, lower=1)
@@ -154,9 +157,10 @@ def negative_likelihood(
     pull -= crossed.T
     slope = _by_parameters(X, made, pull, room)
     value, slope = _with_penalty(value, slope, p, d, slopes)
-    if groups is None:
+    if room.same is None:
         return value, slope
-    along = 2.0 * math.exp(2.0 * c) * float((groups * dsymm(1.0, pull, groups, lower=1)).sum())
+    within = np.multiply(pull, room.same.T, out=room.spare.T)
+    along = 2.0 * math.exp(2.0 * c) * float(dsymv(1.0, within, np.ones(n), lower=1).sum())
     value += PENALTY * (c - OFFSET) ** 2
     return value, np.append(slope, along + 2.0 * PENALTY * (c - OFFSET))
 
@@ -262,9 +266,11 @@ def correlation(kernel: str, squared: Array) -> Array:
 @dataclass(frozen=True)
 class _Room:
     """Arrays (n, n) that every evaluation fills anew: to fetch them from the system each time costs
-    as much as the arithmetic. inner: X X'.
+    as much as the arithmetic. inner: X X'; same: 1 between rows of the same group, else 0, and None
+    without groups.
     """
 
+    same: Array | None
     inner: Array
     smooth: Array
     slope: Array
@@ -272,9 +278,13 @@ class _Room:
     spare: Array
 
 
-def _room(X: Array) -> _Room:
-    n = len(X)
-    return _Room(X @ X.T, *(np.empty((n, n)) for _ in range(4)))
+def _room(X: Array, groups: Array | None = None) -> _Room:
+    n, same = len(X), None if groups is None else _same(groups)
+    return _Room(same, X @ X.T, *(np.empty((n, n)) for _ in range(4)))
+
+
+def _same(groups: Array) -> Array:
+    return np.asarray(groups[:, None] == groups, np.float64)
 
 
 @dataclass(frozen=True)

@@ -103,10 +103,10 @@ def agreed_map(
         found = scales.learn_class_scales(rows[some], answers.class_numbers(Y[some]), classes)
     else:
         given = rows[some], targets.inward(Y)[some]
-        groups = np.eye(K)[owner[some]] if K > 1 else None
+        groups = owner[some] if K > 1 else None
         found = scales.learn_scales(*given, slopes=True, groups=groups)
         if groups is not None:
-            offsets = scales.group_offsets(found, *given, groups)
+            offsets = scales.group_offsets(found, *given, groups, K)
     centres = max(1, most - 1 - X.shape[1])
     among = rows[_some(seed, len(rows), CANDIDATES * centres)]
     return AgreedMap(inputs, nested_map("gaussian", found, among, centres), targets, offsets)
