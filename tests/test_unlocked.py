@@ -1,14 +1,17 @@
 """Threads of BLAS: one, wherever many small products would wait for each other."""
 
+from threading import Event, Thread, local
+
 import numpy as np
 import pytest
 import scipy.linalg.blas  # noqa: F401  it brings a library of its own
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from commands import dokl, readings, write_csv
-from dokl import scales
+from dokl import scales, unlocked
 from dokl.methods.squares.memory import Memory
 from dokl.plan import planner
+from dokl.unlocked import one_thread
 
 
 def threads():
@@ -59,4 +62,63 @@ def test_commands_that_learn_by_least_squares_compute_in_one_thread(tmp_path, mo
         dokl(*start, *more)
         dokl("predict", model, path, "--interval", 90, "-o", tmp_path / "p.csv", "-q")
     assert seen == {"scales": {1}, "variance": {1}}
+    assert threads() == {2}
+
+
+def test_threads_that_overlap_leave_as_many_as_there_were():
+    """The one that came second found one thread, and set it for good when it left."""
+    came, go, seen = Event(), Event(), []
+
+    @one_thread()
+    def longer():
+        came.set()
+        assert go.wait(10)
+        seen.append(threads())
+
+    other = Thread(target=longer)
+    with one_thread():
+        other.start()
+        assert came.wait(10)
+        with one_thread():
+            seen.append(threads())
+    seen.append(threads())
+    go.set()
+    other.join()
+    assert seen == [{1}] * 3
+    assert threads() == {2}
+
+
+def test_a_library_whose_threads_have_their_own_limits_is_limited_in_each(monkeypatch):
+    """As OpenBLAS on OpenMP is."""
+
+    class Library(local):
+        num_threads = 4
+
+        def set_num_threads(self, number):
+            self.num_threads = number
+
+    library, came, go, seen = Library(), Event(), Event(), []
+    monkeypatch.setattr(unlocked, "_libraries", lambda: ([], [library]))
+
+    def longer():
+        with one_thread():
+            seen.append(library.num_threads)
+            came.set()
+            assert go.wait(10)
+        seen.append(library.num_threads)
+
+    other = Thread(target=longer)
+    with one_thread(), one_thread():
+        other.start()
+        assert came.wait(10)
+        seen.append(library.num_threads)
+    seen.append(library.num_threads)
+    go.set()
+    other.join()
+    assert seen == [1, 1, 4, 4]
+
+
+def test_an_error_in_one_thread_lifts_the_limit():
+    with pytest.raises(ZeroDivisionError), one_thread():
+        1 / 0  # noqa: B018
     assert threads() == {2}

@@ -8,9 +8,10 @@ which lets go of it. Matrices are float64 in Fortran's order, of which the lower
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from threading import Lock, local
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from dokl.arrays import Array
 _ONE, _ZERO = ctypes.c_double(1.0), ctypes.c_double(0.0)
 _LEFT, _RIGHT, _LOWER = ctypes.c_char(b"L"), ctypes.c_char(b"R"), ctypes.c_char(b"L")
 _STEP = ctypes.c_int(1)
+_BY_THREAD = ("openblas", "openmp")
 _PLAIN, _TRANSPOSED = ctypes.c_char(b"N"), ctypes.c_char(b"T")
 
 
@@ -28,18 +30,72 @@ def one_thread() -> Iterator[None]:
     """While this lasts, a product runs in the thread that asks for it. Many small ones are many
     times slower in several threads, which wait for each other, above all where cores are shared.
     Also a decorator, which does nothing before the first call.
+
+    Whoever comes first sets the limit, and whoever leaves last lifts it. Each by itself, two
+    threads at once would restore the one thread that the other had set.
     """
-    with _libraries().limit(limits=1, user_api="blas"):
+    shared, own = _libraries()
+    with _lock:
+        _come(_everybody, shared)
+    _come(_this_thread, own)
+    try:
         yield
+    finally:
+        _leave(_this_thread, own)
+        with _lock:
+            _leave(_everybody, shared)
+
+
+class _Inside:
+    """How many are in `one_thread`, and how many threads libraries had before the first of them."""
+
+    count = 0
+    before: tuple[int, ...] = ()
+
+
+class _OwnInside(_Inside, local):
+    """The same of each thread."""
+
+
+_lock, _everybody, _this_thread = Lock(), _Inside(), _OwnInside()
+
+
+def _come(inside: _Inside, libraries: Sequence[Any]) -> None:
+    if not inside.count:
+        inside.before = tuple(library.num_threads for library in libraries)
+        _set_threads(libraries, [1] * len(libraries))
+    inside.count += 1
+
+
+def _leave(inside: _Inside, libraries: Sequence[Any]) -> None:
+    inside.count -= 1
+    if not inside.count:
+        _set_threads(libraries, inside.before)
+
+
+def _set_threads(libraries: Sequence[Any], numbers: Sequence[int]) -> None:
+    for library, number in zip(libraries, numbers, strict=True):
+        # From 3.8 on threadpoolctl heeds one thread alone, and ignores the one that leaves last.
+        release = getattr(library, "clear_controlling_thread", None)
+        if release is not None:
+            release(force=True)
+        library.set_num_threads(number)
+        if release is not None:
+            release()
 
 
 @cache
-def _libraries() -> Any:
-    """The linear algebra libraries; to look for them takes longer than to learn a row."""
+def _libraries() -> tuple[list[Any], list[Any]]:
+    """The linear algebra libraries: those whose limit is the process's, and those (OpenBLAS on
+    OpenMP) where each thread has its own. To look for them takes longer than to learn a row.
+    """
     import scipy.linalg.blas  # noqa: F401  which brings its own
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    found = [each for each in found if each.num_threads is not None]
+    own = [each for each in found if (each.internal_api, each.threading_layer) == _BY_THREAD]
+    return [each for each in found if each not in own], own
 
 
 @lru_cache(maxsize=8)
