@@ -77,8 +77,79 @@ def test_rows_are_predicted_by_their_own_node_where_they_name_it(network, tmp_pa
     as_json = dokl(*asked, "--format", "jsonl", input=text)
     assert (as_json.stdout, as_json.stderr) == (named.stdout, named.stderr)
     stranger = "\n".join([lines[0], lines[1][:-1] + "Z"])
-    assert "node 'Z' is not in the network" in (message := fails(*asked, "-q", input=stranger))
+    message = fails(*asked, "--by-node", input=stranger)
+    assert "node 'Z' is not in the network" in message
     assert "(--together, in predict and evaluate, needs none)" in message
+
+
+@pytest.fixture
+def strangers(network, tmp_path):
+    """Twelve rows, of which two are of strange nodes and one of none; which are not."""
+    header, *lines = (network / "r.csv").read_text().splitlines()[:13]
+    for i, node in {2: "zz", 5: "", 9: "yy"}.items():
+        lines[i] = lines[i].rsplit(",", 1)[0] + f",{node}"
+    (tmp_path / "s.csv").write_text("\n".join([header, *lines]) + "\n")
+    return tmp_path / "s.csv", [i not in (2, 5, 9) for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def cooperating(network):
+    """A small network of the same rows, whose nodes cooperate, and which has intervals."""
+    rows = (network / "r.csv").read_text().splitlines()[:41]
+    (network / "few.csv").write_text("\n".join(rows) + "\n")
+    dokl("train", network / "few.csv", "--target", "y", "--drop", "label", "--drop", "id",
+         "--components", 20, "--nodes", "station", "--graph", network / "links.csv", "--model",
+         network / "c.dokl", "-q")  # fmt: skip
+    return network / "c.dokl"
+
+
+@pytest.mark.parametrize("more", [(), ("--interval", 90)])
+def test_rows_of_no_node_are_predicted_together(network, cooperating, strangers, more):
+    """They were refused, with what was predicted before them written by then."""
+    (path, named), model = strangers, cooperating if more else network / "m.dokl"
+    made = dokl("predict", model, path, *more, "--chunk", 4)
+    together = rows_of(dokl("predict", model, path, *more, "--together").stdout)
+    own = rows_of(dokl("predict", model, path, *more, "--by-node", "--on-error", "skip",
+                       "--refused", path.with_name("out.csv")).stdout)  # fmt: skip
+    left, found = iter(own), rows_of(made.stdout)
+    expected = [next(left) if is_own else row for row, is_own in zip(together, named, strict=True)]
+    assert [*left] == []
+    assert [row.keys() for row in found] == [row.keys() for row in expected]
+    for row, wanted in zip(found, expected, strict=True):
+        assert [*map(float, row.values())] == pytest.approx([*map(float, wanted.values())])
+    assert made.stderr.splitlines()[1:] == [
+        "3 rows name no node of the network ('zz', an empty cell, 'yy'): predicted by what all "
+        "nodes have learned together; --by-node refuses such rows"
+    ]
+    assert dokl("predict", model, path, "-q").stderr == ""
+
+
+def test_rows_of_no_node_are_scored_together(network, strangers):
+    (path, named), model = strangers, network / "m.dokl"
+    scored = dokl("evaluate", model, path, "--json")
+    found, rows = json.loads(scored.stdout), rows_of(dokl("predict", model, path, "-q").stdout)
+    y = [float(row["y"]) for row in rows_of(path.read_text())]
+    errors = np.array(y) - [float(row["prediction"]) for row in rows]
+    assert found["rows"] == 12
+    assert found["mse"] == pytest.approx(np.mean(errors**2), rel=1e-6)
+    assert sum(each["rows"] for each in found["nodes"].values()) == sum(named)
+    assert "3 rows name no node of the network ('zz', an empty cell, 'yy')" in scored.stderr
+
+
+def test_rows_of_no_node_are_wrong_where_nodes_are_asked_for(network, strangers, tmp_path):
+    asked = network / "m.dokl", strangers[0], "--by-node"
+    out, refused = tmp_path / "p.csv", tmp_path / "refused.csv"
+    for command in ("predict", "evaluate"):
+        assert "s.csv, line 4, column 'station': node 'zz' is not in" in fails(command, *asked)
+        skipped = dokl(command, *asked, "--on-error", "skip", "--refused", refused)
+        assert "3 rows that cannot be used were passed over" in skipped.stderr
+        reasons = [(row["line"], row["reason"]) for row in rows_of(refused.read_text())]
+        assert [line for line, _ in reasons] == ["4", "7", "11"]
+        empty = "column 'station': the cell is empty, and names no node of the network, whose nodes"
+        assert reasons[1][1].startswith(empty)
+    said = dokl("predict", *asked, "--on-error", "stop", "-o", out, code=1).stderr
+    assert "line 4: column 'station': node 'zz' is not in the network" in said
+    assert len(rows_of(out.read_text())) == 2
 
 
 def test_a_network_is_compared_with_itself_frozen(tmp_path):

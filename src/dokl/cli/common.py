@@ -24,7 +24,7 @@ OPTIONS = {
     "with the day or with the month: say which": "--dates dmy or --dates mdy",
     "empty it if the value is missing": "--missing A,B,... names spellings",
     "cells seem to be parted by blanks": "--delimiter ' '",
-    "is not in the network, whose nodes are": "--together, in predict and evaluate, needs none",
+    " the network, whose nodes are": "--together, in predict and evaluate, needs none",
     "Mend the cell": SKIP,
     "cells are expected, as in the first line": SKIP,
 }

@@ -44,7 +44,7 @@ def evaluate(
 
     Nothing is learned. Rows without a target are left out. Of a regression without settings it is
     also counted how often 90 % intervals hold the target. Of a network each row is predicted
-    by its own node where DATA has the column of nodes, and there is a table of all nodes.
+    by its own node where DATA names one, and there is a table of all nodes.
     """
     check_places(plot, html)
     with loading(quiet):

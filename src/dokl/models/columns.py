@@ -114,10 +114,12 @@ def _as_they_are(model: TableModel, chunk: Chunk) -> Array:
 
 
 # -- targets and nodes -------------------------------------------------------------------------
-def targets_for(model: TableModel, chunk: Chunk, y: Any = None) -> tuple[Array, Array]:
+def targets_for(
+    model: TableModel, chunk: Chunk, y: Any = None, node: bool = True
+) -> tuple[Array, Array]:
     """The targets there are, and which rows (n,) have one, and a node in a network.
 
-    y: the targets of all rows, where they are not among the columns.
+    y: the targets of all rows, where they are not among the columns. node: whether rows need one.
     """
     if y is None and chunk.y is not None:
         return chunk.y, np.ones(chunk.n, bool)
@@ -130,7 +132,7 @@ def targets_for(model: TableModel, chunk: Chunk, y: Any = None) -> tuple[Array, 
     else:
         pick = class_target if model.classifying else numeric_target
         found, keep = pick(found, model.target or "y")
-    if model.node is not None and model.node in chunk.columns:
+    if node and model.node is not None and model.node in chunk.columns:
         keep = keep & np.array([name is not None for name in chunk.columns[model.node]], bool)
     found = kept(found, keep)
     return found.astype(str) if found.dtype == object else found, keep

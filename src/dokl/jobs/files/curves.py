@@ -78,8 +78,8 @@ class Course:
     falls: int = 0
     _last: Any = None
 
-    def add(self, y: Array, predicted: Array, nodes: Sequence[str] | None = None) -> None:
-        """Rows, what was predicted for them, and whose they are in a network."""
+    def add(self, y: Array, predicted: Array, nodes: Sequence[str | None] | None = None) -> None:
+        """Rows, what was predicted for them, and whose they are in a network; None: nobody's."""
         if not len(y) or y.ndim != 1:
             return
         self._order(y)
@@ -87,7 +87,7 @@ class Course:
             self.errors.add(np.asarray(y != predicted, float))
         else:
             self.errors.add((y - predicted) ** 2)
-        for node in sorted(set(nodes or ())):
+        for node in sorted({name for name in nodes or () if name is not None}):
             mine = np.array([name == node for name in nodes or ()], bool)
             score = self.nodes.setdefault(node, make_score(self.classifying))
             score.add(y[mine], predicted[mine])

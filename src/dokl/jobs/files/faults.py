@@ -68,12 +68,16 @@ class OnError:
             before = np.array([line < self._line for line in chunk.lines], bool)
             if before.any():
                 yield chunk.rows(before)
-            raise BadInput(f"{reader.name}, {self.fault}")
+            self.check(reader)
+        self.check(reader)
+
+    def check(self, reader: Reader) -> None:
+        """Stop where a row was wrong, if it is to stop there."""
         if self.fault is not None:
             raise BadInput(f"{reader.name}, {self.fault}")
 
-    def usable(self, chunk: Chunk, y: Array, keep: Array, strange: dict[int, str]) -> Array:
-        """Which rows to keep (n,) where some are strange, {row: why}; y: of those kept so far."""
+    def usable(self, chunk: Chunk, keep: Array, strange: dict[int, str]) -> Array:
+        """Which rows to keep (n,), of those kept so far, where some are strange: {row: why}."""
         keep = keep.copy()
         if self.mode == "stop":
             first = min(strange)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,14 +12,14 @@ from dokl.arrays import Array
 from dokl.errors import BadInput, listed
 from dokl.jobs.files.curves import Course
 from dokl.jobs.files.sources import Source
-from dokl.jobs.files.tables import check_nodes, usable, wanted
+from dokl.jobs.files.tables import usable, wanted
+from dokl.jobs.files.whose import Nodes, Say, Whose, answers_of
 from dokl.models import TableModel
 from dokl.models.learning import answers
 from dokl.models.scores import Coverage, Score, make_score
 from dokl.readers import Chunk, Reader
 
 Watch = Callable[[Reader, int], None]
-Say = Callable[[str], None]
 MORE = {"proba": "predict_proba", "scores": "decision_function"}
 
 
@@ -28,7 +28,7 @@ class PredictionRequest:
     """What is wanted besides predictions. more: "proba" or "scores" of each class; interval: the
     share of targets, such as 0.9, that it is to hold; std: how sure the model is of each row;
     by_node: by what each row's own node has learned, or a network's nodes together; None is the
-    first where rows name their nodes.
+    first for rows that name a node of the network.
     """
 
     more: str | None = None
@@ -74,20 +74,30 @@ def predictions(
     """
     asked = asked or PredictionRequest()
     asked.check(model)
-    rows = 0
-    with source.open(wanted(model, *keep, target=False, node=asked.by_node), live=True) as reader:
+    rows, whose = 0, Whose(model, source, asked.by_node, say)
+    with (
+        source.open(wanted(model, *keep, target=False, node=asked.by_node), live=True) as reader,
+        closing(whose),
+    ):
         for chunk in source.on_error.chunks(reader):
-            asked = replace(asked, by_node=_told_by_node(model, chunk, asked.by_node, say))
-            missing = [name for name in keep if name not in chunk.columns]
-            if missing:
-                there = listed(chunk.names) or "none: LIBSVM rows have no names"
-                raise BadInput(f"--keep: no column {missing[0]!r}; there are {there}")
-            timed = chunk.times
-            kept = {name: _copied(chunk.columns[name], name in timed) for name in keep}
-            yield kept | predicted_columns(model, chunk, asked, reader.name)
             rows += chunk.n
+            nodes, fine = whose.nodes(chunk, np.ones(chunk.n, bool), reader.name)
+            some = chunk if fine.all() else chunk.rows(fine)
+            if some.n:
+                yield _copies(some, keep) | predicted_columns(model, some, asked, nodes)
             if watch is not None:
                 watch(reader, rows)
+            source.on_error.check(reader)
+
+
+def _copies(chunk: Chunk, keep: tuple[str, ...]) -> dict[str, Array]:
+    """These columns of the input."""
+    missing = [name for name in keep if name not in chunk.columns]
+    if missing:
+        there = listed(chunk.names) or "none: LIBSVM rows have no names"
+        raise BadInput(f"--keep: no column {missing[0]!r}; there are {there}")
+    timed = chunk.times
+    return {name: _copied(chunk.columns[name], name in timed) for name in keep}
 
 
 def _copied(values: Array, timed: bool = False) -> Array:
@@ -103,25 +113,6 @@ def _copied(values: Array, timed: bool = False) -> Array:
     return np.fromiter(texts, object, len(values))
 
 
-def _told_by_node(model: TableModel, chunk: Chunk, by_node: bool | None, say: Say | None) -> bool:
-    """Whether each row is predicted by its own node; what nobody decided is said."""
-    if by_node is not None:
-        return by_node
-    there = model.node is not None and model.node in chunk.columns
-    if say is not None and hasattr(model.estimator, "nodes_"):
-        if there:
-            say(
-                f"each row is predicted by its own node, which column {model.node!r} names; "
-                "--together: by what all nodes have learned"
-            )
-        else:
-            lacking = "the model names no column of nodes, as it was saved in Python"
-            if model.node is not None:
-                lacking = f"there is no column {model.node!r} to name each row's node"
-            say(f"{lacking}: predicted by what all nodes have learned together (--together)")
-    return there
-
-
 def _check(model: TableModel, by_node: bool | None) -> None:
     """Whether the model can do what is asked for."""
     if not hasattr(model.estimator, "predict"):
@@ -131,14 +122,13 @@ def _check(model: TableModel, by_node: bool | None) -> None:
 
 
 def predicted_columns(
-    model: TableModel, chunk: Chunk, asked: PredictionRequest, name: str
+    model: TableModel, chunk: Chunk, asked: PredictionRequest, nodes: Nodes
 ) -> dict[str, Array]:
     """Columns of results for a chunk: `prediction`, then what was asked for besides."""
-    nodes = check_nodes(model, chunk, np.ones(chunk.n, bool), name) if asked.by_node else None
     if asked.interval is not None or asked.std:
         return _with_spread(model, chunk, asked, nodes)
     methods = ["predict", *([] if asked.more is None else [MORE[asked.more]])]
-    predicted, *others = answers(model, chunk, *methods, nodes=nodes)
+    predicted, *others = answers_of(model, chunk, nodes, *methods)
     columns = _named("prediction", predicted)
     if asked.more is None:
         return columns
@@ -150,17 +140,17 @@ def predicted_columns(
 
 
 def _with_spread(
-    model: TableModel, chunk: Chunk, asked: PredictionRequest, nodes: Any
+    model: TableModel, chunk: Chunk, asked: PredictionRequest, nodes: Nodes
 ) -> dict[str, Array]:
     """Predictions beside the ends of intervals, and standard deviations, as far as asked for."""
     found: dict[str, Array] = {}
     if asked.std:
         ((predicted, found["std"]),) = answers(model, chunk, "predict", return_std=True)
     else:
-        (predicted,) = answers(model, chunk, "predict", nodes=nodes)
+        (predicted,) = answers_of(model, chunk, nodes, "predict")
     if asked.interval is not None:
-        how = {"nodes": nodes, "coverage": asked.interval}
-        ((lower, upper),) = answers(model, chunk, "predict_interval", **how)
+        how = {"coverage": asked.interval}
+        ((lower, upper),) = answers_of(model, chunk, nodes, "predict_interval", **how)
         found = {"lower": lower, "upper": upper} | found
     columns = _named("prediction", predicted)
     for name, values in found.items():
@@ -207,17 +197,15 @@ def evaluate(
     _check(model, by_node)
     coverage = Coverage() if model.has_intervals else None
     made = Evaluation(make_score(model.classifying), coverage, Course(model.classifying))
-    rows = 0
+    rows, whose = 0, Whose(model, source, by_node, say)
     try:
-        with source.open(wanted(model, target=True, node=by_node)) as reader:
+        with source.open(wanted(model, target=True, node=by_node)) as reader, closing(whose):
             for chunk in source.on_error.chunks(reader):
-                by_node = _told_by_node(model, chunk, by_node, say)
-                _add(made, model, chunk, by_node, source, reader.name)
+                _add(made, model, chunk, whose, source, reader.name)
                 rows += chunk.n
                 if watch is not None:
                     watch(reader, rows)
-                if source.on_error.fault is not None:
-                    raise BadInput(f"{reader.name}, {source.on_error.fault}")
+                source.on_error.check(reader)
     except BadInput as error:
         if source.on_error.fault is None or not made.score.n:
             raise
@@ -228,17 +216,20 @@ def evaluate(
 
 
 def _add(
-    made: Evaluation, model: TableModel, chunk: Chunk, by_node: bool, source: Source, name: str
+    made: Evaluation, model: TableModel, chunk: Chunk, whose: Whose, source: Source, name: str
 ) -> None:
-    y, keep, nodes = usable(model, chunk, source, name, by_node)
+    y, keep, _ = usable(model, chunk, source, name, False)
+    nodes, fine = whose.nodes(chunk, keep, name)
+    y = y[fine[keep]]
     if not len(y):
         return
-    (predicted,) = answers(model, chunk, "predict", nodes=nodes, keep=keep)
+    chunk = chunk if fine.all() else chunk.rows(fine)
+    (predicted,) = answers_of(model, chunk, nodes, "predict")
     made.score.add(y, predicted)
     made.course.add(y, predicted, nodes)
     if made.coverage is not None:
         how = {"coverage": made.coverage.level}
-        (ends,) = answers(model, chunk, "predict_interval", nodes=nodes, keep=keep, **how)
+        (ends,) = answers_of(model, chunk, nodes, "predict_interval", **how)
         made.coverage.add(y, *ends)
         if y.ndim == 1:
             made.course.covered.add(np.asarray((ends[0] <= y) & (y <= ends[1]), float))

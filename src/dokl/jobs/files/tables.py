@@ -33,12 +33,12 @@ def wanted(model: TableModel, *more: str, target: bool, node: bool | None) -> Wa
     return Wanted((*numeric, *odd, *text), tuple(text), numeric, trained=tuple(known), **how)
 
 
-def targets(model: TableModel, chunk: Chunk) -> tuple[Array, Array]:
-    """The targets there are, and which rows (n,) have one, and a node in a network."""
+def targets(model: TableModel, chunk: Chunk, node: bool = True) -> tuple[Array, Array]:
+    """The targets there are, and which rows (n,) have one, and a node where they need it."""
     if chunk.y is None and (model.target is None or model.target not in chunk.columns):
         known = "--target must be" if model.target is None else f"no {model.target!r} among"
         raise BadInput(f"the target is needed: {known} one of {listed(chunk.names)}")
-    return targets_for(model, chunk)
+    return targets_for(model, chunk, node=node)
 
 
 def usable(
@@ -49,17 +49,22 @@ def usable(
     A label never seen, or a node that is not in the network, is an error that names its line; or
     what `on_error` makes of it.
     """
-    y, keep = targets(model, chunk)
+    y, keep = targets(model, chunk, by_node)
     strange = _strange_labels(model, y, keep) if model.classifying and model.started else {}
     strange |= _strange_nodes(model, chunk, keep) if by_node else {}
-    if strange:
+    fine = _refuse(strange, chunk, source, keep, name)
+    return y[fine[keep]], fine, nodes_for(model, chunk, fine) if by_node else None
+
+
+def _refuse(strange: dict[int, str], chunk: Chunk, source: Source, keep: Array, name: str) -> Array:
+    """The rows to keep (n,) without the strange ones, {row: why}, or an error, by `on_error`."""
+    if not strange:
+        return keep
+    if source.on_error.mode is None:
         first = min(strange)
-        if source.on_error.mode is None:
-            raise BadInput(f"{name}, line {chunk.lines[first]}{strange[first]}")
-        wrong = {row: why.removeprefix(": ").removeprefix(", ") for row, why in strange.items()}
-        fine = source.on_error.usable(chunk, y, keep, wrong)
-        y, keep = y[fine[keep]], fine
-    return y, keep, nodes_for(model, chunk, keep) if by_node else None
+        raise BadInput(f"{name}, line {chunk.lines[first]}{strange[first]}")
+    wrong = {row: why.removeprefix(": ").removeprefix(", ") for row, why in strange.items()}
+    return source.on_error.usable(chunk, keep, wrong)
 
 
 def _strange_labels(model: TableModel, y: Array, keep: Array) -> dict[int, str]:
@@ -79,23 +84,39 @@ def _never_seen(model: TableModel, label: Any) -> str:
     )
 
 
-def check_nodes(model: TableModel, chunk: Chunk, keep: Array, name: str) -> list[str]:
-    """The node of each row kept; one that is not in the network is an error with its line."""
-    for row, why in _strange_nodes(model, chunk, keep).items():
-        raise BadInput(f"{name}, line {chunk.lines[row]}{why}")
-    return nodes_for(model, chunk, keep)
+def nodes_or_none(model: TableModel, chunk: Chunk, keep: Array) -> list[str | None]:
+    """The node of each row to keep, None where the network has none of that name."""
+    known = _network_nodes(model)
+    return [node if node in known else None for node in nodes_for(model, chunk, keep)]
+
+
+def without_strange_nodes(
+    model: TableModel, chunk: Chunk, source: Source, keep: Array, name: str
+) -> Array:
+    """The rows to keep (n,), less those whose node is not in the network; such a row is an error
+    that names its line, or what `on_error` makes of it.
+    """
+    return _refuse(_strange_nodes(model, chunk, keep), chunk, source, keep, name)
+
+
+def _network_nodes(model: TableModel) -> set[str]:
+    estimator = model.estimator
+    return set(estimator.nodes_ if hasattr(estimator, "nodes_") else estimator.graph.nodes)
 
 
 def _strange_nodes(model: TableModel, chunk: Chunk, keep: Array) -> dict[int, str]:
     """Rows whose node is not in the network, and that in words."""
-    nodes, estimator = nodes_for(model, chunk, keep), model.estimator
-    known = set(estimator.nodes_ if hasattr(estimator, "nodes_") else estimator.graph.nodes)
-    at, there = np.flatnonzero(keep).tolist(), f"whose nodes are {listed(sorted(known))}"
+    known, at = _network_nodes(model), np.flatnonzero(keep).tolist()
+    there = f"the network, whose nodes are {listed(sorted(known))}"
     return {
-        at[i]: f", column {model.node!r}: node {node!r} is not in the network, {there}"
-        for i, node in enumerate(nodes)
+        at[i]: f", column {model.node!r}: {_no_node(node)} {there}"
+        for i, node in enumerate(nodes_for(model, chunk, keep))
         if node not in known
     }
+
+
+def _no_node(node: str | None) -> str:
+    return "the cell is empty, and names no node of" if node is None else f"node {node!r} is not in"
 
 
 def notices(model: TableModel) -> list[str]:
