@@ -2,7 +2,10 @@
 
 Experts take their time for a row, and seconds at a pilot, where they learn length scales anew;
 nodes that cooperate as well. Parts end there, wherever a snapshot of the model is taken, and where
-somebody may want to stop; of a network at the end of a step, so that it learns the same.
+somebody may want to stop; of a network at the end of a step. It learns the same as from the whole
+where every node has a row in each step. Where some are missing it learns nearly the same: each part
+finds the order among its nodes anew, by which one comes first, and a few steps become two (of six
+nodes that miss 15 % of their rows, 203 steps instead of 200).
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ def _pilots(model: TableModel) -> Sequence[int]:
 
 
 def _at_steps(ends: list[int], nodes: Sequence[str]) -> list[int]:
-    """The ends of the steps that these rows are in."""
+    """The ends of the steps that these rows are in, by the order among nodes in all of them."""
     names, owner = np.unique(np.array(nodes, str), return_inverse=True)
     index = in_order(len(names), owner)
     last = 1 + index.max(axis=1, initial=-1)  # rows up to the end of each step
