@@ -73,7 +73,7 @@ class Accounts:
         self.unsolved = self.asked = self.untold = self.hurt = False
         self.quick = 0
         self.standing = Standing()
-        self.kept: Mapping[str, forgetting.Kept] = {}
+        self.kept: Mapping[str, forgetting.Remainder] = {}
 
     @property
     def learner(self) -> SquaresLearner:

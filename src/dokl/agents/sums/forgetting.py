@@ -29,7 +29,7 @@ class Fading:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Remainder:
     """Of one origin. entry: as it was. left: what is left of it to each expert that forgets."""
 
     entry: Entry
@@ -37,11 +37,11 @@ class Kept:
 
 
 def kept_now(
-    kept: Mapping[str, Kept],
+    kept: Mapping[str, Remainder],
     account: Account,
     without: Collection[str],
     experts: tuple[Fading, ...],
-) -> dict[str, Kept]:
+) -> dict[str, Remainder]:
     """What is left of each origin, now that the account says this; rows of those that are left out
     make nobody forget.
     """
@@ -50,21 +50,21 @@ def kept_now(
     for name, entry in account.items():
         old = kept.get(name)
         left = [_left(old, entry, i, each, new) for i, each in enumerate(experts)]
-        found[name] = Kept(entry, tuple(left))
+        found[name] = Remainder(entry, tuple(left))
     return found
 
 
-def totals(kept: Mapping[str, Kept], whom: Collection[str]) -> list[Sums]:
+def totals(kept: Mapping[str, Remainder], whom: Collection[str]) -> list[Sums]:
     """What each expert has left of these origins together."""
     by_expert = zip(*(kept[name].left for name in sorted(whom)), strict=True)
     return [reduce(Sums.__add__, every) for every in by_expert]
 
 
-def _new_rows(old: Kept | None, entry: Entry) -> int:
+def _new_rows(old: Remainder | None, entry: Entry) -> int:
     return 0 if old is None else max(0, entry.sums.rows - old.entry.sums.rows)
 
 
-def _left(old: Kept | None, entry: Entry, number: int, expert: Fading, new: int) -> Sums:
+def _left(old: Remainder | None, entry: Entry, number: int, expert: Fading, new: int) -> Sums:
     sums = added_up.narrowed(entry.sums, expert.D)
     if old is None:
         return added_up.times(sums, min(1.0, expert.memory / max(sums.rows, 1)))
