@@ -120,26 +120,41 @@ class Proxy:
         try:
             await self._open.wait()
             await self._loop.sock_connect(far, self.target)
-            await asyncio.gather(self._pump(near, far, "out"), self._pump(far, near, "back"))
+            await self._pass(near, far)
         except OSError:
-            _reset(near)
+            pass
         finally:
             self._pairs.discard(pair)
-            near.close()
+            _reset(near)
             far.close()
 
-    async def _pump(self, source: socket.socket, sink: socket.socket, way: str) -> None:
-        """Both directions end when one of them meets an end: that is enough for what is tested."""
-        pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_IN_FLIGHT)
-        writer = self._spawn(self._write(pieces, sink, way))
+    async def _pass(self, near: socket.socket, far: socket.socket) -> None:
+        """Until one direction meets an end: that is enough for what is tested.
+
+        Returns when nothing waits at either socket any more: a socket that is closed while a task
+        waits for it leaves its number in the loop, and the next connection that gets this number
+        is never woken.
+        """
+        work = []
+        for source, sink, way in ((near, far, "out"), (far, near, "back")):
+            pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_IN_FLIGHT)
+            work += [self._spawn(self._read(pieces, source, way)),
+                     self._spawn(self._write(pieces, sink, way))]  # fmt: skip
         try:
+            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    async def _read(
+        self, pieces: asyncio.Queue[tuple[float, bytes]], source: socket.socket, way: str
+    ) -> None:
+        with suppress(OSError):
             while data := await self._loop.sock_recv(source, self._bucket[way].piece):
                 await self._open.wait()
                 await self._bucket[way].pay(len(data))
                 await pieces.put((self._loop.time() + self.latency, data))
-            raise ConnectionResetError
-        finally:
-            writer.cancel()
 
     async def _write(
         self, pieces: asyncio.Queue[tuple[float, bytes]], sink: socket.socket, way: str
