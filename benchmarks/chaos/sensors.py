@@ -95,19 +95,28 @@ class Sensor(threading.Thread):
             self._unconfirm()
             now = time.monotonic()
             if not self._ending.is_set() and self.made - first < (now - began) * self.rate:
-                await self._send(client, self.made)
+                await self._send(client, self.made, listening)
                 self.made += 1
                 continue
             late = [n for n, at in self.published.items() if now > at + AGAIN][:50]
             for number in late:
-                await self._send(client, number)
+                await self._send(client, number, listening)
                 self._last[number] += self._ending.is_set()
             await asyncio.sleep(0.05)
 
-    async def _send(self, client: aiomqtt.Client, number: int) -> None:
+    async def _send(
+        self, client: aiomqtt.Client, number: int, listening: asyncio.Future[Any]
+    ) -> None:
+        """Until the broker has it, or the connection is lost: aiomqtt itself would still wait."""
         self.published[number] = time.monotonic()
         self.sent += 1
-        await client.publish(self._topic(number), self.reading(number), qos=1)
+        work = client.publish(self._topic(number), self.reading(number), qos=1)
+        sending = asyncio.ensure_future(work)
+        await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done():
+            sending.cancel()
+            return
+        await sending
 
     def _unconfirm(self) -> None:
         lost, self._lost = self._lost, 0

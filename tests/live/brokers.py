@@ -84,13 +84,14 @@ class Amqtt:
 class ByTheLetter(threading.Thread):
     """One client's broker: what is not acknowledged is delivered again, marked DUP, with the next
     connection. `publish` hands it messages; `acknowledged` are those that the client has confirmed.
+    What the client says itself is counted in `heard`, and never confirmed.
     """
 
     def __init__(self):
         super().__init__(daemon=True)
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
-        self.waiting, self.acknowledged, self.sent_again = {}, [], 0
+        self.waiting, self.acknowledged, self.sent_again, self.heard = {}, [], 0, 0
         self._mid, self._client, self._lock = 0, None, threading.RLock()
         self.subscribed = threading.Event()
 
@@ -156,6 +157,8 @@ class ByTheLetter(threading.Thread):
                 elif kind == 8:
                     self._send(0x90, rest[:2] + b"\x01")
                     self.subscribed.set()
+                elif kind == 3:
+                    self.heard += 1
                 elif kind == 4:
                     self.acknowledged.append(self.waiting.pop(struct.unpack("!H", rest)[0], None))
                 elif kind == 12:

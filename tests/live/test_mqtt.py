@@ -192,8 +192,8 @@ def by_the_letter():
     broker.close()
 
 
-def listening(agent, broker, tmp_path, stop):
-    source = SensorSource("mqtt", (f"127.0.0.1:{broker.port}",), ("t",))
+def listening(agent, broker, tmp_path, stop, **more):
+    source = SensorSource("mqtt", (f"127.0.0.1:{broker.port}",), ("t",), **more)
     desk = Desk(agent, DeadLetters(tmp_path / "dead"), stop, False)
     listener = MqttListener(agent, source, BrokerAccess(False), desk, stop)
     thread = threading.Thread(target=listener.run, daemon=True)
@@ -274,6 +274,23 @@ def test_a_redelivery_is_learned_once(tmp_path, by_the_letter):
     assert agent.learned == [1, 2]
     assert agent.source["repeated"] == 1
     assert agent.source["connects"] == 2
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_lost_connection_is_not_waited_for(tmp_path, by_the_letter, monkeypatch):
+    """A prediction that this broker never confirms kept us from dialling again."""
+    monkeypatch.setattr("dokl.agents.sources.mqtt.ANSWER", 3600.0)
+    monkeypatch.setattr(Desk, "take", lambda self, messages: [b"said"] * len(messages))
+    agent, stop = Held(), threading.Event()
+    thread = listening(agent, by_the_letter, tmp_path, stop, predictions="said")
+    by_the_letter.publish("t", body(1))
+    wait_for(lambda: by_the_letter.heard, "a prediction is said")
+    by_the_letter.cut()
+    assert by_the_letter.subscribed.wait(20)
+    wait_for(lambda: agent.source["connects"] == 2, "it is there again")
+    assert (agent.source["published"], agent.source["unpublished"]) == (0, 1)
     stop.set()
     thread.join(10)
     assert not thread.is_alive()

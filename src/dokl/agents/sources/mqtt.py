@@ -35,6 +35,7 @@ LOOK = 0.25  # seconds between two looks whether we are to stop
 # Seconds before dialling again: most brokers that go away are restarted, and back within seconds.
 PAUSES = (0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 2.0, 5.0, 10.0)
 KEEPALIVE = 30  # seconds after which a silent connection is dead
+ANSWER = 10.0  # seconds for a broker to confirm what we say
 HELD_BYTES = 64_000_000  # of messages that wait for the journal
 REFUSED = 128  # what a broker says of a subscription that it does not allow
 # What it has to say is told by us; its own lines are no JSON, and may come in floods.
@@ -102,6 +103,7 @@ class MqttListener:
             identifier=self.source.client_of(self.agent.network.about.name, self.agent.name),
             clean_session=False,
             keepalive=KEEPALIVE,
+            timeout=ANSWER,
             tls_context=self.access.context(),
             queue_type=_Bounded,
             logger=_quiet,
@@ -160,15 +162,22 @@ class MqttListener:
             if each.qos:
                 client._client.ack(each.mid, each.qos)
         if said and self.source.predictions is not None:
-            topic = self.source.predictions
-            sent = await asyncio.gather(
-                *(client.publish(topic, body, qos=1) for body in said), return_exceptions=True
-            )
-            lost = [each for each in sent if each is not None]
-            self.desk.facts["published"] += len(sent) - len(lost)
-            self.desk.facts["unpublished"] += len(lost)
-            for each in lost[:1]:
-                self.agent.log("not published", often=True, reason=str(each), topic=topic)
+            await self._publish(client, self.source.predictions, said)
+
+    async def _publish(self, client: aiomqtt.Client, topic: str, said: list[bytes]) -> None:
+        """Until all are confirmed, or the connection is lost: aiomqtt itself would still wait."""
+        under_way = [asyncio.ensure_future(client.publish(topic, body, qos=1)) for body in said]
+        together = asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.wait({together, client._disconnected}, return_when=asyncio.FIRST_COMPLETED)
+        for each in under_way:
+            each.cancel()
+        await asyncio.wait(under_way)
+        lost = [each for each in under_way if each.cancelled() or each.exception() is not None]
+        self.desk.facts["published"] += len(said) - len(lost)
+        self.desk.facts["unpublished"] += len(lost)
+        for each in lost[:1]:
+            why = "the connection is lost" if each.cancelled() else str(each.exception())
+            self.agent.log("not published", often=True, reason=why, topic=topic)
 
 
 class _Bounded(asyncio.Queue[Any]):
