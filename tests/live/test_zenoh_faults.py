@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from peer import certify, free_addresses, network, start
 from proxy import Proxy
 from wires import LINE, SECONDS, THETA, heard, lab, opened, until, wait_event, wait_heard, wait_up
 
+from dokl.agents.description import host_port
 from dokl.agents.transports.zenoh import ZenohTransport
 from dokl.agents.transports.zenoh_settings import LEASE_MS
 from dokl.errors import BadFile, BadInput
@@ -76,6 +78,20 @@ def test_a_partition_and_its_healing(tmp_path, how):
 
 
 # -- a changed description ---------------------------------------------------------------------
+def test_who_accepts_and_says_nothing_is_dialled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("dokl.agents.transports.zenoh_settings.OPEN_MS", 300)
+    made = lab(tmp_path, "ab", LINE[:1])
+    host, port = host_port(made.node("a").address)
+    with socket.create_server((host, port)) as silent, opened(made, ["b"]) as nodes:
+        silent.settimeout(9)
+        held = [silent.accept()[0] for _ in range(3)]
+        silent.close()
+        with opened(made, ["a"]):  # there at last, while those connections stay open
+            wait_up(nodes["b"], "a")
+        for each in held:
+            each.close()
+
+
 def test_a_new_neighbour_and_new_certificates_without_a_new_process(tmp_path):
     made = lab(tmp_path)
     small = made.without(["c"])

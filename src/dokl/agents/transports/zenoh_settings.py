@@ -20,6 +20,7 @@ from dokl.errors import BadFile, BadInput
 
 LEASE_MS = 2000  # a neighbour that hangs is noticed after this time
 ACCEPT_MS = 4000  # for whoever connects to say who it is
+OPEN_MS = 4000  # for whom we dialled to answer; by default 10 s, in which it is not dialled again
 # Of a large message the end can wait in TLS's own buffer until something else is written to the
 # link, which the next keep-alive does at the latest: so there are many of them, every 100 ms.
 _KEEP_ALIVES = 20  # in the time of a lease
@@ -67,6 +68,7 @@ def configuration(
         "scouting/multicast/enabled": False,
         "scouting/gossip/enabled": False,
         "transport/unicast/accept_timeout": ACCEPT_MS,
+        "transport/unicast/open_timeout": OPEN_MS,
         "transport/link/protocols": [protocol],
         "transport/link/tx/lease": LEASE_MS,
         "transport/link/tx/keep_alive": _KEEP_ALIVES if network.secure else 4,
