@@ -123,7 +123,7 @@ class Trouble:
         """
         wrong = ""
         ended, feeder = time.monotonic(), self.arena.feeders[fault.node]
-        progress, confirmed = feeder.progress, len(self.arena.sensor.confirmed)
+        progress, answers = feeder.progress, self.arena.sensor.answers
         limit = ended + RECOVERY
         while time.monotonic() < limit and not self.over.is_set():
             at = time.monotonic()
@@ -132,7 +132,7 @@ class Trouble:
                 if errors and max(errors.values()) < 1.5 * before + 0.005:
                     return at - ended, ""
             elif fault.kind == "broker":
-                if len(self.arena.sensor.confirmed) > confirmed:
+                if self.arena.sensor.answers > answers:
                     return at - ended, ""
             else:
                 calm = self.arena.calm_since(fault.node)

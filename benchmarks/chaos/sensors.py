@@ -36,7 +36,7 @@ class Sensor(threading.Thread):
         self.node, self.port, self.seed, self.rate = name, port, seed, rate
         self.confirmed: dict[int, None] = {}  # in order
         self.published: dict[int, float] = {}  # readings without an answer, and when they went out
-        self.sent = self.made = 0
+        self.sent = self.made = self.answers = 0
         self._lost = 0
         self._last: Counter[int] = Counter()  # how often each was published at the end
         self._ending, self._hurry = threading.Event(), threading.Event()
@@ -86,6 +86,7 @@ class Sensor(threading.Thread):
     async def _listen(self, client: aiomqtt.Client) -> None:
         async for message in client.messages:
             number = int(json.loads(bytes(message.payload))["from"].rpartition("/")[2])
+            self.answers += 1
             self.published.pop(number, None)
             self.confirmed[number] = None
 
