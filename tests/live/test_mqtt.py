@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
-from types import SimpleNamespace
 
 import aiomqtt
 import pytest
@@ -296,21 +294,3 @@ def test_a_lost_connection_is_not_waited_for(tmp_path, by_the_letter, monkeypatc
     stop.set()
     thread.join(10)
     assert not thread.is_alive()
-
-
-def test_a_broker_that_lets_nobody_in_is_dialled_again(tmp_path, monkeypatch):
-    """One that is killed between accepting and answering, say."""
-    monkeypatch.setattr("dokl.agents.sources.mqtt.CONNECT", 0.3)
-    agent, stop = Held(), threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(9)
-        let_in = threading.Event()
-        let_in.set()  # `listening` need not wait for what never comes
-        broker = SimpleNamespace(port=silent.getsockname()[1], subscribed=let_in)
-        thread = listening(agent, broker, tmp_path, stop)
-        held = [silent.accept()[0] for _ in range(3)]
-        stop.set()
-        thread.join(10)
-        assert not thread.is_alive()
-        for each in held:
-            each.close()

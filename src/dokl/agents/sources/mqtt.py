@@ -35,7 +35,6 @@ LOOK = 0.25  # seconds between two looks whether we are to stop
 # Seconds before dialling again: most brokers that go away are restarted, and back within seconds.
 PAUSES = (0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 2.0, 5.0, 10.0)
 KEEPALIVE = 30  # seconds after which a silent connection is dead
-CONNECT = 4.0  # seconds for a broker to let us in; one that is about to end may not
 ANSWER = 10.0  # seconds for a broker to confirm what we say
 HELD_BYTES = 64_000_000  # of messages that wait for the journal
 REFUSED = 128  # what a broker says of a subscription that it does not allow
@@ -104,7 +103,7 @@ class MqttListener:
             identifier=self.source.client_of(self.agent.network.about.name, self.agent.name),
             clean_session=False,
             keepalive=KEEPALIVE,
-            timeout=CONNECT,
+            timeout=ANSWER,
             tls_context=self.access.context(),
             queue_type=_Bounded,
             logger=_quiet,
@@ -167,10 +166,7 @@ class MqttListener:
 
     async def _publish(self, client: aiomqtt.Client, topic: str, said: list[bytes]) -> None:
         """Until all are confirmed, or the connection is lost: aiomqtt itself would still wait."""
-        under_way = [
-            asyncio.ensure_future(client.publish(topic, body, qos=1, timeout=ANSWER))
-            for body in said
-        ]
+        under_way = [asyncio.ensure_future(client.publish(topic, body, qos=1)) for body in said]
         together = asyncio.gather(*under_way, return_exceptions=True)
         await asyncio.wait({together, client._disconnected}, return_when=asyncio.FIRST_COMPLETED)
         for each in under_way:
