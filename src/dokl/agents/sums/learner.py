@@ -23,7 +23,7 @@ from dokl.diffusion import Problem
 from dokl.errors import BadInput
 from dokl.exchange import Exchange
 from dokl.learner import Learner
-from dokl.methods.cooperation import SOLVED, cooperation, node, reach, rows
+from dokl.methods.cooperation import cooperation, node, reach, rows
 from dokl.methods.cooperation.members import Member
 from dokl.methods.squares import memory as memories
 from dokl.methods.squares import shared
@@ -155,11 +155,10 @@ class SquaresLearner(Learner):
         """The node once its shared experts know the rows of these sums, own ones included; left:
         what those that forget have left of them, if anything is known of that.
         """
-        names = {f"{self.crew.names[i]}.{part}" for i in self.crew.shared for part in SOLVED}
-        names |= {"theta", "bias", "common", "seen"}
+        names = ("theta", "bias", "common", "seen")
         new = state.having(**{name: state.nodes[name].copy() for name in names})
         for i, sums in zip(self.crew.shared, (total, *left), strict=False):
-            _adopt(new, self.crew.names[i], shared.learned(sums, self.crew.numbers[i].rho))
+            rows.begin(new, self.crew.names[i], shared.learned(sums, self.crew.numbers[i].rho))
         new.nodes["seen"][0] = total.rows
         node.fold(self.crew, new)
         return new
@@ -211,17 +210,6 @@ def up_to_date(old: State, fresh: State) -> State:
         same = known.ndim == array.ndim == 2 and known.shape[1] < array.shape[1]
         nodes[name] = np.hstack([known, array[:, known.shape[1] :]]) if same else known
     return State(nodes, old.clock, old.peak, old.sent)
-
-
-def _adopt(state: State, name: str, memory: memories.Memory) -> None:
-    """An expert that knows this and nothing else, in a state whose arrays may be written to."""
-    nodes = state.nodes
-    nodes[f"{name}.theta"][0], nodes[f"{name}.P"][0] = memory.theta, memory.P.T
-    nodes[f"{name}.num"][0], nodes[f"{name}.den"][0] = memory.num, memory.den
-    for part, value in (("a", 1.0), ("b", 0.0), ("n", 0)):
-        nodes[f"{name}.{part}"][0] = value
-    # The list is written to from its beginning, which an earlier state may still need.
-    nodes[f"{name}.W"] = np.zeros_like(nodes[f"{name}.W"])
 
 
 def _own(state: State) -> State:

@@ -81,7 +81,7 @@ def _member(
                 F[done:], V[done:], held[done:] = np.nan, np.nan, np.nan
                 break
             begun = done
-            _begin(state, name, memories.start(Z.shape[1], Y.shape[1], numbers.rho))
+            begin(state, name, memories.start(Z.shape[1], Y.shape[1], numbers.rho))
         elif n[0] == LIST:
             memory = folded(memory_of(state, 0, name))
             nodes[f"{name}.P"] = memory.P.T[None]
@@ -90,8 +90,8 @@ def _member(
     return F, V, held
 
 
-def _begin(state: State, name: str, memory: Memory) -> None:
-    """Write all of a memory, into new arrays of the same kind."""
+def begin(state: State, name: str, memory: Memory) -> None:
+    """Let a member of node 0 know this and nothing else, in new arrays of the same kind."""
     for part in NAMES:
         value, kind = getattr(memory, part), state.nodes[f"{name}.{part}"].dtype
         state.nodes[f"{name}.{part}"] = np.array([value.T if part == "P" else value], kind)
