@@ -191,9 +191,12 @@ def _owners(n: int, index: Array) -> Array:
 
 def _labelled(X: Array, Y: Array, weight: Array, index: Array) -> KeptRows:
     """The rows that are learned, with their steps and nodes."""
-    used = (index >= 0) & (weight[np.maximum(index, 0)] >= LEAST_WEIGHT)
-    at, (step, owner) = index[used], np.nonzero(used)
-    return KeptRows(X[at], Y[at], weight[at], step, owner)
+    return _rows_at(X, Y, weight, np.where(_learns(weight, index), index, -1))
+
+
+def _learns(weight: Array, index: Array) -> Array:
+    """Where a row is learned, and not only predicted: (steps, K)."""
+    return np.asarray((index >= 0) & (weight[np.maximum(index, 0)] >= LEAST_WEIGHT))
 
 
 def _begun_in_turn(weight: Array, index: Array) -> Array:
@@ -203,7 +206,7 @@ def _begun_in_turn(weight: Array, index: Array) -> Array:
     step of such guesses would be most of all error in a short stream. Somebody is first: the rows
     of that step come in the order given, and those that follow know the level.
     """
-    learns = (index >= 0) & (weight[np.maximum(index, 0)] >= LEAST_WEIGHT)
+    learns = _learns(weight, index)
     if not learns.any():
         return index
     first = int(np.argmax(learns.any(axis=1)))
@@ -221,7 +224,7 @@ def _until_pilot(network: CooperatingNetwork, weight: Array, index: Array, start
     next_one = next((p for p in PILOTS if p > network.seen), None)
     if next_one is None:
         return len(index)
-    learns = (index[start:] >= 0) & (weight[np.maximum(index[start:], 0)] >= LEAST_WEIGHT)
+    learns = _learns(weight, index[start:])
     rows = network.seen + np.cumsum(learns.sum(axis=1))
     return min(len(index), start + int(np.searchsorted(rows, next_one)) + 1)
 
