@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dokl import answers, random_numbers, scales
+from dokl import answers, scales
 from dokl.arrays import Array, check_rows
 from dokl.experts.bending import Bending, bending_of
-from dokl.experts.maps import NestedMap, nested_map
+from dokl.experts.maps import NestedMap, nested_map, some_rows
 from dokl.experts.scaling import Scaling, scaling_of, tamed
 
 # A map's centres are chosen among so many times as many rows.
@@ -96,7 +96,7 @@ def agreed_map(
     if classes:  # -1 and 1 have their size
         targets = Scaling(np.zeros(Y.shape[1]), np.ones(Y.shape[1]))
     rows = inputs.clipped(X)
-    some, offsets = _some(seed, len(rows), scales.MOST), np.zeros((K, Y.shape[1]))
+    some, offsets = some_rows(seed, len(rows), scales.MOST), np.zeros((K, Y.shape[1]))
     if len(some) < FEW:
         found = scales.isotropic(np.sqrt(X.shape[1]), X.shape[1])
     elif classes:
@@ -108,12 +108,5 @@ def agreed_map(
         if groups is not None:
             offsets = scales.group_offsets(found, *given, groups, K)
     centres = max(1, most - 1 - X.shape[1])
-    among = rows[_some(seed, len(rows), CANDIDATES * centres)]
+    among = rows[some_rows(seed, len(rows), CANDIDATES * centres)]
     return AgreedMap(inputs, nested_map("gaussian", found, among, centres), targets, offsets)
-
-
-def _some(seed: int, n: int, most: int) -> Array:
-    """Numbers of at most so many of n rows, in order: always the same for a seed."""
-    if n <= most:
-        return np.arange(n)
-    return np.sort(np.argsort(random_numbers.uniforms(seed, ("pilot", n), n))[:most])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dokl import unlocked
+from dokl import random_numbers, unlocked
 from dokl.arrays import Array
 from dokl.scales import Scales, correlation, squared_distances
 
@@ -85,3 +85,16 @@ def median_distance(X: Array, most: int = 500) -> float:
     above = apart[np.triu_indices(len(apart), 1)]
     above = above[above > 1e-20]
     return float(np.sqrt(np.median(above))) if above.size else 1.0
+
+
+# -- rows to learn from ------------------------------------------------------------------------
+def some_rows(seed: int, n: int, most: int, name: str = "pilot") -> Array:
+    """Numbers of at most so many of n rows, in order: always the same for a seed and a name."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(drawn_rows(seed, n, name)[:most])
+
+
+def drawn_rows(seed: int, n: int, name: str) -> Array:
+    """Numbers of n rows as they are drawn."""
+    return np.asarray(np.argsort(random_numbers.uniforms(seed, (name, n), n)))

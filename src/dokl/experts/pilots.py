@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dokl import answers, random_numbers, scales
+from dokl import answers, scales
 from dokl.arrays import Array
 from dokl.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
 from dokl.experts.kinds import Settings
-from dokl.experts.maps import median_distance, nested_map
+from dokl.experts.maps import drawn_rows, median_distance, nested_map, some_rows
 from dokl.experts.scaling import FAR, scaling_of, tamed
 from dokl.methods.squares import blocks, sums
 from dokl.methods.squares import memory as memories
@@ -97,7 +97,7 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Ge
     Y = tamed(Y, FAR)
     inputs, targets = scaling_of(X, w), scaling_of(Y, w)
     rows, y = inputs.clipped(X), targets.inward(Y)
-    some = _some(bank.settings.seed, len(rows), scales.MOST)
+    some = some_rows(bank.settings.seed, len(rows), scales.MOST)
     # From the start each time: where few rows looked linear, the slope around their scales is flat.
     if bank.settings.classes:
         learned = _class_scales(bank, rows, answers.class_numbers(Y), each)
@@ -126,10 +126,10 @@ def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[s
     classes, seed, n = bank.settings.classes, bank.settings.seed, len(rows)
     kernels = {kind.kernel: None for kind in bank.kinds if kind.map == "learned"}
     if n < MANY or len(kernels) < 2:
-        some = _some(seed, n, scales.MOST)
+        some = some_rows(seed, n, scales.MOST)
         found = scales.learn_class_scales(rows[some], numbers[some], classes)
         return dict.fromkeys(scales.KERNELS, found)
-    order, size = _drawn(seed, n, "pilot"), min(OWN_ROWS, n // len(kernels))
+    order, size = drawn_rows(seed, n, "pilot"), min(OWN_ROWS, n // len(kernels))
 
     def one(of: tuple[int, str]) -> Scales:
         some = np.sort(order[of[0] * size : (of[0] + 1) * size])
@@ -145,17 +145,5 @@ def _candidates(settings: Settings, rows: Array, centres: int, name: str) -> Arr
     but not the borders, and maps that differ err on different rows.
     """
     if not settings.classes:
-        return rows[_some(settings.seed, len(rows), CANDIDATES * centres)]
-    return rows[_some(settings.seed, len(rows), CLASS_CANDIDATES * centres, name)]
-
-
-def _some(seed: int, n: int, most: int, name: str = "pilot") -> Array:
-    """Numbers of at most so many of n rows, in order: always the same for a seed and a name."""
-    if n <= most:
-        return np.arange(n)
-    return np.sort(_drawn(seed, n, name)[:most])
-
-
-def _drawn(seed: int, n: int, name: str) -> Array:
-    """Numbers of n rows as they are drawn."""
-    return np.asarray(np.argsort(random_numbers.uniforms(seed, (name, n), n)))
+        return rows[some_rows(settings.seed, len(rows), CANDIDATES * centres)]
+    return rows[some_rows(settings.seed, len(rows), CLASS_CANDIDATES * centres, name)]
