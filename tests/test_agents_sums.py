@@ -37,19 +37,23 @@ class SumsLink(Link):
 
     def __init__(self, graph, policy=EVERY, repeat=0.0, **options):
         super().__init__(network_of(graph, policy), policy, **options)
-        self.repeat, self.journal = repeat, {}
+        self.repeat, self.journal, self.latest = repeat, {}, None
         self.roll = Roll(frozenset(self.network.names), Seals())
         self.source = np.random.default_rng(5)
 
     def start(self, *names):
         for name in names or self.network.names:
             about = self.network.neighbours(name), self.policy, next(self.incarnations)
-            self.nodes[name] = Protocol(self.learner, name, *about, roll=self.roll)
+            self.nodes[name] = Protocol(self.learner, name, *about, roll=self.roll_for(name))
+            self.nodes[name].latest = self.latest
             for X, Y in self.journal.setdefault(name, []):
                 self.nodes[name].replay(X, Y)
             self.up.add(name)
             self._meet(name)
         return self
+
+    def roll_for(self, name):
+        return self.roll
 
     def teach(self, name, n):
         X, Y = rows(self.source, n)

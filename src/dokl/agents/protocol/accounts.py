@@ -18,7 +18,6 @@ from typing import Any
 from dokl.agents.protocol import pieces, standing
 from dokl.agents.protocol.effects import Effect, SendHello, SendTheta
 from dokl.agents.protocol.messages import (
-    LARGEST_COUNT,
     PIECE,
     SUMS,
     VERSIONS,
@@ -118,6 +117,10 @@ class Accounts:
 
     def _entry(self, peer: Neighbour, entry: Entry, sealed: bytes, now: float) -> list[Effect]:
         name, known = entry.origin, self.account.get(entry.origin)
+        ahead = self.node.hours_ahead(entry.incarnation)
+        if ahead > 0:
+            text = f"neighbour {peer.name!r} sends sums of {name!r} from a start {ahead:.3g} hours"
+            return self.node.refuse(peer.name, "ahead", f"{text} later than can be: wrong clock?")
         if name == self.node.name:
             self._of_myself(entry.version)
             if self.mine:
@@ -143,9 +146,6 @@ class Accounts:
     def _versions(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         told = unpack_versions(message.body)
         peer.welcome(hello=True)
-        mine = told.get(mark_of(self.node.name))
-        if mine is not None and mine[0] < LARGEST_COUNT and mine[1] < LARGEST_COUNT:
-            self._of_myself(mine)
         if self.theirs.get(peer.name) != told:
             self.theirs = {**self.theirs, peer.name: told}
             self.quick = QUICK_TIMES
@@ -154,7 +154,10 @@ class Accounts:
         return []
 
     def _of_myself(self, version: Version) -> None:
-        """What others have of this node: newer than its own only after its clock went back."""
+        """The version of an entry that this node sealed: newer than the one it has only after its
+        clock went back, or without its journal. Lists of versions never get here: anybody can
+        claim to hold any version, and only the seal proves that there is one.
+        """
         own = self.account.get(self.node.name)
         if self.mine and own is not None and version > own.version:
             self.incarnation, self.untold = version[0] + 1, True

@@ -57,7 +57,6 @@ class Protocol:
         if exchange.mode == "lockstep":
             self._node.step = learned
         self._way: Gossip | Lockstep | Accounts = _way(self._node, roll)
-        self.latest: int | None = None  # the largest incarnation that is believed; None: any
 
     @property
     def state(self) -> State:
@@ -82,6 +81,15 @@ class Protocol:
     def queued(self) -> int:
         """Rows that were taken and wait to be learned."""
         return self._node.queue.rows
+
+    @property
+    def latest(self) -> int | None:
+        """The largest incarnation that is believed, of messages and of sums; None: any."""
+        return self._node.latest
+
+    @latest.setter
+    def latest(self, incarnation: int | None) -> None:
+        self._node.latest = incarnation
 
     # -- events ------------------------------------------------------------------------------
     def samples(self, X: Array, Y: Array, now: float) -> list[Effect]:
@@ -128,8 +136,8 @@ class Protocol:
                 if known.trust is not before:
                     node.announce(SOON)
             return node.refuse(peer, error.reason, f"neighbour {peer!r}: {error.text}")
-        if self.latest is not None and message.incarnation > self.latest:
-            hours = (message.incarnation - self.latest) / 3.6e12
+        hours = node.hours_ahead(message.incarnation)
+        if hours > 0:
             text = f"neighbour {peer!r} says that it started {hours:.3g} hours later than can be"
             return node.refuse(peer, "ahead", f"{text}: a wrong clock, or a thief of its key")
         return self._understood(known, message, now)

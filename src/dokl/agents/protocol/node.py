@@ -103,6 +103,7 @@ class LiveNode:
         self.disagreement: float | None = None
         self.cut_short = False  # whether float16 could not hold theta the last time
         self.now: float | None = None
+        self.latest: int | None = None  # the largest incarnation that is believed; None: any
         self._hellos: tuple[float, ...] = ()  # pauses before the repetitions still to come
         self._greeted = float("-inf")
         self._packed: tuple[Any, State, bytes] | None = None
@@ -116,6 +117,11 @@ class LiveNode:
         """Those of a new description; what is known of the old ones stays."""
         self.peers = {name: self.peers.get(name) or Neighbour(name) for name in sorted(names)}
         self.announce()
+
+    def hours_ahead(self, incarnation: int) -> float:
+        """By how many hours a start is later than the clock allows; 0 where it may be."""
+        late = 0 if self.latest is None else incarnation - self.latest
+        return max(late, 0) / 3.6e12
 
     def refuse(self, name: str, reason: str, text: str) -> list[Effect]:
         """Count a message that is not used."""
