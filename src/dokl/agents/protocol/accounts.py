@@ -27,7 +27,7 @@ from dokl.agents.protocol.messages import (
 )
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import LiveNode
-from dokl.agents.protocol.roll import Roll, entry_faults, opened
+from dokl.agents.protocol.roll import Roll, claimed_origin, entry_faults, opened
 from dokl.agents.protocol.standing import Standing
 from dokl.agents.protocol.versions import Version, pack_versions, unpack_versions
 from dokl.agents.sums import SquaresLearner, forgetting
@@ -40,6 +40,8 @@ MUCH = 0.02  # of an origin's rows: what makes a difference to others; less goes
 AGAIN_SECONDS = 1.0  # until what a neighbour still lacks is sent once more
 SLOW_SECONDS = 5.0  # the same where little is new; and between lists of versions in the end
 LEAST_SECONDS = 0.05  # between two messages to everybody
+REFUSED_SECONDS = 15.0  # the same where it was refused: it may be in order some time
+LAPSE_SECONDS = 3 * REFUSED_SECONDS  # after which what was refused would have come again
 QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
 
 
@@ -98,11 +100,19 @@ class Accounts:
             return self._versions(peer, message, now)
         try:
             sealed = message.body if message.kind == SUMS else self._whole(peer, message.body, now)
-            entry = None if sealed is None else opened(self.roll, self.learner, sealed)
         except BadInput as error:
             return self.node.refuse(peer.name, "signature", f"neighbour {peer.name!r}: {error}")
-        if sealed is None or entry is None:
-            return []
+        return [] if sealed is None else self._sealed(peer, sealed, now)
+
+    def _sealed(self, peer: Neighbour, sealed: bytes, now: float) -> list[Effect]:
+        """A whole entry, hostile until its seal is found to be good."""
+        try:
+            entry = opened(self.roll, self.learner, sealed)
+        except BadInput as error:
+            name = claimed_origin(self.roll, sealed)
+            of = f" sends sums of {name!r}" if name else ""
+            text = f"neighbour {peer.name!r}{of}: {error}"
+            return self.node.refuse(peer.name, "signature", text, name)
         return self._entry(peer, entry, sealed, now)
 
     def _whole(self, peer: Neighbour, piece: bytes, now: float) -> bytes | None:
@@ -120,19 +130,22 @@ class Accounts:
         ahead = self.node.hours_ahead(entry.incarnation)
         if ahead > 0:
             text = f"neighbour {peer.name!r} sends sums of {name!r} from a start {ahead:.3g} hours"
-            return self.node.refuse(peer.name, "ahead", f"{text} later than can be: wrong clock?")
+            text += " later than can be: is its clock wrong?"
+            return self.node.refuse(peer.name, "ahead", text, name)
         if name == self.node.name:
             self._of_myself(entry.version)
             if self.mine:
                 return []
         if known is not None and origins.newer(known, entry) is known:
             peer.repeated += 1
+            if entry.version == known.version:
+                peer.welcome(hello=False, about=name)
             return []
         wrong = entry_faults(self.roll, self.learner, known, entry, self.heard.get(name, now), now)
         if wrong:
             text = f"neighbour {peer.name!r} sends sums of {name!r} that cannot be: {wrong[0]}"
-            return self.node.refuse(peer.name, "sums", text)
-        peer.welcome(hello=False)
+            return self.node.refuse(peer.name, "sums", text, name)
+        peer.welcome(hello=False, about=name)
         peer.received, peer.last_received = peer.received + 1, now
         self.account = {**self.account, name: entry}
         self.sealed = {**self.sealed, name: sealed}
@@ -190,6 +203,7 @@ class Accounts:
         """Other names: whoever is no longer of the network takes its rows away."""
         self.roll = roll
         gone = set(self.account) - roll.names
+        self.node.forget_refused_sums(float("inf"))  # other seals, other bounds, other names
         if gone:
             self.account = {n: entry for n, entry in self.account.items() if n not in gone}
             self.sealed = {n: data for n, data in self.sealed.items() if n not in gone}
@@ -207,6 +221,7 @@ class Accounts:
         self.coming = {name: pieces.alive(kept, now, wait) for name, kept in self.coming.items()}
         if not self.active:
             return []
+        self.node.forget_refused_sums(now - self._lapse)
         effects: list[Effect] = []
         if self._enough and now >= self._tell_due():
             self._tell(now)
@@ -239,12 +254,22 @@ class Accounts:
 
     @property
     def _there(self) -> list[Neighbour]:
-        return [peer for peer in self.node.peers.values() if peer.usable and peer.believed]
+        """Who is sent to, refused ones included: sums have no weight that both ends must agree
+        on, and what is in order again must be able to arrive.
+        """
+        return [peer for peer in self.node.peers.values() if peer.usable]
 
     def _send_due(self) -> float:
         """However often versions are compared meanwhile: that must not put an entry off."""
         pace = max(self.node.exchange.every_seconds, LEAST_SECONDS)
         return max(self.sent_at + pace, self.told_at + LEAST_SECONDS)
+
+    @property
+    def _lapse(self) -> float:
+        """Seconds after which sums that were refused would have come again, if they still were."""
+        number = pieces.number(most_bytes(self.learner.m, self.learner.D))
+        pace = max(self.node.exchange.every_seconds, LEAST_SECONDS)
+        return number * (LAPSE_SECONDS + 3 * pace)
 
     def _began(self, now: float) -> None:
         self.begun = now if self.begun is None else self.begun
@@ -340,7 +365,9 @@ class Accounts:
                 continue
             for name, entry in self.account.items():
                 lacks = told.get(mark_of(name), (-1, -1)) < entry.version
-                again = AGAIN_SECONDS * pieces.number(len(self.sealed[name]))
+                refused = bool(peer.refuses & {mark_of(name), mark_of(self.node.name)})
+                pause = REFUSED_SECONDS if refused else AGAIN_SECONDS
+                again = pause * pieces.number(len(self.sealed[name]))
                 late = now >= self.sent.get(name, float("-inf")) + again
                 under_way = name in self.to_send or (self.going[1] and self.going[0] == name)
                 if lacks and late and not under_way:

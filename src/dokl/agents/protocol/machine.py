@@ -167,7 +167,11 @@ class Protocol:
             text = f"neighbour {peer.name!r}: predictions a million times our largest target"
             return node.refuse(peer.name, "large", text)
         node.hears(peer, message, now)
-        return self._way.theta(peer, message, now)
+        before = peer.trust
+        effects = self._way.theta(peer, message, now)
+        if peer.trust is not before:  # it must hear that it is believed again
+            node.announce(SOON)
+        return effects
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: exchange, repeat, give up, whatever is due."""
@@ -182,6 +186,7 @@ class Protocol:
             return []
         known = node.peers[peer]
         known.contact, known.told = after(known.contact, Event.PEER_UP), ""
+        known.refuses = frozenset()
         return [] if node.exchange.mode == "off" else self._way.peer_up(known, now)
 
     def peer_lost(self, peer: str, now: float) -> list[Effect]:

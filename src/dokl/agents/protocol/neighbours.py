@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dokl.agents.protocol.messages import TWICE, Message, ToldRefusal, mark_of
+from dokl.agents.protocol.messages import OF_SUMS, TWICE, Message, ToldRefusal, mark_of
 from dokl.agents.protocol.states import Contact, Event, Interest, Patience, Trust, after
 from dokl.arrays import Array
 
@@ -17,7 +17,26 @@ _THERE, _AWAY = (Contact.UP, Contact.BACK), (Contact.LOST, Contact.BACK)
 TOLD = 600.0  # seconds in which it is told that a vector was far off: the others may follow it soon
 OUTSIDE = "outside"  # why a vector that can be read is not mixed
 _ON_ITS_WAY = ("duplicate", "stale", "off", "stranger")  # reasons that say nothing of its sender
-_OF_VECTORS = ("large", "finite")  # reasons that a hello says nothing against
+_SEALED = ("sums", "ahead")  # reasons that speak of who sealed an entry, whoever passed it on
+_OF_BODIES = ("large", "finite", *OF_SUMS)  # reasons that a hello says nothing against
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Messages about one thing that were refused, none in order in between: how many, when the
+    first and the last of them came, and why.
+    """
+
+    reason: str
+    text: str
+    times: int
+    since: float
+    last: float
+
+    @property
+    def lasting(self) -> bool:
+        """Whether that is no chance."""
+        return self.times >= OFTEN and self.last - self.since >= LASTING
 
 
 @dataclass
@@ -28,12 +47,13 @@ class Neighbour:
     hellos included. fresh: a theta that was not combined with yet; last: its newest while it is
     there, to compare others with. far: how often in a row it was far from all others. rounds: in
     lockstep, its thetas by round. unlike: why its thetas are not used, and reason: the word for
-    that, while it is not believed. unused: how many of its messages were refused in a row, the
-    first at unused_since.
+    that, while it is not believed. faults: what was refused of it, by what it was about: an origin
+    of sums, or "" for the neighbour itself.
 
     rival: an older incarnation that speaks although a newer one was heard, so often, between two
     times, last at its own clock. heard_at: when the newest one spoke. twice: whether the transport
-    sees two. told: what it says of this node's own messages ("": nothing).
+    sees two. told: what it says of this node's own messages ("": nothing). refuses: marks of all
+    whose messages or sums it says that it refuses.
     """
 
     name: str
@@ -50,8 +70,7 @@ class Neighbour:
     finished: bool = False
     unlike: str = ""
     reason: str = ""
-    unused: int = 0
-    unused_since: float = 0.0
+    faults: Mapping[str, Fault] = field(default_factory=dict)
     rival: int = 0
     rival_times: int = 0
     rival_since: float = 0.0
@@ -60,6 +79,7 @@ class Neighbour:
     heard_at: float = float("-inf")
     twice: bool = False
     told: str = ""
+    refuses: frozenset[bytes] = frozenset()
     fresh: Array | None = None
     last: Array | None = None
     far: int = 0
@@ -163,24 +183,48 @@ class Neighbour:
         self.trust, self.fresh = after(self.trust, Event.UNLIKE), None
         self.reason, self.unlike = reason, why
 
-    def spurned(self, reason: str, why: str, now: float) -> None:
+    def spurned(self, reason: str, why: str, now: float, about: str = "") -> None:
         """A message of it was refused; if that lasts, it takes no part until one is in order."""
         if reason in _ON_ITS_WAY:
             return
-        self.unused_since = self.unused_since if self.unused else now
-        self.unused += 1
-        lasting = self.unused >= OFTEN and now - self.unused_since >= LASTING
-        if lasting and self.trust is Trust.ALIKE:
-            self.trust, self.fresh = after(self.trust, Event.UNUSED), None
-            self.reason, self.unlike = reason, why
+        before = self.faults.get(about)
+        if before is None:
+            fault = Fault(reason, why, 1, now, now)
+        else:
+            text = before.text if before.reason == reason else why  # its numbers change each time
+            fault = Fault(reason, text, before.times + 1, before.since, now)
+        self.faults = {**self.faults, about: fault}
+        self._weigh_faults()
 
-    def welcome(self, hello: bool) -> None:
-        """A message of it is in order; a hello alone says nothing of vectors that were refused."""
-        if hello and self.reason in _OF_VECTORS:
+    def welcome(self, hello: bool, about: str = "") -> None:
+        """A message of it is in order; a hello alone says nothing of vectors or sums that were
+        refused, and sums of one origin nothing of those of another.
+        """
+        fault = self.faults.get(about)
+        if fault is not None and not (hello and fault.reason in _OF_BODIES):
+            self._drop_faults({about})
+
+    def forget_sums(self, before: float) -> None:
+        """Sums that were refused and have not been sent again since a time are no problem now."""
+        late = {about for about, fault in self.faults.items() if fault.last < before}
+        self._drop_faults({a for a in late if a or self.faults[a].reason in OF_SUMS})
+
+    def _drop_faults(self, gone: set[str]) -> None:
+        if gone:
+            self.faults = {a: fault for a, fault in self.faults.items() if a not in gone}
+            self._weigh_faults()
+
+    def _weigh_faults(self) -> None:
+        """Whether it is refused, and for what, by the faults of now."""
+        lasting = next((fault for fault in self.faults.values() if fault.lasting), None)
+        if lasting is None:
+            if self.trust is Trust.REFUSED:
+                self.trust, self.reason = after(self.trust, Event.USED), ""
             return
-        self.unused = 0
+        if self.trust is Trust.ALIKE:
+            self.trust, self.fresh = after(self.trust, Event.UNUSED), None
         if self.trust is Trust.REFUSED:
-            self.trust, self.reason = after(self.trust, Event.USED), ""
+            self.reason, self.unlike = lasting.reason, lasting.text
 
     def _succeeds(self, message: Message, now: float) -> bool:
         """A message of an older incarnation than the newest that was heard. Once or twice it was
@@ -231,12 +275,22 @@ class Neighbour:
             self._settle()
 
     def refusals(self) -> list[ToldRefusal]:
-        """What a hello of ours says of it."""
+        """What a hello of ours says of it, or of origins whose sums it passes on: who sealed sums
+        that cannot be is named, and who sent what nobody has sealed.
+        """
         if self.trust is Trust.ALIKE:
             return []
+        if self.trust is Trust.REFUSED:
+            lasting = [(a, fault.reason) for a, fault in self.faults.items() if fault.lasting]
+            whose = {(a if r in _SEALED and a else self.name, r) for a, r in lasting}
+            return [ToldRefusal(mark_of(a), self._start(a), reason) for a, reason in sorted(whose)]
         mark, newest = mark_of(self.name), max(0, self.said[0])
         both = {newest, self.rival} if self.reason == TWICE else {newest}
         return [ToldRefusal(mark, each, self.reason) for each in sorted(both)]
+
+    def _start(self, name: str) -> int:
+        """The incarnation that a refusal is of; 0, any, where it is not this neighbour's."""
+        return max(0, self.said[0]) if name == self.name else 0
 
     def stale(self, message: Message) -> str | None:
         """Why a theta is not news: "duplicate" or "stale"; None if it is.

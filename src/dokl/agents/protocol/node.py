@@ -123,21 +123,29 @@ class LiveNode:
         late = 0 if self.latest is None else incarnation - self.latest
         return max(late, 0) / 3.6e12
 
-    def refuse(self, name: str, reason: str, text: str) -> list[Effect]:
-        """Count a message that is not used."""
+    def refuse(self, name: str, reason: str, text: str, about: str = "") -> list[Effect]:
+        """Count a message that is not used; about: whose sums are in it."""
         self.refused = {**self.refused, reason: self.refused.get(reason, 0) + 1}
         if name in self.peers:
             self.peers[name].counts(reason)
-            self.spurn(name, reason, text)
+            self.spurn(name, reason, text, about)
         return [Refuse(name, reason, text)]
 
-    def spurn(self, name: str, reason: str, text: str) -> None:
-        """A neighbour sent something that is not used; if that lasts, it is told so."""
+    def spurn(self, name: str, reason: str, text: str, about: str = "") -> None:
+        """A neighbour sent something that is not used; if that lasts, a hello says so."""
         peer = self.peers[name]
         before = peer.trust
-        peer.spurned(reason, text, 0.0 if self.now is None else self.now)
+        peer.spurned(reason, text, 0.0 if self.now is None else self.now, about)
         if peer.trust is not before:
             self.announce(SOON)
+
+    def forget_refused_sums(self, before: float) -> None:
+        """Drop what was held against neighbours and has not come again since a time."""
+        for peer in self.peers.values():
+            trust = peer.trust
+            peer.forget_sums(before)
+            if peer.trust is not trust:
+                self.announce(SOON)
 
     def hears(self, peer: Neighbour, message: Message, now: float) -> None:
         """What a message says of its sender, and of us."""
@@ -146,6 +154,7 @@ class LiveNode:
             peer.trust = after(peer.trust, Event.HELLO)
         if peer.hears(message, now) and message.kind == HELLO:
             peer.welcome(hello=True)
+            peer.refuses = frozenset(each.whom for each in message.refusals)
             ours = [each for each in message.refusals if each.whom == mark_of(self.name)]
             mine = [each.reason for each in ours if each.incarnation in (0, self.incarnation)]
             peer.told = TWICE if any(e.reason == TWICE for e in ours) else "".join(mine[:1])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dokl.agents.protocol.messages import LARGEST_COUNT
 from dokl.agents.sums import Seals, SquaresLearner
+from dokl.agents.sums.signing import seal_and_entry
 from dokl.errors import BadInput
 from dokl.methods.squares import checks, origins
 from dokl.methods.squares.origins import Entry
@@ -47,6 +48,15 @@ def opened(roll: Roll, learner: SquaresLearner, sealed: bytes) -> Entry:
     if max(entry.version) >= LARGEST_COUNT:
         raise BadInput("its counters are out of range")
     return entry
+
+
+def claimed_origin(roll: Roll, sealed: bytes) -> str:
+    """Whose entry it says that it is, unproven; "" where it names nobody of this network."""
+    try:
+        name = origins.origin_in(seal_and_entry(sealed)[2])
+    except BadInput:
+        return ""
+    return name if name in roll.names else ""
 
 
 def entry_faults(

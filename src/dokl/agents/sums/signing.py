@@ -53,15 +53,10 @@ class Seals:
 
     def opened(self, sealed: bytes) -> tuple[str | None, bytes]:
         """Who sealed it (None: anybody), and the entry; BadInput where the seal is broken."""
-        if len(sealed) < _LENGTHS.size:
-            raise BadInput("there is no seal")
-        first, second = _LENGTHS.unpack_from(sealed)
-        end = _LENGTHS.size + first
-        certificate, signature = sealed[_LENGTHS.size : end], sealed[end : end + second]
-        entry = sealed[end + second :]
+        certificate, signature, entry = seal_and_entry(sealed)
         if self._key is None:
             return None, entry
-        if first + second > LONGEST or len(signature) < second or not (first and second):
+        if not (certificate and signature):
             raise BadInput("its seal is missing, or no seal")
         name, key = self._known(certificate)
         self._verify(key, signature, entry)
@@ -97,3 +92,14 @@ class Seals:
             key.verify(signature, entry, ec.ECDSA(SHA256()))
         except (InvalidSignature, TypeError, AttributeError):
             raise BadInput("its signature does not fit") from None
+
+
+def seal_and_entry(sealed: bytes) -> tuple[bytes, bytes, bytes]:
+    """Certificate, signature and entry, none of them checked; BadInput where lengths are wrong."""
+    if len(sealed) < _LENGTHS.size:
+        raise BadInput("there is no seal")
+    first, second = _LENGTHS.unpack_from(sealed)
+    end = _LENGTHS.size + first
+    if first + second > LONGEST or len(sealed) < end + second:
+        raise BadInput("its seal is missing, or no seal")
+    return sealed[_LENGTHS.size : end], sealed[end : end + second], sealed[end + second :]

@@ -156,6 +156,14 @@ def to_bytes(entry: Entry, dtype: Any = np.float32) -> bytes:
     return _HEAD.pack(_MAGIC, *about) + name + numbers.tobytes()
 
 
+def origin_in(data: bytes) -> str:
+    """The origin that an entry names, without a look at the rest; "" where it names none."""
+    if len(data) < _HEAD.size or data[:8] != _MAGIC:
+        return ""
+    length = _HEAD.unpack_from(data)[2]
+    return data[_HEAD.size : _HEAD.size + length].decode(errors="replace")
+
+
 def from_bytes(data: bytes) -> Entry:
     """The entry that was packed; BadInput if it is damaged or not finite."""
     if len(data) < _HEAD.size or data[:8] != _MAGIC:
