@@ -91,6 +91,7 @@ def test_a_node_without_its_journal_learns_its_start_from_what_it_sealed_itself(
     """Its clock went back as well: its new sums would be older than those that others hold."""
     link.kill(VICTIM)
     link.journal[VICTIM], link.incarnations = [], itertools.count(5)
+    del link.kept[VICTIM]
     link.run(5)
     link.start(VICTIM)
     link.run(5)

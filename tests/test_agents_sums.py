@@ -10,7 +10,7 @@ from dokl.agents.clock import Clock
 from dokl.agents.description import ExchangePolicy, parse
 from dokl.agents.description.text import text
 from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import SendTheta
+from dokl.agents.protocol.effects import SaveSealed, SendTheta
 from dokl.agents.protocol.messages import SUMS, mark_of
 from dokl.agents.protocol.roll import Roll
 from dokl.agents.protocol.versions import pack_versions, unpack_versions
@@ -37,20 +37,27 @@ class SumsLink(Link):
 
     def __init__(self, graph, policy=EVERY, repeat=0.0, **options):
         super().__init__(network_of(graph, policy), policy, **options)
-        self.repeat, self.journal, self.latest = repeat, {}, None
+        self.repeat, self.journal, self.kept, self.latest = repeat, {}, {}, None
         self.roll = Roll(frozenset(self.network.names), Seals())
         self.source = np.random.default_rng(5)
 
     def start(self, *names):
         for name in names or self.network.names:
             about = self.network.neighbours(name), self.policy, next(self.incarnations)
-            self.nodes[name] = Protocol(self.learner, name, *about, roll=self.roll_for(name))
+            kept = {"roll": self.roll_for(name), "sealed": self.kept.get(name, (0, b""))}
+            self.nodes[name] = Protocol(self.learner, name, *about, **kept)
             self.nodes[name].latest = self.latest
             for X, Y in self.journal.setdefault(name, []):
                 self.nodes[name].replay(X, Y)
             self.up.add(name)
             self._meet(name)
         return self
+
+    def _done(self, name, effects):
+        super()._done(name, effects)
+        for effect in effects:
+            if isinstance(effect, SaveSealed):
+                self.kept[name] = effect.rows, effect.sealed
 
     def roll_for(self, name):
         return self.roll

@@ -11,7 +11,7 @@ from dokl.agents.answers import Answer, answer, refuse
 from dokl.agents.inputs import Arrival
 from dokl.agents.intake import Intake, Taken
 from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import Effect, Save
+from dokl.agents.protocol.effects import Effect, Save, SaveSealed
 from dokl.agents.store import Store
 from dokl.errors import BadInput, Diverged, DoklError
 
@@ -69,9 +69,12 @@ class Group:
         """Store it all, whole or not at all, with a snapshot where one is due."""
         saving = any(isinstance(effect, Save) for effect in self.effects)
         saving = saving or self._store.rows_since_snapshot + self._intake.rows >= snapshot_rows
-        if self._intake or saving:
+        sealed = [effect for effect in self.effects if isinstance(effect, SaveSealed)]
+        if self._intake or saving or sealed:
             with self._store.transaction() as transaction:
                 self._intake.write(transaction)
+                if sealed:
+                    transaction.sealed(sealed[-1].rows, sealed[-1].sealed)
                 if saving:
                     packed = self._protocol.packed_state()
                     transaction.snapshot(packed, self._protocol.learned)

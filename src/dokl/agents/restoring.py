@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from dokl.agents.description import Network
 from dokl.agents.logs import Log
 from dokl.agents.problems import Problems
 from dokl.agents.protocol import Protocol
+from dokl.agents.protocol.accounts import UNKNOWN
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.rolls import roll_of
-from dokl.agents.store import Store
+from dokl.agents.store import Store, StoreFailed
+from dokl.agents.sums import SquaresLearner
 from dokl.learner import Learner
 from dokl.state import State
 
@@ -31,6 +34,11 @@ def restored(
     """
     packed, learned, batches = store.restore()
     state = warm if packed is None else learner.unpack(packed)
+    known = store.sealed()
+    sure = known is not None and not store.power_cut  # which may have taken what was sealed last
+    sealed = (
+        known if known is not None and sure else (UNKNOWN[0], b"" if known is None else known[1])
+    )
     protocol = Protocol(
         learner,
         name,
@@ -40,6 +48,7 @@ def restored(
         state,
         learned,
         roll_of(network, name),
+        sealed,
     )
     if store.power_cut:
         text = f"the last {store.power_cut:,} acknowledged rows went when the machine did"
@@ -50,6 +59,9 @@ def restored(
         for effect in protocol.replay(X, Y):
             note(effect)
         replayed += len(X)
+    if isinstance(learner, SquaresLearner) and not sure:
+        with suppress(StoreFailed), store.transaction() as transaction:  # the same the next time
+            transaction.sealed(learner.own_rows(protocol.state), sealed[1])
     if replayed or packed is not None:
         log("restored", learned=protocol.learned, replayed=replayed)
     elif warm is not None:

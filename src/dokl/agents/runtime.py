@@ -262,6 +262,7 @@ class Agent:
             group.commit(self._snapshot_rows)
         except StoreFailed as error:
             self.protocol.back(mark)
+            self.protocol.put_off_sealing(now)
             self._not_stored(error, jobs)
         else:
             self.problems.pop("store", None)

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dokl.agents.protocol import pieces, standing
-from dokl.agents.protocol.effects import Effect, SendHello, SendTheta
+from dokl.agents.protocol.effects import Effect, SaveSealed, SendHello, SendTheta
 from dokl.agents.protocol.messages import (
+    LARGEST_COUNT,
     PIECE,
     SUMS,
     VERSIONS,
@@ -31,8 +32,10 @@ from dokl.agents.protocol.roll import Roll, claimed_origin, entry_faults, opened
 from dokl.agents.protocol.standing import Standing
 from dokl.agents.protocol.versions import Version, pack_versions, unpack_versions
 from dokl.agents.sums import SquaresLearner, forgetting
+from dokl.agents.sums.signing import seal_and_entry
 from dokl.errors import BadInput
 from dokl.methods.squares import origins
+from dokl.methods.squares import sums as added_up
 from dokl.methods.squares.origins import Account, Entry
 
 SOLVE_SECONDS = 1.0  # between two solutions of the total, and between two own entries
@@ -44,21 +47,25 @@ REFUSED_SECONDS = 15.0  # the same where it was refused: it may be in order some
 LAPSE_SECONDS = 3 * REFUSED_SECONDS  # after which what was refused would have come again
 QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
 
+Sealed = tuple[int, bytes]  # rows from which fewest_rows counts, and what was sealed last, or b""
+UNKNOWN: Sealed = (LARGEST_COUNT, b"")  # it may be of any rows that the node has
+
 
 class Accounts:
     """Sums per origin, by pushing; arrays and dictionaries in it are replaced, never written to.
 
-    account: the newest entry of each origin, as others have it (of this node: as it was told).
-    sealed: their bytes. heard: when each came. theirs: what neighbours say they have. to_send:
-    origins whose entries are due. mine: whether the own entry in the account is of this life; one
-    of an earlier life is kept and passed on like another's until there are enough new rows.
+    account: the newest entry of each origin, as others have it (of this node: as it sealed it, in
+    this life or before). sealed: their bytes. heard: when each came. theirs: what neighbours say
+    they have. to_send: origins whose entries are due. base: own rows from which `fewest_rows`
+    counts. untold: whether others must get another entry of this node though it has no new rows to
+    tell; went_back: because it has lost rows that they have.
     going: the origin whose entry is on its way in pieces, and those that are still to go. coming:
     what each neighbour has sent of a large entry. kept: what is left to experts that forget.
     """
 
     joining = False
 
-    def __init__(self, node: LiveNode, roll: Roll) -> None:
+    def __init__(self, node: LiveNode, roll: Roll, sealed: Sealed = UNKNOWN) -> None:
         self.node, self.roll = node, roll
         self.account: Account = {}
         self.sealed: Mapping[str, bytes] = {}
@@ -68,13 +75,18 @@ class Accounts:
         self.to_send: tuple[str, ...] = ()
         self.going: tuple[str, tuple[bytes, ...]] = ("", ())
         self.coming: Mapping[str, tuple[pieces.Incomplete, ...]] = {}
-        self.incarnation, self.mine = node.incarnation, False
+        self.incarnation = node.incarnation
         self.begun: float | None = None
         self.sent_at = self.solved_at = self.told_at = self.said_at = float("-inf")
-        self.unsolved = self.asked = self.untold = self.hurt = False
+        self.unsolved = self.asked = self.untold = self.went_back = self.hurt = False
         self.quick = 0
         self.standing = Standing()
         self.kept: Mapping[str, forgetting.Remainder] = {}
+        rows = self.learner.own_rows(node.state)
+        # Whoever has fewer rows than that lost some: f new ones differ from all that was sealed.
+        self.base = min(sealed[0], rows)
+        if sealed[1]:
+            self._know_own(origins.from_bytes(seal_and_entry(sealed[1])[2]), sealed[1])
 
     @property
     def learner(self) -> SquaresLearner:
@@ -132,10 +144,8 @@ class Accounts:
             text = f"neighbour {peer.name!r} sends sums of {name!r} from a start {ahead:.3g} hours"
             text += " later than can be: is its clock wrong?"
             return self.node.refuse(peer.name, "ahead", text, name)
-        if name == self.node.name:
-            self._of_myself(entry.version)
-            if self.mine:
-                return []
+        if name == self.node.name and (known is None or entry.version > known.version):
+            return self._of_myself(entry, sealed)
         if known is not None and origins.newer(known, entry) is known:
             peer.repeated += 1
             if entry.version == known.version:
@@ -166,16 +176,29 @@ class Accounts:
         self._offer(now)
         return []
 
-    def _of_myself(self, version: Version) -> None:
-        """The version of an entry that this node sealed: newer than the one it has only after its
-        clock went back, or without its journal. Lists of versions never get here: anybody can
-        claim to hold any version, and only the seal proves that there is one.
+    def _of_myself(self, entry: Entry, sealed: bytes) -> list[Effect]:
+        """An entry that this node sealed and does not know: its clock went back, or its journal is
+        lost. Lists of versions never get here: anybody can claim to hold any version, and only the
+        seal proves that there is one.
+
+        Which of its rows are in it cannot be told, so `fewest_rows` counts from now on.
         """
-        own = self.account.get(self.node.name)
-        if self.mine and own is not None and version > own.version:
-            self.incarnation, self.untold = version[0] + 1, True
-        elif not self.mine:
-            self.incarnation = max(self.incarnation, version[0] + 1)
+        self.base = max(self.base, self._own_rows[0])
+        if self.node.name in self.account:
+            self.incarnation = max(self.incarnation, entry.incarnation + 1)
+            self.untold = True
+        else:
+            self._know_own(entry, sealed)
+            self._want(self.node.name)
+        self._changed()
+        return [SaveSealed(self.base, self.sealed[self.node.name])]
+
+    def _know_own(self, entry: Entry, sealed: bytes) -> None:
+        """What this node sealed last, in an earlier life."""
+        name = self.node.name
+        self.account, self.sealed = {**self.account, name: entry}, {**self.sealed, name: sealed}
+        self.incarnation = max(self.incarnation, entry.incarnation + 1)
+        self.went_back = self.untold = self._own_rows[0] < entry.sums.rows
 
     def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         """Nothing to do with sums."""
@@ -224,7 +247,7 @@ class Accounts:
         self.node.forget_refused_sums(now - self._lapse)
         effects: list[Effect] = []
         if self._enough and now >= self._tell_due():
-            self._tell(now)
+            effects += self._tell(now)
         if self._there and self._waits and now >= self._send_due():
             effects += self._send(now)
         if self._there and self._comparing and now >= self._compare_due():
@@ -283,11 +306,12 @@ class Accounts:
     # -- own rows ----------------------------------------------------------------------------
     @property
     def _enough(self) -> bool:
-        """Whether there are own rows to tell: never few, which could be read off."""
-        rows, before = self._own_rows
-        if self.untold or rows < before:
-            return True  # what others have is not so any more
-        return rows - before >= max(self.node.exchange.fewest_rows, 1)
+        """Whether there is something to tell: of own rows never few, which could be read off."""
+        return self.untold or self._own_rows[0] - self.base >= self._fewest
+
+    @property
+    def _fewest(self) -> int:
+        return max(self.node.exchange.fewest_rows, 1)
 
     @property
     def _own_rows(self) -> tuple[int, int]:
@@ -307,14 +331,25 @@ class Accounts:
         much = self.untold or not before <= rows < (1.0 + MUCH) * before
         return max(first, self.said_at + (SOLVE_SECONDS if much else SLOW_SECONDS))
 
-    def _tell(self, now: float) -> None:
-        entry = Entry(self.node.name, self.incarnation, self.learner.own_sums(self.node.state))
-        data = origins.to_bytes(entry, "<f4")
-        self.account = {**self.account, self.node.name: origins.from_bytes(data)}
-        self.sealed = {**self.sealed, self.node.name: self.roll.seals.seal(data)}
-        self.untold, self.mine, self.said_at = False, True, now
-        self._want(self.node.name)
+    def _tell(self, now: float) -> list[Effect]:
+        """Seal own rows if there are enough new ones; otherwise nothing that was not sealed before:
+        the same sums for another seal or start, or none after rows were lost.
+        """
+        rows, name = self._own_rows[0], self.node.name
+        own, sums = self.account.get(name), self.learner.own_sums(self.node.state)
+        if own is None or rows - self.base >= self._fewest or self._fewest == 1:
+            self.base = rows
+        else:
+            sums = added_up.nothing(self.learner.D, self.learner.m) if self.went_back else own.sums
+        if own is not None and sums.rows <= own.sums.rows:
+            self.incarnation = max(self.incarnation, own.incarnation + 1)
+        data = origins.to_bytes(Entry(name, self.incarnation, sums), "<f4")
+        self.account = {**self.account, name: origins.from_bytes(data)}
+        self.sealed = {**self.sealed, name: self.roll.seals.seal(data)}
+        self.untold, self.went_back, self.said_at = False, False, now
+        self._want(name)
         self._changed()
+        return [SaveSealed(self.base, self.sealed[name])]
 
     # -- sending -----------------------------------------------------------------------------
     def _send(self, now: float) -> list[Effect]:

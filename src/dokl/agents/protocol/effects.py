@@ -73,4 +73,14 @@ class Save:
     """Theta changed by something that is not in the journal: snapshot it in this transaction."""
 
 
-Effect = LearnedRows | Combined | SendTheta | SendHello | Ask | Refuse | Notice | Save
+@dataclass(frozen=True)
+class SaveSealed:
+    """Keep the newest sums that this node sealed, and the rows from which `fewest_rows` counts, in
+    this transaction: whatever is sent of them later follows from what is stored.
+    """
+
+    rows: int
+    sealed: bytes
+
+
+Effect = LearnedRows | Combined | SendTheta | SendHello | Ask | Refuse | Notice | Save | SaveSealed

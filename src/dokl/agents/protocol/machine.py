@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dokl.agents.protocol import messages, pieces
-from dokl.agents.protocol.accounts import Accounts
+from dokl.agents.protocol.accounts import UNKNOWN, Accounts, Sealed
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
 from dokl.agents.protocol.lockstep import Lockstep
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Protocol:
-    """One node. state and learned: what a store gave back, if it had something.
+    """One node. state, learned and sealed: what a store gave back, if it had something.
 
     learned counts the rows of the store that are in the state: in lockstep, and while a newcomer
     waits for its neighbours, `queued` further rows are accepted and not learned yet.
@@ -51,12 +51,13 @@ class Protocol:
         state: State | None = None,
         learned: int = 0,
         roll: Roll | None = None,
+        sealed: Sealed = UNKNOWN,
     ) -> None:
-        self._roll = roll
+        self._roll, self._sealed = roll, sealed
         self._node = LiveNode(learner, name, neighbours, exchange, incarnation, state, learned)
         if exchange.mode == "lockstep":
             self._node.step = learned
-        self._way: Gossip | Lockstep | Accounts = _way(self._node, roll)
+        self._way: Gossip | Lockstep | Accounts = _way(self._node, roll, sealed)
 
     @property
     def state(self) -> State:
@@ -114,7 +115,7 @@ class Protocol:
             effects = self._node.learn(X, Y)
         except Diverged as error:  # accepted before it was clear where to start from
             effects = self._node.pass_over(len(X), error)
-        self._way = _way(self._node, self._roll)
+        self._way = _way(self._node, self._roll, self._sealed)
         return effects
 
     def message(self, peer: str, data: bytes, now: float) -> list[Effect]:
@@ -225,7 +226,12 @@ class Protocol:
             if self._roll is not None:
                 self._way.change(self._roll)
         elif node.exchange.mode != before.mode:
-            self._way = _way(node, self._roll)
+            self._way = _way(node, self._roll, self._sealed)
+
+    def put_off_sealing(self, now: float) -> None:
+        """What was sealed could not be stored: messages come first, then it is tried again."""
+        if isinstance(self._way, Accounts):
+            self._way.said_at = now
 
     # -- own messages ------------------------------------------------------------------------
     def hello(self, now: float) -> bytes:
@@ -285,10 +291,10 @@ class Protocol:
         return self._node
 
 
-def _way(node: LiveNode, roll: Roll | None) -> Gossip | Lockstep | Accounts:
+def _way(node: LiveNode, roll: Roll | None, sealed: Sealed) -> Gossip | Lockstep | Accounts:
     if roll is not None:
         node.life = after(node.life, Event.NO_JOIN)
-        return Accounts(node, roll)
+        return Accounts(node, roll, sealed)
     mode = node.exchange.mode
     joins = mode in ("push", "pull") and node.peers
     node.life = after(node.life, Event.JOIN if joins else Event.NO_JOIN)

@@ -67,6 +67,8 @@ def _mended(db: sqlite3.Connection, path: Path, told: Mark) -> tuple[Mark, dict[
     records.snapshot(db, path)  # without it there is nothing to go on with
     dropped = {table: _drop_damaged(db, table) for table in SEALED}
     dropped["samples"] = _cut_journal(db)
+    # It may be of an earlier commit, or damaged: then the node asks its neighbours for it.
+    db.execute("DELETE FROM about WHERE key = 'sealed'")
     own = unpack_mark(records.about(db, "mark") or "") or Mark()
     left = records.count(db, own)
     lost = max(told.rows, own.rows) - left.rows

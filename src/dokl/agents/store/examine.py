@@ -68,6 +68,7 @@ def check_counts(db: sqlite3.Connection, path: Path, mark: Mark) -> None:
         raise damage_error(
             path, f"{there.learned} rows are in its snapshot and {there.rows} in its journal"
         )
+    records.sealed(db, path)
     for table in SEALED:
         wrong = len(records.damaged(db, table))
         if wrong:

@@ -193,6 +193,11 @@ class Store:
             packed, learned = records.snapshot(self._db, self.path)
         return packed, learned, records.batches(self._db, self.path, learned, self.d, self.m)
 
+    def sealed(self) -> tuple[int, bytes] | None:
+        """What `Transaction.sealed` kept last, if anything."""
+        with telling(self.path, opening=True):
+            return records.sealed(self._db, self.path)
+
     def answer(self, key: str) -> tuple[str, str] | None:
         """Digest and answer stored under an idempotency key, if it is remembered."""
         with telling(self.path):

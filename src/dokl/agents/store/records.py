@@ -33,6 +33,25 @@ def tell(db: sqlite3.Connection, key: str, value: str) -> None:
     db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
 
 
+# -- what was sealed -----------------------------------------------------------------------------
+def keep_sealed(db: sqlite3.Connection, rows: int, sealed: bytes) -> None:
+    """Keep the newest sums that the node sealed, and a number of rows."""
+    number = rows.to_bytes(8, "little")
+    value = zlib.crc32(number + sealed).to_bytes(4, "little") + number + sealed
+    db.execute("INSERT OR REPLACE INTO about VALUES ('sealed', ?)", (value,))
+
+
+def sealed(db: sqlite3.Connection, path: Path) -> tuple[int, bytes] | None:
+    """The same again; None where nothing was kept."""
+    row = db.execute("SELECT value FROM about WHERE key = 'sealed'").fetchone()
+    if row is None:
+        return None
+    value = row[0] if isinstance(row[0], bytes) else b""
+    if len(value) < 12 or zlib.crc32(value[4:]).to_bytes(4, "little") != value[:4]:
+        raise damage_error(path, "the checksum of the sums that it sealed does not match")
+    return int.from_bytes(value[4:12], "little"), value[12:]
+
+
 # -- rows with checksums -------------------------------------------------------------------------
 def seal(*values: Any) -> int:
     """The checksum of a row: of every value, and where it begins."""

@@ -158,6 +158,10 @@ class Transaction:
         self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?, ?)", row)
         self._store._mark = mark._replace(learned=learned)
 
+    def sealed(self, rows: int, sealed: bytes) -> None:
+        """Keep the newest sums that this node sealed, and the rows from which new ones count."""
+        records.keep_sealed(self._db, rows, sealed)
+
     def back_to(self, packed: bytes, learned: int) -> None:
         """An earlier state, after `learned` rows, in place of all that was learned since: the rows
         of the journal go, stay counted, and count as lost.
