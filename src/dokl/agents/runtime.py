@@ -386,9 +386,10 @@ class Agent:
     def _reload(self, path: Path) -> None:
         try:
             network = reload_description(path, self.name, self.network)
+            roll = roll_of(network, self.name)
+            self.protocol.check_change(roll)
             self.transport.reopen(network)  # which refuses certificates that cannot be used
             self.network = network
-            roll = roll_of(network, self.name)
             self.protocol.change(network.neighbours(self.name), network.exchange, roll)
             self.certificate_expires = expiry(network, self.name)
             self.when_reloaded()

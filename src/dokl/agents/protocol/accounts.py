@@ -198,7 +198,8 @@ class Accounts:
         name = self.node.name
         self.account, self.sealed = {**self.account, name: entry}, {**self.sealed, name: sealed}
         self.incarnation = max(self.incarnation, entry.incarnation + 1)
-        self.went_back = self.untold = self._own_rows[0] < entry.sums.rows
+        self.went_back = self._own_rows[0] < entry.sums.rows
+        self.untold = self.went_back or not self.roll.seals.made(sealed)
 
     def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         """Nothing to do with sums."""
@@ -222,9 +223,25 @@ class Accounts:
         self.node.announce()
         return []
 
+    def unsealed_by(self, roll: Roll) -> list[str]:
+        """Whose entries, known here, could not be checked any more by another roll's seals."""
+        found = []
+        for name in sorted(set(self.account) & roll.names - {self.node.name}):
+            try:
+                roll.seals.opened(self.sealed[name])
+            except BadInput:
+                found.append(name)
+        return found
+
     def change(self, roll: Roll) -> None:
-        """Other names: whoever is no longer of the network takes its rows away."""
+        """Other names: whoever is no longer of the network takes its rows away. Another certificate
+        of this node: what it has sealed gets a new seal.
+        """
         self.roll = roll
+        own = self.sealed.get(self.node.name)
+        # Others stop to believe the old certificate some time, and those that start then cannot
+        # check a seal of it.
+        self.untold = self.untold or (own is not None and not roll.seals.made(own))
         gone = set(self.account) - roll.names
         self.node.forget_refused_sums(float("inf"))  # other seals, other bounds, other names
         if gone:

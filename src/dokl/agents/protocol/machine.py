@@ -26,7 +26,7 @@ from dokl.agents.protocol.node import SOON, LiveNode
 from dokl.agents.protocol.roll import Roll
 from dokl.agents.protocol.states import Event, Life, Supply, Trust, after
 from dokl.arrays import Array
-from dokl.errors import Diverged
+from dokl.errors import BadInput, Diverged
 from dokl.learner import Learner
 from dokl.state import State
 
@@ -211,6 +211,16 @@ class Protocol:
         times = [self._way.next_due(), None if off else self._node.hello_due()]
         times += [] if off else [peer.rivals_end() for peer in self._node.peers.values()]
         return min((time for time in times if time is not None), default=None)
+
+    def check_change(self, roll: Roll | None) -> None:
+        """Refuse seals by which rows would be lost: nodes that start later could not check them."""
+        names = self._way.unsealed_by(roll) if isinstance(self._way, Accounts) and roll else []
+        if names:
+            raise BadInput(
+                f"ca.pem lacks the authority under which the sums of {', '.join(names)} are "
+                "sealed: give these nodes their new certificates, and reload or start them (or "
+                "take them out of the network); then reload this agent again"
+            )
 
     def change(
         self,

@@ -70,6 +70,8 @@ def _left(old: Remainder | None, entry: Entry, number: int, expert: Fading, new:
         return added_up.times(sums, min(1.0, expert.memory / max(sums.rows, 1)))
     gone = (1.0 - 1.0 / expert.memory) ** new
     before, left = old.entry, added_up.times(old.left[number], gone)
+    if before.content == entry.content:  # the same rows under another seal
+        return left
     if before.incarnation == entry.incarnation and sums.rows >= before.sums.rows:
         return left + (sums - added_up.narrowed(before.sums, expert.D))
     more = _new_rows(old, entry) / max(sums.rows, 1)

@@ -62,6 +62,10 @@ class Seals:
         self._verify(key, signature, entry)
         return name, entry
 
+    def made(self, sealed: bytes) -> bool:
+        """Whether it has the seal of the certificate that this node shows now."""
+        return seal_and_entry(sealed)[0] == self._certificate
+
     def _known(self, der: bytes) -> tuple[str, Any]:
         """Whose certificate it is, once its authority is found to be ours."""
         if der in self._believed:
@@ -77,7 +81,10 @@ class Seals:
         except ValueError:
             raise BadInput("the certificate in its seal cannot be read") from None
         if not any(issued_by(certificate, authority) for authority in self._authorities):
-            raise BadInput("the certificate in its seal is not of this network's authority")
+            raise BadInput(
+                f"its seal is of a certificate of {common.value!r} that no authority in ca.pem has "
+                "issued: give that node its new certificate, and reload or start it"
+            )
         if len(self._believed) >= 1024:
             self._believed.clear()
         self._believed[der] = str(common.value), certificate.public_key()
