@@ -1,5 +1,7 @@
 """Shared experts that forget, live: what they know follows from how the total grows."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -149,3 +151,12 @@ def test_nodes_forget_what_travels():
         ]
         assert errors[2] < 0.5 * errors[0]
         assert errors[1] < errors[0]
+
+
+def test_rows_of_no_weight_make_nobody_forget():
+    known = {name: entry_of(*some_rows(8, seed), name) for seed, name in enumerate("ab")}
+    kept = kept_now({}, known, (), FADING)
+    claimed = replace(known["b"].sums, rows=5008)
+    now = kept_now(kept, {**known, "b": Entry("b", 0, claimed)}, (), FADING)
+    for name in "ab":
+        assert np.array_equal(lower(now[name].left[0]), lower(kept[name].left[0]))

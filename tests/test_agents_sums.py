@@ -19,7 +19,7 @@ from dokl.agents.sums import Seals, SquaresLearner
 from dokl.errors import BadInput
 from dokl.methods.cooperation import loops
 from dokl.methods.cooperation import node as row_by_row
-from dokl.methods.squares import origins, sums
+from dokl.methods.squares import checks, origins, sums
 from dokl.methods.squares.origins import Entry
 from fake_link import Link, described, letter, reasons, rows
 from live_networks import on_disk
@@ -485,3 +485,49 @@ def test_the_description_says_it_and_refuses_what_cannot_be():
         parse(text(network_of(nx.path_graph(2), D=4000)))
     with pytest.raises(BadInput, match="least squares"):
         network_of(nx.path_graph(2), loss="huber")
+
+
+# -- rows of little weight --------------------------------------------------------------------
+def hard_targets(kind, f, rng):
+    """Targets (n,) of which many are far from what is expected; f: (n,) an easy function."""
+    n = len(f)
+    noise, t = 0.05 * rng.standard_normal(n), np.arange(n)
+    return {
+        "cauchy": f + rng.standard_cauchy(n),
+        "large": 1e6 * (f + noise),
+        "another unit": (f + noise) * np.where(t < n // 2, 1.0, 1000.0),
+        "still, then not": np.where(t < n // 2, 0.0, 1000.0 * (f + noise)),
+        "spikes": f + 1000.0 * (rng.random(n) < 0.2),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["cauchy", "large", "another unit", "still, then not", "spikes"])
+def test_honest_rows_are_never_too_light(kind):
+    learner = network_of(nx.path_graph(2)).learner()
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, (2000, 2))
+    Y = hard_targets(kind, np.sin(2 * X[:, 0]), rng)[:, None]
+    limits = checks.RowLimits(1.0 + 1e-6, 10.0 * float(np.abs(Y).max()))
+    layout = checks.layout_of(learner.problem.features)
+    state, before = learner.start(), None
+    for i in range(0, 2000, 50):
+        state, _ = learner.learn(state, X[i : i + 50], Y[i : i + 50])
+        data = origins.to_bytes(Entry("a", 1, learner.own_sums(state)))
+        entry = origins.from_bytes(data)
+        assert checks.growth_faults(before, entry, layout, limits) == []
+        before = entry
+
+
+def test_many_rows_of_no_weight_are_refused(pair):
+    node = pair.nodes["n00"]
+    node.change(["n01"], None, replace(pair.roll, target=20.0))
+    own = pair.learner.own_sums(pair.nodes["n01"].state)
+    light = sums.times(replace(own, rows=5000), 1e-6)
+    effects = node.message("n01", message(pair, Entry("n01", 10**6, light)), pair.now)
+    assert reasons(effects) == ["sums"]
+    assert "5000 rows weigh" in effects[0].text
+    more = replace(own, rows=own.rows + 5000)
+    known = node._way.account["n01"].incarnation
+    effects = node.message("n01", message(pair, Entry("n01", known, more)), pair.now)
+    assert reasons(effects) == ["sums"]
+    assert node.facts()["sums"]["origins"]["n01"] == own.rows

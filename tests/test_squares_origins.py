@@ -163,6 +163,7 @@ def lies():
     shifted[0, 0] += 5.0
     yield "inflated count", replace(true, weight=2 * true.weight, rows=400), "add up"
     yield "more weight than rows", replace(true, weight=500.0), "more than 1 each"
+    yield "rows of no weight", sums.times(replace(true, rows=5000), 1e-9), "less than rows can"
     yield "sign flip", true - true - true, "rows of weight"
     yield "crooked", replace(true, zz=crooked), "negative direction"
     yield "shifted", replace(true, zz=shifted), "cosine and sine of frequency 0"
@@ -176,6 +177,13 @@ def lies():
 )
 def test_lies_are_found(sums_, wrong):
     assert any(wrong in why for why in checks.faults(sums_, LAYOUT, RowLimits(1.0, 5.0)))
+
+
+def test_new_rows_of_no_weight_are_found():
+    before = Entry("a", 0, sums_of(200, 1))
+    after = Entry("a", 0, replace(before.sums, rows=5200))
+    found = checks.growth_faults(before, after, LAYOUT, RowLimits(1.0, 5.0))
+    assert found == ["since the entry before: 5000 rows of next to no weight"]
 
 
 def test_a_constant_feature_counts_and_growth_is_bounded():

@@ -2,7 +2,9 @@
 
 Sums of all rows travel, and nothing else is accounted for from node to node. By how much those of
 an origin have grown since they were solved last is what came of it, and by as many rows as came of
-all the expert forgets. What is left is kept by origin: who is left out is left out here, too.
+all the expert forgets. Rows count by their weight, which the sums bear out, and not by the number
+that an origin gives: rows of no weight make nobody forget. What is left is kept by origin: who is
+left out is left out here, too.
 
 It is not stored. Of an origin that is new here, after a restart say, as many rows count as the
 expert remembers; of one that has a new life as many as it has more than before, without regard to
@@ -45,7 +47,7 @@ def kept_now(
     """What is left of each origin, now that the account says this; rows of those that are left out
     make nobody forget.
     """
-    new = sum(_new_rows(kept.get(name), account[name]) for name in account if name not in without)
+    new = sum(_new_weight(kept.get(name), account[name]) for name in account if name not in without)
     found = {}
     for name, entry in account.items():
         old = kept.get(name)
@@ -60,21 +62,21 @@ def totals(kept: Mapping[str, Remainder], whom: Collection[str]) -> list[Sums]:
     return [reduce(Sums.__add__, every) for every in by_expert]
 
 
-def _new_rows(old: Remainder | None, entry: Entry) -> int:
-    return 0 if old is None else max(0, entry.sums.rows - old.entry.sums.rows)
+def _new_weight(old: Remainder | None, entry: Entry) -> float:
+    return 0.0 if old is None else max(0.0, entry.sums.weight - old.entry.sums.weight)
 
 
-def _left(old: Remainder | None, entry: Entry, number: int, expert: Fading, new: int) -> Sums:
+def _left(old: Remainder | None, entry: Entry, number: int, expert: Fading, new: float) -> Sums:
     sums = added_up.narrowed(entry.sums, expert.D)
     if old is None:
-        return added_up.times(sums, min(1.0, expert.memory / max(sums.rows, 1)))
+        return added_up.times(sums, min(1.0, expert.memory / max(sums.weight, 1.0)))
     gone = (1.0 - 1.0 / expert.memory) ** new
     before, left = old.entry, added_up.times(old.left[number], gone)
     if before.content == entry.content:  # the same rows under another seal
         return left
     if before.incarnation == entry.incarnation and sums.rows >= before.sums.rows:
         return left + (sums - added_up.narrowed(before.sums, expert.D))
-    more = _new_rows(old, entry) / max(sums.rows, 1)
+    more = _new_weight(old, entry) / max(sums.weight, 1.0)
     return left + added_up.times(sums, more) if more else _share(left, sums)
 
 
