@@ -54,12 +54,12 @@ def link(tmp_path):
 
 @pytest.mark.parametrize("incarnation", [LARGEST_COUNT - 1, LARGEST_COUNT - 2, 900, 2**64 - 1])
 def test_a_claim_moves_nobodys_counters(link, incarnation):
-    before = link.nodes[VICTIM]._way.incarnation
+    before = link.nodes[VICTIM]._way.sealing.incarnation
     for rows in (1, 10**6):
         link.claim(ATTACKER, VICTIM, VICTIM, (incarnation, rows))
         link.teach(VICTIM, 5)
         link.run(20)
-    assert link.nodes[VICTIM]._way.incarnation == before
+    assert link.nodes[VICTIM]._way.sealing.incarnation == before
     assert set(link.totals().values()) == {90}
     link.kill(VICTIM)
     link.run(5)
@@ -104,9 +104,9 @@ def test_a_node_without_its_journal_learns_its_start_from_what_it_sealed_itself(
 
 def test_what_another_seals_in_a_nodes_name_moves_nothing(link):
     node, other = link.nodes[VICTIM], link.nodes[ATTACKER]._node
-    before = node._way.incarnation
+    before = node._way.sealing.incarnation
     entry = origins.Entry(VICTIM, 900, link.learner.own_sums(node.state))
     forged = link.seals(ATTACKER).seal(origins.to_bytes(entry))
     effects = node.message(ATTACKER, other.pack_body(SUMS, forged, link.now), link.now)
     assert reasons(effects) == ["signature"]
-    assert node._way.incarnation == before
+    assert node._way.sealing.incarnation == before

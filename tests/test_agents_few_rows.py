@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dokl.agents.description import ExchangePolicy, Model
-from dokl.agents.protocol.accounts import UNKNOWN
 from dokl.agents.protocol.effects import SendTheta
 from dokl.agents.protocol.messages import HEADER, HELLO, SUMS, VERSIONS, Message, mark_of, pack
+from dokl.agents.protocol.sealing import UNKNOWN
 from dokl.agents.protocol.versions import _VERSION
 from dokl.agents.store import Store
 from dokl.agents.sums.signing import seal_and_entry
@@ -88,7 +88,7 @@ def test_claims_after_every_row_get_no_single_rows():
     for _ in range(60):
         lab.learn(1)
         own = lab.nodes[VICTIM]._way.account.get(VICTIM)
-        inc, told = (lab.nodes[VICTIM]._way.incarnation, 0) if own is None else own.version
+        inc, told = (lab.nodes[VICTIM]._way.sealing.incarnation, 0) if own is None else own.version
         for version in ((inc, told + 1), (inc + 1, 0), (inc + 5, 10**6)):
             claim(lab, VICTIM, version)
         lab.run(2)
@@ -101,7 +101,7 @@ def test_restarts_after_every_row_give_no_single_rows():
     lab = Lab(nx.star_graph(3), POLICY).start()
     for _ in range(35):
         lab.learn(1)
-        claim(lab, VICTIM, (lab.nodes[VICTIM]._way.incarnation + 1, 3))
+        claim(lab, VICTIM, (lab.nodes[VICTIM]._way.sealing.incarnation + 1, 3))
         lab.run(2)
         lab.restart()
         lab.run(3)
@@ -124,7 +124,9 @@ def test_whatever_happens_no_two_entries_differ_by_few_rows(seed):
         elif event == 4 and rng.random() < 0.3:
             lab.restart(lost=True)
         else:
-            claim(lab, VICTIM, (lab.nodes[VICTIM]._way.incarnation + int(rng.integers(3)), 99))
+            claim(
+                lab, VICTIM, (lab.nodes[VICTIM]._way.sealing.incarnation + int(rng.integers(3)), 99)
+            )
         lab.run(float(rng.uniform(0, 4)))
     lab.check()
     assert len(lab.seen) > 5

@@ -9,8 +9,8 @@ from dokl.agents.description import Network
 from dokl.agents.logs import Log
 from dokl.agents.problems import Problems
 from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.accounts import UNKNOWN
 from dokl.agents.protocol.effects import Effect
+from dokl.agents.protocol.sealing import UNKNOWN
 from dokl.agents.rolls import roll_of
 from dokl.agents.store import Store, StoreFailed
 from dokl.agents.sums import SquaresLearner

@@ -13,12 +13,12 @@ What is believed of an entry is in `roll`, whose rows are left out of the total 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from dokl.agents.protocol import pieces, standing
+from dokl.agents.protocol import pieces, sealing, standing
 from dokl.agents.protocol.effects import Effect, SaveSealed, SendHello, SendTheta
 from dokl.agents.protocol.messages import (
-    LARGEST_COUNT,
     PIECE,
     SUMS,
     VERSIONS,
@@ -29,13 +29,13 @@ from dokl.agents.protocol.messages import (
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import LiveNode
 from dokl.agents.protocol.roll import Roll, claimed_origin, entry_faults, opened
+from dokl.agents.protocol.sealing import UNKNOWN, Sealed
 from dokl.agents.protocol.standing import Standing
 from dokl.agents.protocol.versions import Version, pack_versions, unpack_versions
 from dokl.agents.sums import SquaresLearner, forgetting
 from dokl.agents.sums.signing import seal_and_entry
 from dokl.errors import BadInput
 from dokl.methods.squares import origins
-from dokl.methods.squares import sums as added_up
 from dokl.methods.squares.origins import Account, Entry
 
 SOLVE_SECONDS = 1.0  # between two solutions of the total, and between two own entries
@@ -47,18 +47,13 @@ REFUSED_SECONDS = 15.0  # the same where it was refused: it may be in order some
 LAPSE_SECONDS = 3 * REFUSED_SECONDS  # after which what was refused would have come again
 QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
 
-Sealed = tuple[int, bytes]  # rows from which fewest_rows counts, and what was sealed last, or b""
-UNKNOWN: Sealed = (LARGEST_COUNT, b"")  # it may be of any rows that the node has
-
 
 class Accounts:
     """Sums per origin, by pushing; arrays and dictionaries in it are replaced, never written to.
 
     account: the newest entry of each origin, as others have it (of this node: as it sealed it, in
     this life or before). sealed: their bytes. heard: when each came. theirs: what neighbours say
-    they have. to_send: origins whose entries are due. base: own rows from which `fewest_rows`
-    counts. untold: whether others must get another entry of this node though it has no new rows to
-    tell; went_back: because it has lost rows that they have.
+    they have. to_send: origins whose entries are due. sealing: what it seals next of its own.
     going: the origin whose entry is on its way in pieces, and those that are still to go. coming:
     what each neighbour has sent of a large entry. kept: what is left to experts that forget.
     """
@@ -75,16 +70,14 @@ class Accounts:
         self.to_send: tuple[str, ...] = ()
         self.going: tuple[str, tuple[bytes, ...]] = ("", ())
         self.coming: Mapping[str, tuple[pieces.Incomplete, ...]] = {}
-        self.incarnation = node.incarnation
         self.begun: float | None = None
         self.sent_at = self.solved_at = self.told_at = self.said_at = float("-inf")
-        self.unsolved = self.asked = self.untold = self.went_back = self.hurt = False
+        self.unsolved = self.asked = self.hurt = False
         self.quick = 0
         self.standing = Standing()
         self.kept: Mapping[str, forgetting.Remainder] = {}
         rows = self.learner.own_rows(node.state)
-        # Whoever has fewer rows than that lost some: f new ones differ from all that was sealed.
-        self.base = min(sealed[0], rows)
+        self.sealing = sealing.begin(node.incarnation, sealed[0], rows)
         if sealed[1]:
             self._know_own(origins.from_bytes(seal_and_entry(sealed[1])[2]), sealed[1])
 
@@ -180,26 +173,21 @@ class Accounts:
         """An entry that this node sealed and does not know: its clock went back, or its journal is
         lost. Lists of versions never get here: anybody can claim to hold any version, and only the
         seal proves that there is one.
-
-        Which of its rows are in it cannot be told, so `fewest_rows` counts from now on.
         """
-        self.base = max(self.base, self._own_rows[0])
-        if self.node.name in self.account:
-            self.incarnation = max(self.incarnation, entry.incarnation + 1)
-            self.untold = True
-        else:
+        rows, name = self._own_rows[0], self.node.name
+        known = name in self.account
+        self.sealing = sealing.surprise(self.sealing, entry, rows)
+        if not known:
             self._know_own(entry, sealed)
-            self._want(self.node.name)
+            self._want(name)
         self._changed()
-        return [SaveSealed(self.base, self.sealed[self.node.name])]
+        return [SaveSealed(self.sealing.base, self.sealed[name])]
 
     def _know_own(self, entry: Entry, sealed: bytes) -> None:
         """What this node sealed last, in an earlier life."""
-        name = self.node.name
+        name, old = self.node.name, not self.roll.seals.made(sealed)
         self.account, self.sealed = {**self.account, name: entry}, {**self.sealed, name: sealed}
-        self.incarnation = max(self.incarnation, entry.incarnation + 1)
-        self.went_back = self._own_rows[0] < entry.sums.rows
-        self.untold = self.went_back or not self.roll.seals.made(sealed)
+        self.sealing = sealing.recall(self.sealing, entry, self._own_rows[0], old)
 
     def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         """Nothing to do with sums."""
@@ -223,16 +211,6 @@ class Accounts:
         self.node.announce()
         return []
 
-    def unsealed_by(self, roll: Roll) -> list[str]:
-        """Whose entries, known here, could not be checked any more by another roll's seals."""
-        found = []
-        for name in sorted(set(self.account) & roll.names - {self.node.name}):
-            try:
-                roll.seals.opened(self.sealed[name])
-            except BadInput:
-                found.append(name)
-        return found
-
     def change(self, roll: Roll) -> None:
         """Other names: whoever is no longer of the network takes its rows away. Another certificate
         of this node: what it has sealed gets a new seal.
@@ -241,7 +219,8 @@ class Accounts:
         own = self.sealed.get(self.node.name)
         # Others stop to believe the old certificate some time, and those that start then cannot
         # check a seal of it.
-        self.untold = self.untold or (own is not None and not roll.seals.made(own))
+        if own is not None and not roll.seals.made(own):
+            self.sealing = replace(self.sealing, again=True)
         gone = set(self.account) - roll.names
         self.node.forget_refused_sums(float("inf"))  # other seals, other bounds, other names
         if gone:
@@ -324,7 +303,7 @@ class Accounts:
     @property
     def _enough(self) -> bool:
         """Whether there is something to tell: of own rows never few, which could be read off."""
-        return self.untold or self._own_rows[0] - self.base >= self._fewest
+        return self.sealing.due(self._own_rows[0], self._fewest)
 
     @property
     def _fewest(self) -> int:
@@ -345,28 +324,21 @@ class Accounts:
         at_once = new or self.node.name in self.account
         first = begun if at_once else begun + self.node.exchange.join_seconds
         rows, before = self._own_rows
-        much = self.untold or not before <= rows < (1.0 + MUCH) * before
+        much = self.sealing.again or not before <= rows < (1.0 + MUCH) * before
         return max(first, self.said_at + (SOLVE_SECONDS if much else SLOW_SECONDS))
 
     def _tell(self, now: float) -> list[Effect]:
-        """Seal own rows if there are enough new ones; otherwise nothing that was not sealed before:
-        the same sums for another seal or start, or none after rows were lost.
-        """
-        rows, name = self._own_rows[0], self.node.name
-        own, sums = self.account.get(name), self.learner.own_sums(self.node.state)
-        if own is None or rows - self.base >= self._fewest or self._fewest == 1:
-            self.base = rows
-        else:
-            sums = added_up.nothing(self.learner.D, self.learner.m) if self.went_back else own.sums
-        if own is not None and sums.rows <= own.sums.rows:
-            self.incarnation = max(self.incarnation, own.incarnation + 1)
-        data = origins.to_bytes(Entry(name, self.incarnation, sums), "<f4")
+        """Seal own rows, or what is to follow on the entry before."""
+        name, own = self.node.name, self.learner.own_sums(self.node.state)
+        given = self.sealing, self.account.get(name), name, own, self._fewest
+        self.sealing, entry = sealing.next_entry(*given)
+        data = origins.to_bytes(entry, "<f4")
         self.account = {**self.account, name: origins.from_bytes(data)}
         self.sealed = {**self.sealed, name: self.roll.seals.seal(data)}
-        self.untold, self.went_back, self.said_at = False, False, now
+        self.said_at = now
         self._want(name)
         self._changed()
-        return [SaveSealed(self.base, self.sealed[name])]
+        return [SaveSealed(self.sealing.base, self.sealed[name])]
 
     # -- sending -----------------------------------------------------------------------------
     def _send(self, now: float) -> list[Effect]:

@@ -16,14 +16,15 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dokl.agents.protocol import messages, pieces
-from dokl.agents.protocol.accounts import UNKNOWN, Accounts, Sealed
+from dokl.agents.protocol.accounts import Accounts
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
 from dokl.agents.protocol.lockstep import Lockstep
 from dokl.agents.protocol.messages import HELLO, TWICE, Message, Refused, most_bytes
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import SOON, LiveNode
-from dokl.agents.protocol.roll import Roll
+from dokl.agents.protocol.roll import Roll, unproven
+from dokl.agents.protocol.sealing import UNKNOWN, Sealed
 from dokl.agents.protocol.states import Event, Life, Supply, Trust, after
 from dokl.arrays import Array
 from dokl.errors import BadInput, Diverged
@@ -214,7 +215,9 @@ class Protocol:
 
     def check_change(self, roll: Roll | None) -> None:
         """Refuse seals by which rows would be lost: nodes that start later could not check them."""
-        names = self._way.unsealed_by(roll) if isinstance(self._way, Accounts) and roll else []
+        held = self._way.sealed if isinstance(self._way, Accounts) else {}
+        names = [] if roll is None else unproven(roll, held)
+        names = [name for name in names if name != self._node.name]  # which seals again
         if names:
             raise BadInput(
                 f"ca.pem lacks the authority under which the sums of {', '.join(names)} are "

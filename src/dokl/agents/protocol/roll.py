@@ -7,6 +7,7 @@ first one that is heard of it, since the network began.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dokl.agents.protocol.messages import LARGEST_COUNT
@@ -57,6 +58,17 @@ def claimed_origin(roll: Roll, sealed: bytes) -> str:
     except BadInput:
         return ""
     return name if name in roll.names else ""
+
+
+def unproven(roll: Roll, sealed: Mapping[str, bytes]) -> list[str]:
+    """Whose sealed entries the seals of this roll do not prove, of those that it names."""
+    found = []
+    for name in sorted(roll.names & set(sealed)):
+        try:
+            roll.seals.opened(sealed[name])
+        except BadInput:
+            found.append(name)
+    return found
 
 
 def entry_faults(
