@@ -52,7 +52,12 @@ def use_few_arenas() -> None:
 def give_back_memory() -> None:
     """Return what is free to the system: after a session was closed, say."""
     gc.collect()
-    with suppress(OSError, AttributeError):
+    trim_memory()
+
+
+def trim_memory() -> None:
+    """Return the free pages of the C library to the system; nothing is looked through for it."""
+    with suppress(OSError, AttributeError):  # another C library has no such function
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -11,16 +11,19 @@ import errno
 import os
 import resource
 import socket
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from dokl.agents.doors.places import LOCAL, DoorPlaces, Place
+from dokl.agents.process import trim_memory
 from dokl.errors import BadInput
 
 RESERVE = 64  # descriptors that no connection gets: journal, logs, certificates, Zenoh's own
 BACKLOG = 512
 _BURST = 64  # connections that are accepted before others get their turn
 _PAUSE = 0.02  # seconds after a burst
+_TRIM = 5.0  # seconds after a connection has failed until its memory goes back to the system
 _NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Serve = Callable[[socket.socket, Place], Awaitable[None]]
@@ -60,6 +63,21 @@ def listening(host: str, port: int, what: str) -> socket.socket:
     return made
 
 
+def _nothing() -> None:
+    pass
+
+
+def release_frames(error: BaseException | None) -> None:
+    """Let go of what the frames that an error passed through refer to.
+
+    asyncio keeps the error of a failed handshake in a future that one of these frames refers to: a
+    cycle, which holds 300 kB of buffers for each connection until the garbage collector comes by.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+
+
 class Door:
     """`run` accepts at a listener, and has each connection served by a task of its own.
 
@@ -73,6 +91,7 @@ class Door:
         self._note: Note = note or (lambda event, **fields: None)
         self._tasks: set[asyncio.Task[None]] = set()
         self._spare: list[int] = []
+        self._trim: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Until cancelled; then all connections end."""
@@ -93,6 +112,8 @@ class Door:
         finally:
             for task in self._tasks:
                 task.cancel()
+            if self._trim is not None:
+                self._trim.cancel()
             self._free_spare()
 
     def _admit(self, connection: socket.socket, host: str, now: float) -> None:
@@ -114,6 +135,7 @@ class Door:
         def over(_: object) -> None:  # also of a task that was cancelled before it began
             self._tasks.discard(task)
             self.places.leave(place)
+            place.drop = _nothing  # which refers to the task, as the task does to the place
             connection.close()
 
         place.drop = drop
@@ -122,10 +144,24 @@ class Door:
     async def _served(self, connection: socket.socket, place: Place) -> None:
         try:
             await self._serve(connection, place)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # it went, or never spoke: no news
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            self._failed(error)  # it went, or never spoke: no news
+        except asyncio.CancelledError as error:
+            self._failed(error)
+            raise
         except Exception as error:
             self._note("connection failed", reason=repr(error))
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """Free what a connection held: at once in this process, soon for the system."""
+        release_frames(error)
+        if self._trim is None:
+            self._trim = asyncio.get_running_loop().call_later(_TRIM, self._trim_now)
+
+    def _trim_now(self) -> None:
+        self._trim = None
+        trim_memory()
 
     # -- no descriptors left -------------------------------------------------------------------
     async def _not_accepted(self, error: OSError) -> None:

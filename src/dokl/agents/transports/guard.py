@@ -137,6 +137,7 @@ class LinkGuard:
         except ssl.SSLError as error:
             why = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
             self._note("link refused", reason=why, address=place.address)
+            raise  # the door lets go of what the error holds
         finally:
             outer.abort()
 
