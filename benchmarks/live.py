@@ -8,6 +8,7 @@ beside what it takes on the clock, and what the sender takes itself.
     python -m benchmarks.live
     python -m benchmarks.live --nodes 20 --seconds 20 --durability full
     python -m benchmarks.live --nodes 8 --D 300 --method squares
+    python -m benchmarks.live --overload           single rows beside six senders of large batches
     python -m benchmarks.live --journal            what the store alone takes, marks and checksums
 """
 
@@ -23,6 +24,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,9 @@ class Sender:
             self.waits.append(time.monotonic() - self._sent)
         elif head.startswith(b"HTTP/1.1 429"):
             self.busy += 1
+            after = head.lower().partition(b"retry-after:")[2].split(b"\r\n")[0]
+            self.due = time.monotonic() + float(after)
+            return
         else:
             raise SystemExit(f"unexpected answer: {head[:60]!r} {body[:300]!r}")
         if self._pause:
@@ -114,12 +119,19 @@ def load(
     long each request took.
     """
     senders = [Sender(address, rows, seed, pause) for seed, address in enumerate(addresses)]
-    selector = selectors.DefaultSelector()
     began = time.monotonic()
     for i, sender in enumerate(senders):
-        selector.register(sender.socket, selectors.EVENT_READ, sender)
         sender.due = began + pause * i / len(senders)  # sensors do not speak all at once
-    limit = began + seconds
+    run(senders, began + seconds)
+    waits = [wait for sender in senders for wait in sender.waits]
+    return [each.acknowledged for each in senders], sum(each.busy for each in senders), waits
+
+
+def run(senders: list[Sender], limit: float) -> None:
+    """Let them send until that time."""
+    selector = selectors.DefaultSelector()
+    for sender in senders:
+        selector.register(sender.socket, selectors.EVENT_READ, sender)
     while (left := limit - time.monotonic()) > 0:
         due = [each.due for each in senders if each.due]
         wait = min([left, *(at - time.monotonic() for at in due)])
@@ -130,8 +142,6 @@ def load(
                 each.send()
     for sender in senders:
         sender.socket.close()
-    waits = [wait for sender in senders for wait in sender.waits]
-    return [each.acknowledged for each in senders], sum(each.busy for each in senders), waits
 
 
 def processor_seconds(pid: int) -> float:
@@ -160,6 +170,19 @@ def wait_until_up(addresses: list[str], seconds: float = 180.0) -> None:
             if time.monotonic() > limit:
                 raise SystemExit(f"{address} does not answer, or misses neighbours")
             time.sleep(0.2)
+
+
+def wait_until_answers(address: str, seconds: float = 180.0) -> None:
+    limit = time.monotonic() + seconds
+    while True:
+        try:
+            if httpx.get(f"http://{address}/status", timeout=10).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        if time.monotonic() > limit:
+            raise SystemExit(f"{address} does not answer")
+        time.sleep(0.2)
 
 
 def measure(what: str, addresses: list[str], rows: int, seconds: float, pause: float = 0.0) -> None:
@@ -201,12 +224,16 @@ def main() -> None:
     ask.add_argument("--exchange", default="push", choices=["push", "pull", "off"])
     ask.add_argument("--idle", type=float, default=15.0, help="seconds to watch idle agents")
     ask.add_argument("--method", default="gradient", choices=["gradient", "squares"])
+    ask.add_argument("--overload", action="store_true", help="one node that gets too much")
     ask.add_argument("--journal", action="store_true", help="the store alone, and nothing else")
     args = ask.parse_args()
     usual = (8, 300) if args.method == "squares" else (20, 2500)
     args.nodes, args.D = args.nodes or usual[0], args.D or usual[1]
     if args.journal:
         journal()
+        return
+    if args.overload:
+        overload(args.seconds)
         return
     with tempfile.TemporaryDirectory() as folder:
         given = args.nodes, args.D, args.durability, args.exchange, args.method
@@ -242,6 +269,68 @@ def idle(addresses: list[str], seconds: float) -> None:
     print(f"  processor     {100 * sum(spent) / len(pids) / seconds:8.2f} % of a core per agent")
     print(f"  memory        {np.mean([resident(pid) for pid in pids]):8.0f} MiB resident per agent"
           " (shared pages counted in each)")  # fmt: skip
+
+
+# -- too much -------------------------------------------------------------------------------------
+def overload(seconds: float, senders: int = 6, rows: int = 1500, D: int = 500) -> None:
+    """One squares node: large batches by several senders, and how long single rows take then."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = new_network(Path(folder), 2, D, "process", "push", "squares")
+        network = read(path)
+        name = network.names[0]
+        address = str(network.node(name).http)
+        command = [sys.executable, "-m", "dokl", "agent", str(path), "--name", name]
+        with Path(folder, "log").open("wb") as log:
+            agent = subprocess.Popen(command, stderr=log)
+        try:
+            wait_until_answers(address)
+            many = [Sender(address, rows, seed) for seed in range(senders)]
+            one = Sender(address, 1, 99, pause=0.05)
+            asks = Asker(address)
+            for sender in (*many, one):
+                sender.due = time.monotonic()
+            asks.start()
+            run([*many, one], time.monotonic() + seconds)
+            asks.stop()
+        finally:
+            agent.send_signal(signal.SIGINT)
+            agent.wait(60)
+    waits = [wait for sender in many for wait in sender.waits]
+    print(
+        f"{senders} senders of {rows} rows, D = {D}, {seconds:g} s; load {os.getloadavg()[0]:.1f}"
+    )
+    print(f"  batches       {_spread(waits)}; {sum(s.acknowledged for s in many) / seconds:.0f}"
+          f" rows/s, {sum(s.busy for s in many)} times 429")  # fmt: skip
+    print(f"  single rows   {_spread(one.waits)}; {one.busy} times 429")
+    print(f"  /healthz      {_spread(asks.waits['/healthz'])}")
+    print(f"  /status       {_spread(asks.waits['/status'])}")
+
+
+class Asker(threading.Thread):
+    """Asks how an agent is, ten times a second."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self._url, self._over = f"http://{address}", threading.Event()
+        self.waits: dict[str, list[float]] = {"/healthz": [], "/status": []}
+
+    def run(self) -> None:
+        with httpx.Client(timeout=60) as client:
+            while not self._over.wait(0.1):
+                for path, waits in self.waits.items():
+                    began = time.monotonic()
+                    client.get(self._url + path)
+                    waits.append(time.monotonic() - began)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(60)
+
+
+def _spread(waits: list[float]) -> str:
+    middle, late = (1e3 * float(np.quantile(waits or [np.nan], q)) for q in (0.5, 0.99))
+    longest = 1e3 * max(waits, default=np.nan)
+    return f"{len(waits):5} took {middle:.1f} ms, 99 % at most {late:.1f} ms, one {longest:.1f} ms"
 
 
 # -- the journal ------------------------------------------------------------------------------

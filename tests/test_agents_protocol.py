@@ -354,6 +354,7 @@ def test_a_new_description(small, rng):
     queued = node.queued
     assert queued > 0
     node.change(["n02"], PUSH)
-    node.tick(3.1)
+    assert node.next_due(3.1) <= 3.1
+    node.learn_queued(3.1)
     assert node.queued == 0
     assert node.learned == 53

@@ -308,7 +308,8 @@ def test_status_is_json_and_complete_before_anything_happened(start):
     found = json.loads(json.dumps(start().status(), allow_nan=False))
     assert found["error"] == {"kind": "mse", "recent": None, "curve": []}
     assert found["disagreement"] is None
-    assert found["queue"] == {"rows": 0, "limit": 20_000}
+    limits = {"limit": 20_000, "limit_seconds": 2.0}
+    assert found["queue"] == {"rows": 0, "seconds": 0.0, **limits}
     assert found["certificate_expires"] is None
 
 
@@ -320,7 +321,8 @@ def test_rows_that_wait_for_their_round_count_as_queued(start):
     wait(lambda: agent.protocol.queued == 8)
     with pytest.raises(Busy):
         agent.submit(arrival(3))
-    assert agent.status()["queue"] == {"rows": 8, "limit": 10}
+    queue = agent.status()["queue"]
+    assert (queue["rows"], queue["limit"]) == (8, 10)
     assert (agent.status()["samples"], agent.status()["learned"]) == (8, 0)
 
 

@@ -78,13 +78,13 @@ class Learner:
         """Nodes that know nothing."""
         return init(self.problem, self.exchange, self.K, self.m, self.dtype)
 
-    def prepare(self) -> None:
+    def prepare(self, rows: int = 1) -> None:
         """Have everything compiled that learning and predicting need; some seconds, the first time
-        on a machine.
+        on a machine. rows: to learn for it.
         """
-        X = np.zeros((1, self.d), self.dtype)
-        state, _ = self.learn(self.start(), X, np.ones((1, self.m)))
-        self.predict(state, X)
+        X = np.zeros((rows, self.d), self.dtype)
+        state, _ = self.learn(self.start(), X, np.ones((rows, self.m)))
+        self.predict(state, X[:1])
 
     # -- learning ----------------------------------------------------------------------------
     def rows(self, X: Any, Y: Any) -> tuple[Array, Array]:

@@ -11,22 +11,23 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dokl.agents import status
 from dokl.agents.answers import Answer, Busy, Job, Stopping, refuse
-from dokl.agents.backlog import Backlog
+from dokl.agents.backlog import SLICE, Backlog
 from dokl.agents.clock import Clock, JumpWatch
 from dokl.agents.consequences import Consequences
 from dokl.agents.curve import LossCurve
 from dokl.agents.description import Network
-from dokl.agents.group import Group
+from dokl.agents.group import Group, Held
 from dokl.agents.inbox import Inbox
 from dokl.agents.inputs import Arrival, Inputs
 from dokl.agents.keeping import Keeping
@@ -50,6 +51,7 @@ LIVELY = 2.0  # seconds after a message in which the next one is looked for at t
 AHEAD = 86_400.0  # seconds by which a neighbour's clock may be ahead of ours when it starts
 SQUARES_ROWS = 1000  # rows between two snapshots by method "squares", at most
 PATIENCE = 0.1  # seconds for which rows that arrive put messages and what is due off, at most
+COURTESY = 0.001  # seconds between two turns for whoever asks how it is
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -86,7 +88,10 @@ class Agent:
         self.protocol = restored(network, name, self.learner, store, warm, *told)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
         self._inbox = Inbox(transport, self.log)
-        self._backlog = Backlog()
+        self._backlog = Backlog(self.protocol.queued)
+        self._held: deque[Held] = deque()
+        self._leave_by = math.inf  # until when rows that wait are learned, at the end
+        self._asking = 0  # threads that wait for the lock
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
         self._waiting = WaitingInputs(store, self.clock, self.log)
@@ -107,6 +112,7 @@ class Agent:
         self.learner.prepare()
         if self.clock.now() - began > 2.0:
             self.log("compiled", seconds=round(self.clock.now() - began, 1))
+        self._backlog.pace.measure(self.learner, self.clock.now)
         self.transport.open()
         network, mark = self.network.about.name, self.learner.fingerprint
         near = list(self.network.neighbours(self.name))
@@ -122,13 +128,21 @@ class Agent:
             most = self.network.limits.queue_rows
             if rows > most and arrival.source is None:
                 raise BadInput(f"{rows:,} rows at once, and {most:,} may be: send smaller batches")
-            waiting = self._backlog.rows + self.protocol.queued  # in lockstep rows wait there
-            if waiting and waiting + rows > most:
+            seconds = self._backlog.wait(rows, self.network.limits)
+            if seconds:
                 self.counts["busy"] += 1
-                raise Busy(self._backlog.wait)
+                raise Busy(seconds)
+            if self._backlog.is_large(rows):
+                self._backlog.large += rows
+                future.add_done_callback(partial(self._answered, rows))
             self._backlog.add((arrival, future))
             self._ready.notify()
         return future
+
+    def _answered(self, rows: int, _: object) -> None:
+        """A large arrival is learned, or refused."""
+        with self._ready:
+            self._backlog.large -= rows
 
     def predict(self, X: Array) -> list[Any]:
         """Numbers or labels for inputs X: (n, d)."""
@@ -146,12 +160,22 @@ class Agent:
 
     def status(self) -> dict[str, Any]:
         """What there is to know, as JSON can write it."""
-        with self._lock:
+        with self._asked():
             return status.of(self)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """The lock, for another thread than the agent's; that one waits a moment for it between
+        two turns, since whoever frees a lock is often the first to take it again.
+        """
+        self._asking += 1
+        with self._lock:
+            self._asking -= 1
+            yield
 
     def position(self, source: str) -> dict[str, Any] | None:
         """How far a source was read when the last of its samples was stored."""
-        with self._lock:
+        with self._asked():
             return self.store.offset(source)
 
     def wake(self) -> None:
@@ -169,7 +193,7 @@ class Agent:
     def stop(self, timeout: float = 10.0) -> None:
         """Take no more, finish what is queued, save, and close everything."""
         with self._ready:
-            self._stopping = True
+            self._stopping, self._leave_by = True, self.clock.now() + timeout / 2
             self._ready.notify()
         if self._thread.is_alive():
             self._thread.join(timeout)
@@ -180,8 +204,13 @@ class Agent:
 
     @property
     def queued(self) -> int:
-        """Rows that wait to be learned and acknowledged."""
-        return self._backlog.rows
+        """Rows that wait to be learned."""
+        return self._backlog.rows + self._backlog.behind
+
+    @property
+    def queued_seconds(self) -> float:
+        """What learning them will take, by what rows have taken so far."""
+        return self._backlog.seconds
 
     @property
     def _snapshot_rows(self) -> int:
@@ -197,23 +226,31 @@ class Agent:
     # -- the thread --------------------------------------------------------------------------
     def _run(self) -> None:
         while self._wait():
-            with self._ready:
-                jobs = self._backlog.group()
-            began = self.clock.now()
-            with self._lock:
-                self._obey()
-                mark = self.protocol.mark()
-                try:
-                    self._serve(jobs, mark)
-                except Exception as error:  # one bad event must not end the agent
-                    self.protocol.back(mark)
-                    if self._put_off == math.inf:  # not a turn of rows alone
-                        self._inbox.clear()
-                    self._failed(error, jobs)
-            with self._ready:
-                self._backlog.done(jobs, self.clock.now() - began)
+            self._turn()
+            if self._asking:
+                time.sleep(COURTESY)
         with self._lock:
             self._farewell()
+
+    def _turn(self) -> None:
+        """One group, and then a slice of the rows that wait to be learned."""
+        with self._ready:
+            jobs = self._backlog.group()
+        with self._lock:
+            self._obey()
+            self.protocol.at_once = self._backlog.pace.rows(SLICE)
+            mark = self.protocol.mark()
+            try:
+                self._serve(jobs, mark)
+            except Exception as error:  # one bad event must not end the agent
+                self.protocol.back(mark)
+                if self._put_off == math.inf:  # not a turn of rows alone
+                    self._inbox.clear()
+                self._failed(error, jobs)
+            if self.clock.now() >= self._held_until:
+                self._learn_queued()
+        with self._ready:
+            self._backlog.done(jobs, self.protocol.queued)
 
     def _wait(self) -> bool:
         """Sleep until something is to be done; False when all is done and we are to stop."""
@@ -224,6 +261,8 @@ class Agent:
                     self._ready.wait(pause)
             self._wakened = False
             left = self._backlog or self._orders or self._put_off < math.inf
+            behind = self._backlog.behind and self.protocol.learns
+            left = left or (behind and self.clock.now() < self._leave_by)
             return bool(left) or not self._stopping
 
     def _pause(self, now: float) -> float:
@@ -255,8 +294,7 @@ class Agent:
         everything = not jobs or now >= self._put_off + PATIENCE
         self._put_off = math.inf if everything else min(now, self._put_off)
         group.effects += self._heard(now) if everything else []
-        for arrival, future in jobs:
-            group.take(arrival, future, now)
+        self._take(group, jobs, now)
         group.effects += self._guarded(partial(self.protocol.tick, now)) if everything else []
         try:
             group.commit(self._snapshot_rows)
@@ -274,6 +312,41 @@ class Agent:
             if not everything:
                 self._wakened = True  # the rest follows at once
 
+    def _take(self, group: Group, jobs: list[Job], now: float) -> None:
+        """Learn arrivals, as long as that takes no longer than a slice: the others are stored, and
+        learned after that, slice by slice. So nobody waits for a large one that came before.
+        """
+        pace, spent = self._backlog.pace, 0.0
+        for arrival, future in jobs:
+            takes = pace.seconds(arrival.rows)
+            at_once = not self.protocol.queued and spent + takes <= SLICE
+            began, learned = self.clock.now(), self.protocol.learned
+            group.take(arrival, future, now, at_once, self._backlog.is_large(arrival.rows))
+            if self.protocol.learned > learned:
+                spent += takes
+                pace.add(self.protocol.learned - learned, self.clock.now() - began)
+
+    def _learn_queued(self) -> None:
+        """A slice of the rows that are in the journal and not learned yet."""
+        if not (self.protocol.queued and self.protocol.learns):
+            return
+        pace, mark = self._backlog.pace, self.protocol.mark()
+        group = Group(self.store, self.protocol, self.counts, self.clock.wall())
+        began, learned = self.clock.now(), self.protocol.learned
+        try:
+            group.effects += self.protocol.learn_queued(began)
+            pace.add(self.protocol.learned - learned, self.clock.now() - began)
+            group.commit(self._snapshot_rows)
+        except StoreFailed as error:  # they stay in the journal, and wait
+            self.protocol.back(mark)
+            self._not_stored(error, [])
+        except Exception as error:
+            self.protocol.back(mark)
+            self._failed(error, [])
+        else:
+            self._adopted = self.protocol.state
+            self._happened(group, began)
+
     def _happened(self, group: Group, now: float) -> None:
         """It is stored, so it is not taken back, whatever goes wrong with telling others."""
         try:
@@ -281,6 +354,9 @@ class Agent:
         except Exception as error:
             self._failed(error, [])
         group.settle()
+        self._held.extend(group.held)
+        while self._held and self._held[0][0] <= self.protocol.learned:
+            self._held.popleft()[1]()
         every, wall = 60 * self.network.durability.keep_minutes, self.clock.wall()
         if self.protocol.step and self._keeping.due(every, wall):
             failed = self._keeping.keep(self.protocol.packed_state(), self.protocol.learned, wall)
@@ -353,6 +429,8 @@ class Agent:
                     transaction.snapshot(self.protocol.packed_state(), self.protocol.learned)
         except StoreFailed as error:
             self.log("not stored", reason=str(error))  # the journal has it all
+        for _, tell in self._held:
+            tell()  # they are in the journal
         for _, future in self._backlog.left():
             refuse(future, Stopping("this agent is about to end"))
 

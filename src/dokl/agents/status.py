@@ -54,8 +54,10 @@ def of(agent: Agent) -> dict[str, Any]:
         "refused": _refused(agent, facts),
         "requests": {k: agent.counts[k] for k in ("accepted", "refused", "busy", "repeated")},
         "queue": {
-            "rows": agent.queued + agent.protocol.queued,
+            "rows": agent.queued,
             "limit": agent.network.limits.queue_rows,
+            "seconds": round(agent.queued_seconds, 3),
+            "limit_seconds": agent.network.limits.queue_seconds,
         },
         "waiting_labels": store.waiting_count,
         "waiting_expired": store.expired,

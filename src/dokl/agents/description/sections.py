@@ -186,11 +186,14 @@ class Durability:
 class Limits:
     """[limits]: what an agent takes in before it says that it is too much.
 
+    queue_rows: that may wait to be learned, or come at once. queue_seconds: of learning that may
+    wait, by what rows have taken so far; for large batches and for single rows each.
     waiting_labels: inputs that may wait for their labels, and waiting_hours: for how long.
     """
 
     body_bytes: int = 4_000_000
     queue_rows: int = 20_000
+    queue_seconds: float = 2.0
     waiting_labels: int = 100_000
     waiting_hours: float = 168.0
     keys: int = 100_000
@@ -198,3 +201,4 @@ class Limits:
     def __post_init__(self) -> None:
         at_least("limits", self, "body_bytes", "queue_rows", "keys", low=1)
         at_least("limits", self, "waiting_labels", "waiting_hours")
+        at_least("limits", self, "queue_seconds", low=0.1)

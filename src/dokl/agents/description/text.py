@@ -168,6 +168,7 @@ def _rest(network: Network) -> str:
         "\n[limits]                 # more is answered with: come back later\n"
         f"{_line('body_bytes', limits.body_bytes)}"
         f"{_line('queue_rows', limits.queue_rows)}"
+        f"{_line('queue_seconds', float(limits.queue_seconds), 'of learning that may wait')}"
         f"{_line('waiting_labels', limits.waiting_labels)}"
         f"{_line('waiting_hours', float(limits.waiting_hours), 'inputs without label go then')}"
         f"{_line('keys', limits.keys)}"

@@ -41,6 +41,8 @@ PLAIN = {
     "dokl_combines_total": ("exchange.combines", "Times that neighbours' vectors were combined."),
     "dokl_queue_rows": ("queue.rows", "Rows that wait to be learned."),
     "dokl_queue_limit_rows": ("queue.limit", "Rows that may wait before senders get 429."),
+    "dokl_queue_seconds": ("queue.seconds", "Seconds that learning them will take."),
+    "dokl_queue_limit_seconds": ("queue.limit_seconds", "Seconds that may wait before 429."),
     "dokl_waiting_labels": ("waiting_labels", "Inputs that wait for their labels."),
     "dokl_waiting_expired_total": (
         "waiting_expired",

@@ -127,7 +127,7 @@ class Gossip:
 
     def tick(self, now: float) -> list[Effect]:
         """Exchange, or repeat what may have been lost, when it is time."""
-        effects = [*self._join(now), *self._drain()]
+        effects = self._join(now)
         due = self._exchange_due()
         if due is not None and now >= due:
             effects += self._exchange(now)
@@ -139,7 +139,6 @@ class Gossip:
     def next_due(self) -> float | None:
         """When `tick` is wanted."""
         times = [self.deadline if self.joining else None, self._exchange_due()]
-        times += [self.node.now] if self.node.queue.rows and not self.joining else []
         times += [self.told_at + PAUSE] if self.again else []
         return min((time for time in times if time is not None), default=None)
 
@@ -254,15 +253,8 @@ class Gossip:
         return [*effects, *self._drain()]
 
     def _drain(self) -> list[Effect]:
-        """Learn the rows that waited, as soon as there is nothing to wait for."""
-        node, effects = self.node, list[Effect]()
-        while node.queue.rows and not self.joining:
-            X, Y = node.queue.take(node.queue.rows)
-            try:
-                effects += self._learn(X, Y)
-            except Diverged as error:
-                effects += node.pass_over(len(X), error)
-        return effects
+        """Learn the first of the rows that waited; `Protocol.learn_queued` learns the others."""
+        return self.node.drain(self._learn)
 
     # -- going back --------------------------------------------------------------------------
     def mark(self) -> dict[str, Any]:

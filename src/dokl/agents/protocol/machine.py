@@ -27,7 +27,7 @@ from dokl.agents.protocol.roll import Roll, unproven
 from dokl.agents.protocol.sealing import UNKNOWN, Sealed
 from dokl.agents.protocol.states import Event, Life, Supply, Trust, after
 from dokl.arrays import Array
-from dokl.errors import BadInput, Diverged
+from dokl.errors import BadInput
 from dokl.learner import Learner
 from dokl.state import State
 
@@ -93,15 +93,40 @@ class Protocol:
     def latest(self, incarnation: int | None) -> None:
         self._node.latest = incarnation
 
+    @property
+    def at_once(self) -> int:
+        """Rows that were taken, and are learned before anything else has its turn."""
+        return self._node.at_once
+
+    @at_once.setter
+    def at_once(self, rows: int) -> None:
+        self._node.at_once = rows
+
+    @property
+    def learns(self) -> bool:
+        """Whether rows that were taken are learned without waiting for neighbours."""
+        return not isinstance(self._way, Lockstep) and self._node.life is not Life.JOINING
+
     # -- events ------------------------------------------------------------------------------
-    def samples(self, X: Array, Y: Array, now: float) -> list[Effect]:
-        """Rows X: (n, d), Y: (n, m) to learn; BadInput or Diverged where that cannot be."""
+    def samples(self, X: Array, Y: Array, now: float, at_once: bool = True) -> list[Effect]:
+        """Rows X: (n, d), Y: (n, m) to learn; BadInput or Diverged where that cannot be.
+
+        at_once False: they are taken, and learned by `learn_queued`; and so are all after them.
+        """
         node = self._at(now)
         X, Y = node.learner.rows(X, Y)
         if node.supply is Supply.ENDED:
             node.announce()
         node.supply = after(node.supply, Event.SAMPLES)
+        if self.learns and (node.queue.rows or not at_once):
+            node.queue.add(X, Y)
+            return []
         return self._way.samples(X, Y, now)
+
+    def learn_queued(self, now: float) -> list[Effect]:
+        """Learn the next rows that were taken, at most `at_once` of them."""
+        node = self._at(now)
+        return node.drain(lambda X, Y: self._way.samples(X, Y, now)) if self.learns else []
 
     def replay(self, X: Array, Y: Array) -> list[Effect]:
         """Rows of the journal after a restart: learned without exchange.
@@ -112,10 +137,7 @@ class Protocol:
         if isinstance(self._way, Lockstep) or self._node.life is Life.JOINING:
             self._node.queue.add(*self._node.learner.rows(X, Y))
             return []
-        try:
-            effects = self._node.learn(X, Y)
-        except Diverged as error:  # accepted before it was clear where to start from
-            effects = self._node.pass_over(len(X), error)
+        effects = self._node.learn_accepted(self._node.learn, X, Y)
         self._way = _way(self._node, self._roll, self._sealed)
         return effects
 
@@ -210,6 +232,7 @@ class Protocol:
         """When `tick` is wanted at the latest; None: not before something else happens."""
         off = self._node.exchange.mode == "off"
         times = [self._way.next_due(), None if off else self._node.hello_due()]
+        times += [now] if self.queued and self.learns else []
         times += [] if off else [peer.rivals_end() for peer in self._node.peers.values()]
         return min((time for time in times if time is not None), default=None)
 

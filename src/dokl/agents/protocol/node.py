@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from dokl.agents.protocol.messages import HELLO, THETA, TWICE, Message, mark_of
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.states import Event, Life, Supply, after
 from dokl.arrays import Array
-from dokl.errors import Diverged
+from dokl.errors import BadInput, Diverged
 from dokl.exchange import Mixing
 from dokl.exchange.rules import LARGEST16, sum_of_squares
 from dokl.learner import Learner
@@ -35,6 +35,7 @@ REPEATS = (0.5, 1.0, 2.0)
 PAUSE = 2.0  # seconds between hellos that nobody asked for
 SOON = 0.2  # seconds after the last hello, when a neighbour is to hear that it is not believed
 DISPUTE = 5.0  # seconds between hellos while somebody is not believed, here or there
+ALL = 1 << 62  # rows
 MOST_GONE = 1024  # rows learned that a queue may still hold, besides those of one batch
 
 
@@ -78,7 +79,10 @@ Part = tuple[Neighbour, Array]  # and a theta of it
 
 
 class LiveNode:
-    """State, neighbours and counters of a node. `step` counts changes of theta, or rounds."""
+    """State, neighbours and counters of a node. `step` counts changes of theta, or rounds.
+
+    at_once: rows of the queue that are learned before anything else has its turn.
+    """
 
     def __init__(
         self,
@@ -97,7 +101,7 @@ class LiveNode:
         self.step = 1 if state is not None and bool(state.theta.any()) else 0
         self.peers = {peer: Neighbour(peer) for peer in sorted(neighbours)}
         self.supply = Supply.OPEN
-        self.queue = Queue()
+        self.queue, self.at_once = Queue(), ALL
         self.refused: dict[str, int] = {}
         self.combines = self.silences = self.diverged = 0
         self.disagreement: float | None = None
@@ -171,7 +175,28 @@ class LiveNode:
         losses = self.learner.losses(Y, f)
         return [LearnedRows(len(X), f, losses, self.learned, Y, half)]
 
-    def pass_over(self, rows: int, error: Diverged) -> list[Effect]:
+    def drain(self, learn: Callable[[Array, Array], list[Effect]]) -> list[Effect]:
+        """Learn the next rows of the queue, which were accepted, by a function of X and Y."""
+        effects, left = list[Effect](), self.at_once
+        while left > 0 and self.queue.rows:
+            X, Y = self.queue.take(left)
+            left -= len(X)
+            effects += self.learn_accepted(learn, X, Y)
+        return effects
+
+    def learn_accepted(
+        self, learn: Callable[[Array, Array], list[Effect]], X: Array, Y: Array
+    ) -> list[Effect]:
+        """Learn rows that were accepted; those that cannot be learned are passed over, alone."""
+        try:
+            return learn(X, Y)
+        except (BadInput, Diverged) as error:
+            if len(X) == 1:
+                return self.pass_over(1, error)
+        rows = [slice(i, i + 1) for i in range(len(X))]
+        return [effect for r in rows for effect in self.learn_accepted(learn, X[r], Y[r])]
+
+    def pass_over(self, rows: int, error: BadInput | Diverged) -> list[Effect]:
         """Rows that were accepted and, with the theta of now, diverge: they count as learned."""
         self.learned, self.diverged = self.learned + rows, self.diverged + rows
         return [Notice("diverged", f"{rows} rows were passed over: {error}"), Save()]

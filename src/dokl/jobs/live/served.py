@@ -114,16 +114,18 @@ class ModelLearner(Learner):
         """The model as it was read."""
         return ModelState(self._model)
 
-    def prepare(self) -> None:
-        """Have everything compiled that predicting needs."""
+    def prepare(self, rows: int = 1) -> None:
+        """Have everything compiled that predicting needs; nothing is learned for it."""
         row = np.zeros((1, self.d))
         row[:, len(self._rows.numeric) :] = 1.0  # numbers that are there
         row[:, 2 * len(self._rows.numeric) :] = MISSING
         self.predict(self.start(), row)
 
     def rows(self, X: Any, Y: Any) -> tuple[Array, Array]:
-        """As they are: `Inputs` has checked them."""
-        return np.asarray(X, np.float64), np.asarray(Y, np.float64)
+        """As they are: `Inputs` has checked them, and the model's table takes them."""
+        X, Y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
+        self.chunk(X)
+        return X, Y
 
     def chunk(self, X: Array) -> Chunk:
         """Rows of a journal as a table."""
