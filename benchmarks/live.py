@@ -162,8 +162,9 @@ def wait_until_up(addresses: list[str], seconds: float = 180.0) -> None:
     for address in addresses:
         while True:
             try:
-                found = httpx.get(f"http://{address}/status", timeout=10).json()
-                if all(each["up"] for each in found["neighbours"].values()):
+                answer = httpx.get(f"http://{address}/status", timeout=10)
+                near = answer.json()["neighbours"] if answer.is_success else {"": {"up": False}}
+                if all(each["up"] for each in near.values()):
                     break
             except httpx.TransportError:
                 pass
@@ -176,7 +177,7 @@ def wait_until_answers(address: str, seconds: float = 180.0) -> None:
     limit = time.monotonic() + seconds
     while True:
         try:
-            if httpx.get(f"http://{address}/status", timeout=10).status_code == 200:
+            if httpx.get(f"http://{address}/readyz", timeout=10).status_code == 200:
                 return
         except httpx.TransportError:
             pass

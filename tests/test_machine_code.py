@@ -1,7 +1,10 @@
 """Machine code on disk is found again, and never after an edit of what it was compiled from."""
 
+import fcntl
 import importlib
+import os
 import shutil
+import subprocess
 import sys
 
 import numba
@@ -67,6 +70,83 @@ def test_machine_code_of_other_sources_is_deleted(whole, tmp_path):
     assert len(files()) == len(first) + 2
     assert other.exists()
     assert python.exists()
+
+
+# -- one process at a time ---------------------------------------------------------------------
+USER = """
+import small.machine_code as code
+from small.whole import whole
+with code.watched(lambda what: print(what, flush=True)):
+    print(whole(2), flush=True)
+print(sum(whole.stats.cache_misses.values()), whole.stats.cache_path, flush=True)
+"""
+
+
+def user(tmp_path, **more):
+    """A process that needs the function."""
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": "", **more}
+    command = [sys.executable, "-B", "-c", USER]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def test_one_process_compiles_and_the_others_wait_for_it(whole, tmp_path):
+    whole(1)  # writes the package, and compiles nothing
+    folder = tmp_path / "small" / "__pycache__"
+    folder.mkdir(exist_ok=True)
+    with (folder / machine_code.LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        processes = [user(tmp_path) for _ in range(3)]
+        try:
+            assert [each.stdout.readline().strip() for each in processes] == ["waiting"] * 3
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            told = [each.communicate(timeout=120)[0].split() for each in processes]
+    assert sorted(each[-2] for each in told) == ["0", "0", "1"]
+    assert sum("compiling" in each for each in told) == 1
+
+
+def test_a_lock_that_is_not_freed_is_waited_for_no_longer_than_the_bound(whole, monkeypatch):
+    function = whole(1)
+    code = sys.modules["small.machine_code"]
+    monkeypatch.setattr(code, "LONGEST", 0.0)
+    os.makedirs(function.stats.cache_path, exist_ok=True)
+    with open(os.path.join(function.stats.cache_path, code.LOCK), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert function(2) == 30
+
+
+def test_the_lock_is_freed_when_compiling_fails(whole):
+    function = whole(1)
+    with pytest.raises(numba.TypingError):
+        function("text")
+    assert not sys.modules["small.machine_code"]._held
+    assert function(2) == 30
+    assert not sys.modules["small.machine_code"]._held
+
+
+def in_the_way(*paths):
+    """Files where folders are wanted: nothing can be written there, by root neither."""
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+        path.write_text("in the way")
+
+
+def test_code_is_kept_in_the_users_cache_where_the_package_cannot_be_written(whole, tmp_path):
+    whole(1)
+    in_the_way(tmp_path / "small" / "__pycache__")
+    places = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "home")}
+    for misses in ("1", "0"):
+        *_, missed, folder = user(tmp_path, **places).communicate(timeout=120)[0].split()
+        assert missed == misses
+        assert folder.startswith(str(tmp_path / "home"))
+
+
+def test_functions_work_where_nothing_can_be_written(whole, tmp_path):
+    whole(1)
+    in_the_way(tmp_path / "small" / "__pycache__", tmp_path / "home")
+    places = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "home")}
+    told = user(tmp_path, **places).communicate(timeout=120)[0].split()
+    assert (told[0], "30" in told) == ("compiling", True)
 
 
 def kept_functions(module):

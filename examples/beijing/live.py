@@ -94,7 +94,7 @@ def _wait_for(face: str, seconds: float = 120.0) -> None:
     limit = time.monotonic() + seconds
     while True:
         try:
-            asked(f"{face}/healthz")
+            asked(f"{face}/readyz")
             return
         except urllib.error.URLError:
             if time.monotonic() > limit:

@@ -175,7 +175,7 @@ class Lab:
             if process.poll() is not None:
                 raise AssertionError(f"{name} ended with {process.returncode}: {self.tail(name)}")
             try:
-                return self.get(name, "/healthz").status_code == 200
+                return self.get(name, "/readyz").status_code == 200
             except httpx.TransportError:
                 return False
 

@@ -32,7 +32,7 @@ class Served:
     def _healthy(self):
         assert self.process.poll() is None, "it ended"
         try:
-            return self.client.get("/healthz").status_code == 200
+            return self.client.get("/readyz").status_code == 200
         except httpx.TransportError:
             return False
 

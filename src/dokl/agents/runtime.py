@@ -24,6 +24,7 @@ from dokl.agents import status
 from dokl.agents.answers import Answer, Busy, Job, Stopping, refuse
 from dokl.agents.backlog import SLICE, Backlog
 from dokl.agents.clock import Clock, JumpWatch
+from dokl.agents.compiling import prepare
 from dokl.agents.consequences import Consequences
 from dokl.agents.curve import LossCurve
 from dokl.agents.description import Network
@@ -84,6 +85,7 @@ class Agent:
         self.certificate_expires = expiry(network, name)
         self._began = self.clock.now()
         self._jumps = JumpWatch(self.clock)
+        prepare(self.learner, self.log, self.clock)  # before the journal is learned again
         told = self.log, self.problems, self._consequences.note
         self.protocol = restored(network, name, self.learner, store, warm, *told)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
@@ -104,14 +106,7 @@ class Agent:
 
     # -- for everyone, from any thread -------------------------------------------------------
     def start(self) -> None:
-        """Open the transport and begin.
-
-        What is compiled is compiled before anyone is told that we are there.
-        """
-        began = self.clock.now()
-        self.learner.prepare()
-        if self.clock.now() - began > 2.0:
-            self.log("compiled", seconds=round(self.clock.now() - began, 1))
+        """Open the transport and begin."""
         self._backlog.pace.measure(self.learner, self.clock.now)
         self.transport.open()
         network, mark = self.network.about.name, self.learner.fingerprint
@@ -261,9 +256,9 @@ class Agent:
                     self._ready.wait(pause)
             self._wakened = False
             left = self._backlog or self._orders or self._put_off < math.inf
-            behind = self._backlog.behind and self.protocol.learns
-            left = left or (behind and self.clock.now() < self._leave_by)
-            return bool(left) or not self._stopping
+            behind = self._backlog.behind > 0 and self.protocol.learns
+            behind = behind and self.clock.now() < self._leave_by
+            return bool(left) or behind or not self._stopping
 
     def _pause(self, now: float) -> float:
         """Seconds until the next look: not all transports say when something has arrived."""

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from dokl.agents.answers import Busy, Stopping
-from dokl.agents.description import host_port, is_loopback
+from dokl.agents.description import Network, host_port, is_loopback
 from dokl.agents.http import gauges, openapi
 from dokl.agents.http.bounds import HttpBounds, Refusal, Room
-from dokl.agents.http.responses import FURTHER, as_csv, as_json, predictions
+from dokl.agents.http.responses import FURTHER, as_csv, as_json, as_refusal, predictions
 from dokl.agents.http.serving import Server
+from dokl.agents.http.starting import Entrance
 from dokl.agents.process import Latency
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
@@ -77,24 +78,45 @@ def serve(agent: Agent, address: str, bounds: HttpBounds | None = None) -> Serve
     At an address that others can reach it speaks https with the node's certificate and wants the
     node's token.
     """
-    bounds = bounds or HttpBounds()
+    face = HttpFace(agent.network, agent.name, address, agent.log, bounds)
+    face.open(agent)
+    return face.server
+
+
+class HttpFace:
+    """A server for a node whose agent is still to come: until `open` it says that it is not ready.
+
+    entrance: its application.
+    """
+
+    def __init__(
+        self, network: Network, name: str, address: str, log: Any, bounds: HttpBounds | None = None
+    ) -> None:
+        self._bounds, self._tokens = bounds or HttpBounds(), _tokens(network, name, address)
+        self.entrance, certificate = Entrance(), None
+        if not is_loopback(address):
+            certificate = network.certificate_files(name)[1:]
+        note = partial(log, often=True)  # about floods, one line a second of each kind
+        where = host_port(address)
+        self.server = Server(self.entrance, where, self._bounds, certificate, note)
+
+    def open(self, agent: Agent) -> None:
+        """The agent is ready."""
+        token, reading = self._tokens
+        self.entrance.open(app(agent, token=token, reading=reading, bounds=self._bounds))
+
+
+def _tokens(network: Network, name: str, address: str) -> tuple[str | None, str | None]:
+    """The node's token and the one that only reads; none on loopback."""
     if is_loopback(address):
-        return Server(app(agent, bounds=bounds), host_port(address), bounds, note=_noting(agent))
-    network, name = agent.network, agent.name
+        return None, None
     token = network.token(name) if network.secure else None
     if token is None:
         raise BadInput(
             f"others can reach {address}: an HTTP face there needs certificates and a token "
             f"({name}.token beside the certificates); or give it a loopback address"
         )
-    _, certificate, key = network.certificate_files(name)
-    there = app(agent, token=token, reading=network.token(name, reading=True), bounds=bounds)
-    return Server(there, host_port(address), bounds, (certificate, key), _noting(agent))
-
-
-def _noting(agent: Agent) -> Callable[..., None]:
-    """Log lines about floods, one a second of each kind."""
-    return partial(agent.log, often=True)
+    return token, network.token(name, reading=True)
 
 
 class Endpoints:
@@ -118,6 +140,7 @@ class Endpoints:
                 Route("/metrics", self._endpoint(self.metrics)),
                 Route("/openapi.json", self._endpoint(self.description)),
                 Route("/healthz", self._health),
+                Route("/readyz", self._ready),
             ],
             exception_handlers={HTTPException: self._not_here},
         )
@@ -186,6 +209,10 @@ class Endpoints:
         """Open to all: it says nothing but that this answers."""
         return as_json({"ok": True})
 
+    async def _ready(self, request: Request) -> Response:
+        """Open to all: it takes samples and predicts. Before it can, `Entrance` answers."""
+        return as_json({"ready": True})
+
     # -- around them -------------------------------------------------------------------------
     def _endpoint(self, answer: Endpoint, writes: bool = False) -> Endpoint:
         """Check who asks, and make an answer of whatever goes wrong."""
@@ -196,12 +223,12 @@ class Endpoints:
                 self._admit(request, writes)
                 response = await answer(request)
             except Refusal as refused:
-                response = _refused(refused)
+                response = as_refusal(refused)
             except DoklError as error:
-                response = _refused(_refusal(error))
+                response = as_refusal(_refusal(error))
             except Exception as error:
                 self._log(error)
-                response = _refused(Refusal(500, "internal error"))
+                response = as_refusal(Refusal(500, "internal error"))
             self.answers[response.status_code] += 1
             self._note(request, response.status_code, began)
             return response
@@ -266,7 +293,7 @@ class Endpoints:
         assert isinstance(error, HTTPException)
         text = {404: "no such page: see /openapi.json", 405: "not with this method"}
         said = text.get(error.status_code, error.detail)
-        return _refused(Refusal(error.status_code, said, headers=error.headers))
+        return as_refusal(Refusal(error.status_code, said, headers=error.headers))
 
 
 # -- what a request says -----------------------------------------------------------------------
@@ -358,10 +385,3 @@ def _unreadable(error: BaseException) -> bool:
     while isinstance(behind, BadInput):
         behind = behind.__context__
     return isinstance(behind, JSONDecodeError | UnicodeDecodeError)
-
-
-def _refused(refusal: Refusal) -> Response:
-    said: dict[str, Any] = {"error": refusal.text}
-    if refusal.retry_after is not None:
-        said["retry_after"] = refusal.retry_after
-    return as_json(said, refusal.status, refusal.headers)

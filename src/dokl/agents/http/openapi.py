@@ -25,13 +25,14 @@ _ERRORS = {
     422: "A row does not fit: the error names row and column. Nothing was learned.",
     429: "Too much at once, or too many inputs wait for labels. Send again after Retry-After.",
     500: "An error of dokl's own; the agent's log has more. Nothing was acknowledged.",
-    503: "The agent is about to end, or could not store in time. Send again, with the same key.",
+    503: "The agent is not ready yet (it starts, or compiles), is about to end, or could not store "
+    "in time. Send again after Retry-After, with the same key.",
     507: "The disk is full. Nothing was learned; send again when there is room.",
 }
 _RETRIED = (429, 503, 507)
-_ASKING = (401, 403, 500)
-_SENDING = (400, 401, 403, 408, 413, 415, 422, 429, 500)
-_STORING = (*_SENDING, 409, 503, 507)
+_ASKING = (401, 403, 500, 503)
+_SENDING = (400, 401, 403, 408, 413, 415, 422, 429, 500, 503)
+_STORING = (*_SENDING, 409, 507)
 
 
 def document(network: Network, secure: bool = False) -> Data:
@@ -69,13 +70,16 @@ def _paths() -> Data:
         "/status": {"get": _get("status", figures, _json({"type": "object"}), (*_ASKING, 429))},
         "/metrics": {"get": _get("metrics", "Figures for Prometheus.", metrics, (*_ASKING, 429))},
         "/openapi.json": {"get": _get("openapi", "This.", _json({"type": "object"}), _ASKING)},
-        "/healthz": {
-            "get": {
-                **_get("healthz", "Whether it answers.", _json(_ref("Health")), ()),
-                "security": [],
-            }
+        "/healthz": {"get": _open("healthz", "Whether it answers.", "Health", ())},
+        "/readyz": {
+            "get": _open("readyz", "Whether it takes samples and predicts.", "Ready", (503,))
         },
     }
+
+
+def _open(name: str, words: str, schema: str, errors: tuple[int, ...]) -> Data:
+    """A question that wants no token."""
+    return {**_get(name, words, _json(_ref(schema)), errors), "security": []}
 
 
 def _get(name: str, words: str, content: Data, errors: tuple[int, ...]) -> Data:
@@ -192,6 +196,7 @@ def _schemas(network: Network) -> Data:
         "Predictions": _predictions(target),
         "Error": _ERROR,
         "Health": _record({"ok": {"type": "boolean"}}),
+        "Ready": _record({"ready": {"type": "boolean"}}),
     }
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dokl.agents.http.bounds import Refusal
 from dokl.errors import BadInput, MissingExtra
 
 try:
@@ -51,6 +52,14 @@ def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None =
     except ValueError:
         text = json.dumps(_finite(content), allow_nan=False, default=_plain)
     return Response(text, status, headers, media_type="application/json")
+
+
+def as_refusal(refusal: Refusal) -> Response:
+    """An error, and after how many seconds a second try makes sense."""
+    said: dict[str, Any] = {"error": refusal.text}
+    if refusal.retry_after is not None:
+        said["retry_after"] = refusal.retry_after
+    return as_json(said, refusal.status, refusal.headers)
 
 
 def as_csv(found: Mapping[str, Any]) -> Response:

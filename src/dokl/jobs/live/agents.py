@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dokl.agents.answers import Busy, Stopping
+from dokl.agents.clock import Clock
 from dokl.agents.description import Network, problems, read
 from dokl.agents.inputs import Arrival
+from dokl.agents.logs import Log
 from dokl.agents.process import use_few_arenas
 from dokl.agents.runtime import Agent
 from dokl.agents.store import JournalLoss
@@ -23,6 +25,9 @@ from dokl.errors import BadInput, DoklError, MissingExtra
 from dokl.jobs.live.sensors import SensorFeeder, checked_source
 from dokl.state import State
 from dokl.unlocked import one_thread
+
+if TYPE_CHECKING:
+    from dokl.agents.http.app import HttpFace
 
 LINGER = 1.0  # seconds in which neighbours may still ask a node that is at its end
 ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -72,6 +77,8 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
 
     parent: a pipe that whoever started us holds open; when it closes we end, too.
     """
+    from dokl.machine_code import watched
+
     done = threading.Event()
     use_few_arenas()
     with ExitStack() as stack:
@@ -79,11 +86,18 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
         listens = _obey(settings.description, done, stack)
         network = _checked(settings)
         broker = checked_source(network, settings.name) if settings.data is None else None
-        log = stack.enter_context(log_file(settings.log)) if settings.log else None
-        agent = _made(network, settings, log)
-        stack.callback(agent.stop)
-        agent.start()
-        _face(network, settings, agent, stack)
+        out = stack.enter_context(log_file(settings.log)) if settings.log else None
+        log = Log(settings.name, Clock(), out)
+        face = _face(network, settings, log, stack)
+        with watched(face.entrance.enters if face else _nobody):
+            agent = _made(network, settings, log)
+            stack.callback(agent.stop)
+            agent.start()
+        if face is not None:
+            face.open(agent)
+            stack.callback(face.server.stop)  # before the agent, which answers until then
+            agent.when_reloaded = face.server.renew
+            log("serving", address=face.server.url)
         listens(agent)
         if parent is not None:
             threading.Thread(target=_watch, args=(parent, done), daemon=True).start()
@@ -121,9 +135,7 @@ def _checked(settings: Settings) -> Network:
     return network
 
 
-def _made(network: Network, settings: Settings, log: TextIO | None) -> Agent:
-    from dokl.agents.clock import Clock
-    from dokl.agents.logs import Log
+def _made(network: Network, settings: Settings, log: Log) -> Agent:
     from dokl.agents.store import Store
     from dokl.agents.store.folder import private_folder
 
@@ -149,10 +161,7 @@ def _made(network: Network, settings: Settings, log: TextIO | None) -> Agent:
     )
     try:
         warm = _warm(network, settings, store)
-        agents.append(
-            Agent(network, settings.name, store, transport, clock,
-                  Log(settings.name, clock, log), warm)
-        )  # fmt: skip
+        agents.append(Agent(network, settings.name, store, transport, clock, log, warm))
     except BaseException:
         store.close()
         raise
@@ -173,20 +182,23 @@ def _warm(network: Network, settings: Settings, store: Any) -> State | None:
     return warm_state(network, settings.warm)
 
 
-def _face(network: Network, settings: Settings, agent: Agent, stack: ExitStack) -> None:
-    """Serve HTTP, where that is wanted."""
+def _face(network: Network, settings: Settings, log: Log, stack: ExitStack) -> HttpFace | None:
+    """Serve HTTP from now on, where that is wanted: that the agent is not ready, at first."""
     address = settings.http or network.node(settings.name).http
     if address in (None, "off"):
-        return
+        return None
     try:
-        from dokl.agents.http.app import serve
+        from dokl.agents.http.app import HttpFace
     except ImportError:
         raise MissingExtra("the HTTP face of an agent", "live") from None
-    server = serve(agent, str(address))
-    server.start()
-    stack.callback(server.stop)
-    agent.when_reloaded = server.renew
-    agent.log("serving", address=server.url)
+    face = HttpFace(network, settings.name, str(address), log)
+    face.server.start()
+    stack.callback(face.server.stop)
+    return face
+
+
+def _nobody(_: str) -> None:
+    """There is no face to tell."""
 
 
 def _obey(description: Path, done: threading.Event, stack: ExitStack) -> Callable[[Agent], None]:

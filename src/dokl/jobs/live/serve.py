@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dokl.agents.answers import Answer
 from dokl.agents.clock import Clock
@@ -25,6 +25,9 @@ from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput, MissingExtra
 from dokl.jobs.live.served import NAME, ModelLearner, ModelState, ServedNetwork, served
 from dokl.models import TableModel, learning
+
+if TYPE_CHECKING:
+    from dokl.agents.http.app import HttpFace
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,19 @@ class ModelAgent(Agent):
 
 def run_server(serving: Serving) -> None:
     """Serve a model until SIGTERM or Ctrl-C."""
+    from dokl.machine_code import watched
+
     done = threading.Event()
     with ExitStack() as stack:
         for end in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, end, signal.signal(end, lambda *_: done.set()))
-        agent = made(serving, stack)
-        _face(agent, serving.http, stack)
+        network, log = opened(serving), Log(NAME, Clock())
+        face = _face(network, serving.http, log, stack)
+        with watched(face.entrance.enters):
+            agent = _started(serving, network, log, stack)
+        face.open(agent)
+        stack.callback(face.server.stop)  # before the agent, which answers until then
+        log("serving", address=face.server.url, learns=agent.learns)
         done.wait()
     if serving.save is not None:
         agent.model.save(serving.save)
@@ -100,6 +110,11 @@ def run_server(serving: Serving) -> None:
 
 def made(serving: Serving, stack: ExitStack) -> ModelAgent:
     """The agent of a model file, started; the stack ends it."""
+    return _started(serving, opened(serving), Log(NAME, Clock()), stack)
+
+
+def opened(serving: Serving) -> ServedNetwork:
+    """The network of a model file, and of nobody else."""
     if not is_loopback(serving.http):
         raise BadInput(
             f"others can reach {serving.http}, and a model is served without certificates: give it "
@@ -112,12 +127,15 @@ def made(serving: Serving, stack: ExitStack) -> ModelAgent:
         mark = hashlib.sha256(serving.model.read_bytes()).hexdigest()[:16]
     except OSError as error:
         raise BadFile(f"{serving.model}: it cannot be read ({error.strerror})") from None
-    network = served(model, serving.model, mark, serving.durability)
-    clock, store = Clock(), _store(serving, network, stack)
+    return served(model, serving.model, mark, serving.durability)
+
+
+def _started(serving: Serving, network: ServedNetwork, log: Log, stack: ExitStack) -> ModelAgent:
+    store = _store(serving, network, stack)
     try:
         transport = MemoryTransport(network, NAME, hub=Hub())
-        warm = ModelState(model)
-        agent = ModelAgent(network, NAME, store, transport, clock, Log(NAME, clock), warm)
+        warm = network.learner().start()
+        agent = ModelAgent(network, NAME, store, transport, Clock(), log, warm)
     except BaseException:
         store.close()
         raise
@@ -150,12 +168,13 @@ def _store(serving: Serving, network: ServedNetwork, stack: ExitStack) -> Store:
     return Store.open(folder / f"{NAME}.db", about, serving.durability, network.limits)
 
 
-def _face(agent: ModelAgent, address: str, stack: ExitStack) -> None:
+def _face(network: ServedNetwork, address: str, log: Log, stack: ExitStack) -> HttpFace:
+    """Serve HTTP from now on: that the model is not ready, at first."""
     try:
-        from dokl.agents.http.app import serve
+        from dokl.agents.http.app import HttpFace
     except ImportError:
         raise MissingExtra("a model over HTTP", "live") from None
-    server = serve(agent, address)
-    server.start()
-    stack.callback(server.stop)
-    agent.log("serving", address=server.url, learns=agent.learns)
+    face = HttpFace(network, NAME, address, log)
+    face.server.start()
+    stack.callback(face.server.stop)
+    return face
