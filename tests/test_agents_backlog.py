@@ -106,6 +106,7 @@ def backlog(rows=0, behind=0, large=0):
         (backlog(500), 1500, 0.0),
         (backlog(500), 1600, 0.1),
         (backlog(500, 1000), 1500, 1.0),  # stored and unlearned rows count, too
+        (backlog(500, 1000), 9000, 1.5),  # longer than the limit: when nothing else waits
         (backlog(500, 1000, 1500), 1, 0.0),  # but not for a single one
         (backlog(500, 1999, 500), 1, 0.0),
         (backlog(500, 2500, 500), 1, 0.5),

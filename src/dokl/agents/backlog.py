@@ -114,8 +114,8 @@ class Backlog:
         """
         waiting = self.rows + self.behind
         ahead = waiting if self.is_large(rows) else max(0, waiting - self.large)
-        work = self.pace.seconds(ahead)
-        late = work + self.pace.seconds(rows) - limits.queue_seconds if work > SLICE else 0.0
+        work, most = self.pace.seconds(ahead), limits.queue_seconds
+        late = work + min(self.pace.seconds(rows), most) - most if work > SLICE else 0.0
         over = waiting + rows - limits.queue_rows if waiting else 0
         if late <= 0 and over <= 0:
             return 0.0
