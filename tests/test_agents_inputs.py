@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dokl.agents.inputs import Arrival, Inputs
+from dokl.agents.inputs.bodies import from_lines
 from dokl.agents.inputs.targets import Targets
 from dokl.errors import BadInput
 from dokl.estimators.targets import Classification
@@ -128,24 +129,46 @@ def test_missing_inputs_stand_at_the_mean(some, missing):
     assert arrival.X[0, 1] == 0.0
 
 
-def test_the_literal_nan_is_a_missing_input_and_no_target(some):
-    assert np.array_equal(
-        some.from_json(b'{"temp": NaN, "wind": 1.5, "place": "roof", "y": 1}').X,
-        scaled(temp=np.nan),
-    )
-    for literal in (b"NaN", b"Infinity", b"-Infinity", b"1e999"):
-        refused(lambda: some.from_json(b'{"id": 1, "temp": 1, "y": %s}' % literal), "row 1", "'y'")  # noqa: B023
-    for literal in (b"Infinity", b"-Infinity", b"1e400", b'"inf"'):
+@pytest.mark.parametrize("literal", [b"NaN", b"Infinity", b"-Infinity"])
+@pytest.mark.parametrize(
+    "form",
+    [b'{"temp": %s, "y": 1}', b'{"id": 1, "temp": 1, "y": %s}', b'[{"temp": [%s]}]',
+     b'{"columns": ["temp", "wind", "place", "y"], "data": [[%s, 1, "roof", 1]]}'],
+)  # fmt: skip
+def test_literals_that_are_no_json_are_refused_in_bodies(some, form, literal):
+    for read in (some.from_json, some.rows_json):
+        refused(lambda: read(form % literal), literal.decode(), "not JSON", "null")  # noqa: B023
+    lines = body(row()) + b"\n" + form % literal
+    refused(lambda: some.from_json(lines), "row 2", "not JSON", "null")
+
+
+def test_the_literal_nan_in_a_file_is_a_missing_input_and_no_target(some):
+    nan = '{"temp": NaN, "wind": 1.5, "place": "roof", "y": 1}'
+    assert np.array_equal(some.arrival(from_lines([nan], 1)).X, scaled(temp=np.nan))
+    for literal in ("NaN", "Infinity", "-Infinity", "1e999"):
+        line = f'{{"id": 1, "temp": 1, "y": {literal}}}'
+        refused(lambda: some.arrival(from_lines([line], 1)), "row 1", "'y'")  # noqa: B023
+    for literal in (b"1e400", b'"inf"'):
         refused(lambda: some.from_json(b'{"temp": %s, "y": 1}' % literal), "row 1", "'temp'")  # noqa: B023
 
 
 def test_texts_and_truth_values_where_numbers_are_expected(some):
     assert np.array_equal(some.from_json(body(row(temp="20.5"))).X, scaled())
-    assert np.array_equal(some.from_json(body(row(wind=True))).X, scaled(wind=1.0))
-    assert some.from_json(body(row(y=False))).Y.tolist() == [[0.0]]
-    for wrong in ("warm", "1_000", "20,5", [1], {"a": 1}, [], "0x10"):
+    for wrong in (True, False, "warm", "1_000", "20,5", [1], {"a": 1}, [], "0x10"):
         refused(lambda: some.from_json(body([row(), row(temp=wrong)])), "row 2", "'temp'")  # noqa: B023
         refused(lambda: some.from_json(body([row(), row(y=wrong)])), "row 2", "'y'")  # noqa: B023
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_truth_values_are_no_numbers_in_bodies(some, value):
+    word = str(value).lower()
+    for read in (some.from_json, some.rows_json):
+        refused(lambda: read(body(row(wind=value))), "row 1", "'wind'", f"{word} is not a number")  # noqa: B023
+    refused(lambda: some.from_json(body(row(y=value))), "row 1", "'y'", f"{word} is not a number")
+    numbers = inputs(labels=(0, 1))
+    refused(lambda: numbers.from_json(body(row(y=value))), "row 1", "'y'", word)
+    line = json.dumps(row(wind=value, y=value))  # of a file, as `dokl train` reads it
+    assert some.arrival(from_lines([line], 1)).Y.tolist() == [[float(value)]]
 
 
 def test_numbers_where_texts_are_expected():
@@ -382,14 +405,14 @@ def test_labels_that_were_not_agreed():
     refused(lambda: numbers.from_json(body(row(y=0.5))), "row 1", "0.5")
     refused(lambda: texts.from_json(body(row(y="maybe"))), "row 1", "'maybe'", "'no', 'yes'")
     refused(lambda: texts.from_json(body(row(y=["no"]))), "row 1", "a list")
-    refused(lambda: texts.from_json(b'{"id": 1, "y": NaN}'), "row 1", "'y'")
+    refused(lambda: texts.from_json(b'{"id": 1, "y": NaN}'), "NaN is not JSON")
     many = inputs(labels=tuple(range(1000)))
     refused(lambda: many.from_json(body(row(y=1000))), "row 1", "...")
 
 
 def test_numbers_as_labels_may_be_written_in_many_ways():
     some = inputs(labels=(0, 1))
-    ways = [1, 1.0, "1", " 1.0 ", "1e0", True]
+    ways = [1, 1.0, "1", " 1.0 ", "1e0"]
     assert some.from_json(body([row(y=way) for way in ways])).Y.tolist() == [[1.0]] * len(ways)
     assert Targets("y", ("1", "2")).encoded([1, "1 ", "2"], 3)[0].tolist() == [[-1], [-1], [1]]
 

@@ -206,6 +206,7 @@ def serve(collector: Collector, sock: socket.socket, every: float, token: str | 
         import uvicorn
     except ImportError:
         raise MissingExtra("the web page of a live network", "live") from None
+    from dokl.agents.http.strict import StrictProtocol
 
     made = app(collector, every, token)
 
@@ -215,7 +216,7 @@ def serve(collector: Collector, sock: socket.socket, every: float, token: str | 
             super().handle_exit(sig, frame)
 
     config = uvicorn.Config(
-        made, log_level="warning", access_log=False, server_header=False,
+        made, http=StrictProtocol, log_level="warning", access_log=False, server_header=False,
         timeout_graceful_shutdown=3, lifespan="on", limit_concurrency=4 * MOST_PAGES,
     )  # fmt: skip
     try:

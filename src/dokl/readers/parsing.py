@@ -57,20 +57,25 @@ def twice(names: Sequence[str]) -> str | None:
 
 
 # -- JSON --------------------------------------------------------------------------------------
-class Several(BadInput):
+class NotJson(BadInput):
+    """A text that is no JSON."""
+
+
+class Several(NotJson):
     """One JSON value is followed by something else."""
 
 
-def json_value(text: str, once: bool = False) -> Any:
-    """The value of a JSON text. once: refuse a key that stands twice in an object.
+def json_value(text: str, once: bool = False, literals: bool = True) -> Any:
+    """The value of a JSON text. once: refuse a key that stands twice in an object. literals: take
+    NaN and Infinity, which are no JSON, as Python's json does.
 
     >>> json_value('{"a": [1, null]}')
     {'a': [1, None]}
     """
     try:
-        return (_ONCE if once else _PLAIN).decode(text)
+        return _DECODERS[once, literals].decode(text)
     except json.JSONDecodeError as error:
-        kind = Several if error.msg == "Extra data" else BadInput
+        kind = Several if error.msg == "Extra data" else NotJson
         raise kind(f"this is not JSON ({error})") from None
     except RecursionError:
         raise BadInput("too deeply nested JSON") from None
@@ -88,4 +93,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-_PLAIN, _ONCE = json.JSONDecoder(), json.JSONDecoder(object_pairs_hook=_once)
+def _no_literal(name: str) -> Any:
+    raise NotJson(f"{name} is not JSON: send null where a value is missing")
+
+
+_DECODERS = {
+    (once, literals): json.JSONDecoder(
+        object_pairs_hook=_once if once else None,
+        parse_constant=None if literals else _no_literal,
+    )
+    for once in (False, True)
+    for literals in (False, True)
+}

@@ -21,7 +21,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -32,9 +31,11 @@ from dokl.agents.http.bounds import HttpBounds, Refusal, Room
 from dokl.agents.http.responses import FURTHER, as_csv, as_json, as_refusal, predictions
 from dokl.agents.http.serving import Server
 from dokl.agents.http.starting import Entrance
+from dokl.agents.http.strict import named_host
 from dokl.agents.process import Latency
 from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
+from dokl.readers.parsing import NotJson
 
 try:
     from starlette.applications import Starlette
@@ -345,11 +346,11 @@ def _accepts_csv(request: Request) -> bool:
 
 def _is_local(host: str) -> bool:
     """Whether a Host header names this machine by an address of its own, or as localhost."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    name = named_host(host)
     if name in ("127.0.0.1", "localhost"):
         return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        return name is not None and ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
 
@@ -381,7 +382,7 @@ def _without_folders(text: str) -> str:
 
 def _unreadable(error: BaseException) -> bool:
     """Whether the body was no JSON, or no text, at all."""
-    behind = error.__context__
-    while isinstance(behind, BadInput):
+    behind: BaseException | None = error
+    while isinstance(behind, BadInput) and not isinstance(behind, NotJson):
         behind = behind.__context__
-    return isinstance(behind, JSONDecodeError | UnicodeDecodeError)
+    return isinstance(behind, NotJson | UnicodeDecodeError)

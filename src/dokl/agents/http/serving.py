@@ -18,11 +18,11 @@ from typing import Any, Self
 from dokl.agents.doors import Door, DoorPlaces, Place, Rank, listening, places_for
 from dokl.agents.doors.accepting import Note
 from dokl.agents.http.bounds import HttpBounds
+from dokl.agents.http.strict import StrictProtocol
 from dokl.errors import BadInput, MissingExtra
 
 try:
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError:
     raise MissingExtra("a live network", "live") from None
 
@@ -118,8 +118,8 @@ _PLAIN: dict[str, Any] = {
 }
 
 
-class _Connection(H11Protocol):
-    """uvicorn's, which tells how far it is, and when it is over."""
+class _Connection(StrictProtocol):
+    """One that tells how far it is, and when it is over."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

@@ -7,13 +7,13 @@ there all the same). Where one row is wrong, nothing of the body is taken.
 
 **Cells** follow the rules of `dokl.readers`, by which the sample file was read: a missing input
 (null, a key that is not there, an empty cell, NA, NaN, ...) stands at the mean of its column; texts
-like "20.5" are numbers in a column of numbers; true and false are 1 and 0 there, and "true" and
+like "20.5" are numbers in a column of numbers; true and false are refused there, and are "true" and
 "false" in a column of text. Where the sample had decimal commas, thousands, currencies or times,
 texts are read in that form. A time may also be a number: its seconds since 1970 where the sample
 had written times; where it counted them (seconds or milliseconds since 1970, a spreadsheet's days),
-numbers are counted so, and those that cannot be meant so are refused. The literal NaN, which is no
-JSON but often sent, is a missing input and never a target; infinities and what float32 cannot hold
-are refused. A missing target is none.
+numbers are counted so, and those that cannot be meant so are refused. Infinities and what float32
+cannot hold are refused. A missing target is none. Files of JSON lines are read as by `dokl train`:
+there NaN is a missing input, though never a target, and true and false are 1 and 0.
 A number outside the range of its column is refused, or clipped if `outside` says so, and counted.
 
 **Ids** are texts or whole numbers; 7 and "7" are the same. In a row that has `id` and target,
@@ -131,7 +131,7 @@ class Inputs:
         """Samples, inputs and labels of a table."""
         self._check_names(table, needed=False)
         X, missing = self._inputs(table)
-        Y, known = self._targets.encoded(table.cells.get(self.target), table.n)
+        Y, known = self._targets.encoded(table.cells.get(self.target), table.n, table.strict)
         ids = self._ids(table)
         has_id = np.array([name is not None for name in ids], bool)
         full = self._have_inputs(table, missing, has_id & known)
@@ -171,7 +171,7 @@ class Inputs:
         prepared, columns = self._prepared, {}
         missing = np.ones(table.n, bool)
         for name in self._numeric:
-            columns[name] = self._numbers(name, table.cells.get(name, empty))
+            columns[name] = self._numbers(name, table.cells.get(name, empty), table.strict)
             if name in self._ranges:
                 columns[name] = self.outside.within(name, columns[name], self._ranges[name])
             missing &= np.isnan(columns[name])
@@ -186,10 +186,12 @@ class Inputs:
             raise BadInput(f"row {row + 1}, column {name!r}: too large for float32")
         return X, missing
 
-    def _numbers(self, name: str, cells: Cells) -> Array:
+    def _numbers(self, name: str, cells: Cells, strict: bool) -> Array:
         """Numbers, and times as seconds: texts as agreed, or numbers as `_check_times` has them."""
         form = self._forms.get(name, PLAIN)
         values, bad = form.read(cells, self._missing)
+        if strict and bool in set(map(type, cells)):
+            bad = sorted({*bad, *(i for i, cell in enumerate(cells) if isinstance(cell, bool))})
         if form.kind == "time":
             given = [row for row in bad if _is_seconds(cells[row])]
             values[given] = [cells[row] for row in given]

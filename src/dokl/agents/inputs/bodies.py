@@ -8,14 +8,16 @@ JSON is UTF-8, in one of these forms; NDJSON (an object on each line) is one of 
     {"columns": ["temp", "y"], "data": [[20.5, 1]]}      names once, then cells
 
 A key that stands twice in an object is refused, and so are numbers with thousands of digits and
-deep nesting. CSV has a header; cells are parted by comma, semicolon or tab.
+deep nesting. In requests and messages NaN and Infinity, which are no JSON, are refused as well
+(null is a missing value), and true and false are no numbers. CSV has a header; cells are separated
+by comma, semicolon or tab.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dokl.errors import BadInput
@@ -30,12 +32,13 @@ class BodyTable:
     """n rows by column: name -> n cells, None where a row does not have it.
 
     rows: the objects that they came from, which may have different keys; None where all rows have
-    all columns.
+    all columns. strict: true and false are no numbers.
     """
 
     n: int
     cells: Mapping[str, Cells]
     rows: Sequence[Mapping[str, Any]] | None = None
+    strict: bool = False
 
     def has_any(self, row: int, names: Iterable[str]) -> bool:
         """Whether a row says something of these columns, be it null."""
@@ -49,12 +52,16 @@ class BodyTable:
 
 # -- JSON --------------------------------------------------------------------------------------
 def from_json(body: bytes, most: int) -> BodyTable:
-    """The rows of a JSON body, at most so many."""
-    text = _text(body)
+    """The rows of the JSON body of a request or message, at most `most`."""
+    return replace(_rows_of(_text(body), most), strict=True)
+
+
+def _rows_of(text: str, most: int) -> BodyTable:
     try:
-        found = json_value(text, once=True)
+        found = json_value(text, once=True, literals=False)
     except Several:
-        return from_lines([line for line in text.split("\n") if line.strip()], most)
+        lines = [line for line in text.split("\n") if line.strip()]
+        return from_lines(lines, most, literals=False)
     if isinstance(found, dict):
         if found.keys() == {"rows"} and isinstance(found["rows"], list):
             found = found["rows"]
@@ -63,15 +70,15 @@ def from_json(body: bytes, most: int) -> BodyTable:
     return _of_objects(found if isinstance(found, list) else [found], most)
 
 
-def from_lines(lines: Sequence[str], most: int) -> BodyTable:
-    """A row on each line, as a JSON object."""
+def from_lines(lines: Sequence[str], most: int, literals: bool = True) -> BodyTable:
+    """A row on each line, as a JSON object; literals: of a file, which may have NaN."""
     _check_count(len(lines), most)
-    return _of_objects([_line(line, i) for i, line in enumerate(lines, 1)], most)
+    return _of_objects([_line(line, i, literals) for i, line in enumerate(lines, 1)], most)
 
 
-def _line(line: str, number: int) -> Any:
+def _line(line: str, number: int, literals: bool) -> Any:
     try:
-        return json_value(line, once=True)
+        return json_value(line, once=True, literals=literals)
     except Several:
         raise BadInput(f"row {number}: one JSON object a line is expected") from None
     except BadInput as error:
@@ -150,7 +157,7 @@ def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> Bod
 
 def quote_value(value: Any) -> str:
     """A value as a message quotes it; lists and objects, which may be endless, are only named."""
-    named = {dict: "an object", list: "a list", type(None): "null"}
+    named = {dict: "an object", list: "a list", type(None): "null", bool: str(value).lower()}
     return named.get(type(value)) or quote_cell(value)
 
 

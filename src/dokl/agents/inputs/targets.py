@@ -45,10 +45,15 @@ class Targets:
             read(label): y for label, y in zip(labels, codes, strict=True)
         }
 
-    def encoded(self, cells: Cells | None, n: int) -> tuple[Array, Array]:
-        """Y (n, m), 0 where there is no target, and the rows (n,) that have one."""
+    def encoded(self, cells: Cells | None, n: int, strict: bool = False) -> tuple[Array, Array]:
+        """Y (n, m), 0 where there is no target, and the rows (n,) that have one.
+
+        strict: true and false are no numbers.
+        """
         Y, known = np.zeros((n, self.m)), np.zeros(n, bool)
         for row, cell in enumerate(cells or ()):
+            if strict and isinstance(cell, bool) and (self._numeric or not self.labels):
+                raise self._refused(cell, row, "is not a number that can be used")
             y = self._one(cell, row)
             if y is not None:
                 Y[row], known[row] = y, True
