@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import math
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from importlib.resources import files
@@ -22,6 +23,7 @@ from urllib.parse import quote
 
 from dokl.agents.description import is_loopback
 from dokl.agents.doors import listening
+from dokl.agents.http.attempts import TokenAttempts
 from dokl.dashboard.collect import Collector
 from dokl.dashboard.feed import MOST_PAGES, Feed
 from dokl.errors import BadInput, MissingExtra
@@ -127,6 +129,7 @@ class Guard:
         self.app, self.token = app, token
         # Cookies know no ports: two pages on one host must not share a name.
         mark = hashlib.sha256((token or "").encode()).hexdigest()
+        self.attempts = TokenAttempts()
         # Not the token itself: a cookie cannot hold every letter that a token may have.
         self.cookie, self.kept = f"dokl_watch_{mark[:8]}", mark[8:]
 
@@ -147,21 +150,36 @@ class Guard:
             if _loopback_name(request.headers.get("host", "")):
                 return None
             return PlainTextResponse("this page answers to loopback names only\n", 421)
-        if self._same(request.query_params.get("token")):
-            answer = RedirectResponse(request.url.path, 303)  # out of sight and of the history
-            # Not strict: a link clicked on another site would lose it on this redirection.
-            answer.set_cookie(self.cookie, self.kept, httponly=True, samesite="lax")
-            return answer
-        scheme, _, told = request.headers.get("authorization", "").partition(" ")
-        if hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self.kept.encode()):
+        asked = request.query_params.get("token", "")
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        shown = (asked, bearer if scheme.lower() == "bearer" else "")
+        cookie = request.cookies.get(self.cookie, "")
+        wait: float | None = 0.0
+        if any((*shown, cookie)):
+            host = request.client.host if request.client else ""
+            wait = self.attempts.wait(host, lambda: self._right(shown, cookie))
+        if wait:
+            later = {"Retry-After": str(math.ceil(wait))}
+            return PlainTextResponse("too many wrong tokens: try again later\n", 429, later)
+        if wait is not None:
+            wants = "this page wants its token: open the address that dokl watch printed\n"
+            return PlainTextResponse(wants, 401, {"WWW-Authenticate": "Bearer"})
+        if not _same(asked, self.token):
             return None
-        if scheme.lower() == "bearer" and self._same(told):
-            return None
-        wants = "this page wants its token: open the address that dokl watch printed\n"
-        return PlainTextResponse(wants, 401, {"WWW-Authenticate": "Bearer"})
+        answer = RedirectResponse(request.url.path, 303)  # out of sight and of the history
+        # Not strict: a link clicked on another site would lose it on this redirection.
+        answer.set_cookie(self.cookie, self.kept, httponly=True, samesite="lax")
+        return answer
 
-    def _same(self, told: str | None) -> bool:
-        return told is not None and hmac.compare_digest(told.encode(), (self.token or "").encode())
+    def _right(self, shown: Iterable[str], cookie: str) -> bool:
+        assert self.token is not None
+        right = [_same(each, self.token) for each in shown]
+        return any(right) or _same(cookie, self.kept)
+
+
+def _same(given: str, expected: str) -> bool:
+    """In a time that does not depend on where they differ."""
+    return hmac.compare_digest(given.encode(), expected.encode())
 
 
 def _with_headers(send: Send) -> Send:

@@ -27,6 +27,7 @@ from urllib.parse import parse_qsl
 from dokl.agents.answers import Busy, Stopping
 from dokl.agents.description import Network, host_port, is_loopback
 from dokl.agents.http import gauges, openapi
+from dokl.agents.http.attempts import TokenAttempts
 from dokl.agents.http.bounds import HttpBounds, Refusal, Room
 from dokl.agents.http.responses import FURTHER, as_csv, as_json, as_refusal, predictions
 from dokl.agents.http.serving import Server
@@ -131,6 +132,7 @@ class Endpoints:
         self.latencies = {"/samples": Latency(), "/predict": Latency()}
         self._token = None if token is None else f"Bearer {token}".encode()
         self._reading = None if reading is None else f"Bearer {reading}".encode()
+        self.attempts = TokenAttempts()
         self._large = asyncio.Semaphore(1)
         self.app = Starlette(
             routes=[
@@ -255,14 +257,24 @@ class Endpoints:
                 raise Refusal(403, f"host {host[:100]!r} is not this machine: use 127.0.0.1")
             return
         given = headers.get("authorization", "").encode("utf-8", "replace")
-        reads = self._reading is not None and hmac.compare_digest(given, self._reading)
-        if reads and writes:
+        if not given:
+            raise _unauthorised("a token is wanted")
+        host = request.client.host if request.client else ""
+        wait = self.attempts.wait(host, lambda: self._reads(given) or self._is_token(given))
+        if wait == 0:
+            raise _unauthorised("this is not the node's token")
+        if wait is not None:
+            text = f"too many wrong tokens from {host}: try again in {math.ceil(wait)} s"
+            raise Refusal(429, text, wait)
+        if writes and self._reads(given):
             text = "this token only reads: samples want the node's other one (NAME.token)"
             raise Refusal(403, text)
-        if not reads and not hmac.compare_digest(given, self._token):
-            wrong = "this is not the node's token" if given else "a token is wanted"
-            text = f"{wrong}: send the header 'Authorization: Bearer TOKEN' (NAME.token)"
-            raise Refusal(401, text, headers={"www-authenticate": "Bearer"})
+
+    def _reads(self, given: bytes) -> bool:
+        return self._reading is not None and hmac.compare_digest(given, self._reading)
+
+    def _is_token(self, given: bytes) -> bool:
+        return self._token is not None and hmac.compare_digest(given, self._token)
 
     def _body(self, request: Request) -> Any:
         self.room.check()
@@ -386,3 +398,8 @@ def _unreadable(error: BaseException) -> bool:
     while isinstance(behind, BadInput) and not isinstance(behind, NotJson):
         behind = behind.__context__
     return isinstance(behind, NotJson | UnicodeDecodeError)
+
+
+def _unauthorised(wrong: str) -> Refusal:
+    text = f"{wrong}: send the header 'Authorization: Bearer TOKEN' (NAME.token)"
+    return Refusal(401, text, headers={"www-authenticate": "Bearer"})

@@ -23,14 +23,15 @@ _ERRORS = {
     413: "The body is too large. Send smaller batches.",
     415: "The Content-Type is none of those listed.",
     422: "A row does not fit: the error names row and column. Nothing was learned.",
-    429: "Too much at once, or too many inputs wait for labels. Send again after Retry-After.",
+    429: "Too much at once, too many wrong tokens, or too many inputs wait for labels. Send again "
+    "after Retry-After.",
     500: "An error of dokl's own; the agent's log has more. Nothing was acknowledged.",
     503: "The agent is not ready yet (it starts, or compiles), is about to end, or could not store "
     "in time. Send again after Retry-After, with the same key.",
     507: "The disk is full. Nothing was learned; send again when there is room.",
 }
 _RETRIED = (429, 503, 507)
-_ASKING = (401, 403, 500, 503)
+_ASKING = (401, 403, 429, 500, 503)
 _SENDING = (400, 401, 403, 408, 413, 415, 422, 429, 500, 503)
 _STORING = (*_SENDING, 409, 507)
 
@@ -67,8 +68,8 @@ def _paths() -> Data:
         "/samples": {"post": _samples()},
         "/predict": {"post": _predict(text)},
         "/waiting": {"delete": _purge()},
-        "/status": {"get": _get("status", figures, _json({"type": "object"}), (*_ASKING, 429))},
-        "/metrics": {"get": _get("metrics", "Figures for Prometheus.", metrics, (*_ASKING, 429))},
+        "/status": {"get": _get("status", figures, _json({"type": "object"}), _ASKING)},
+        "/metrics": {"get": _get("metrics", "Figures for Prometheus.", metrics, _ASKING)},
         "/openapi.json": {"get": _get("openapi", "This.", _json({"type": "object"}), _ASKING)},
         "/healthz": {"get": _open("healthz", "Whether it answers.", "Health", ())},
         "/readyz": {
