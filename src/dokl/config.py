@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dokl.errors import BadInput, UnknownName
+from dokl.files import read_text
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; a syntax error names file and line."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise BadInput(f"{path}: there is no such file") from None
     except IsADirectoryError:

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -69,7 +71,7 @@ def read(path: PathLike, kind: str | None = None) -> tuple[dict[str, Any], dict[
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    with _telling(path, "read"), open(path, "rb") as file:
+    with _telling(path, "read"), open_plain(path) as file:
         text = _text(path, file)
         described = _understood(path, text, kind)
         file.seek(0)
@@ -89,7 +91,7 @@ def read(path: PathLike, kind: str | None = None) -> tuple[dict[str, Any], dict[
 
 def header(path: PathLike) -> dict[str, Any]:
     """{"format", "dokl", "kind"} of a file, from its first bytes: cheap, and not yet verified."""
-    with _telling(path, "read"), open(path, "rb") as file:
+    with _telling(path, "read"), open_plain(path) as file:
         described = _understood(path, _text(path, file), None)
     return {key: described[key] for key in ("format", "dokl", "kind")}
 
@@ -197,6 +199,52 @@ def _understood(path: PathLike, text: str, kind: str | None) -> dict[str, Any]:
     if kind is not None and holds != kind:
         raise BadFile(f"{path}: this is a file of kind {holds!r}, and not a {kind!r}")
     return described
+
+
+# -- reading what is a file --------------------------------------------------------------------
+_KINDS = {
+    stat.S_IFIFO: "a pipe (FIFO)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_plain(path: PathLike) -> IO[bytes]:
+    """A file that is read whole, or more than once; BadFile for a pipe, a device or a socket.
+
+    Opening a pipe that nobody writes to would wait for ever, and a device may have no end.
+    OSError where there is no such file, where it is a folder, or without permission.
+    """
+    return open(path, "rb", opener=_descriptor)
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """All of a plain file; errors as those of `open_plain`."""
+    with open_plain(path) as file:
+        return file.read()
+
+
+def read_text(path: PathLike, encoding: str = "utf-8") -> str:
+    """All of a plain file as text with "\\n" at the ends of lines; errors as of `open_plain`."""
+    with open_plain(path) as file, io.TextIOWrapper(file, encoding=encoding) as text:
+        return text.read()
+
+
+def _descriptor(path: str, flags: int) -> int:
+    try:
+        number = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # Windows has none
+        mode = os.fstat(number).st_mode
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a socket cannot be opened at all
+            raise
+        number, mode = -1, os.stat(path).st_mode
+    if number < 0 or stat.S_IFMT(mode) in _KINDS:
+        if number >= 0:
+            os.close(number)
+        kind = _KINDS.get(stat.S_IFMT(mode), "a device")
+        raise BadFile(f"{path}: this is {kind}, a file is meant: save the content to a file first")
+    return number
 
 
 # -- writing whole or not at all ---------------------------------------------------------------

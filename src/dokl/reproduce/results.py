@@ -119,7 +119,7 @@ def load(folder: Path, part: str) -> PartResult | None:
     if not path.exists():
         return None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(files.read_text(path))
         data["rows"] = [Row(**row) for row in data["rows"]]
         data["curves"] = [FigureCurve(**curve) for curve in data["curves"]]
         return PartResult(**data)

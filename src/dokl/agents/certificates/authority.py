@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dokl.agents.description.checks import host_port, is_loopback
 from dokl.errors import BadFile, BadInput, MissingExtra
+from dokl.files import read_bytes
 
 if TYPE_CHECKING:
     from dokl.agents.description import Network
@@ -128,11 +129,13 @@ def load_key(path: Path) -> Any:
 
 def _loaded(path: Path, what: str, load: Any) -> Any:
     try:
-        return load(path.read_bytes())
+        return load(read_bytes(path))
     except FileNotFoundError:
         raise BadFile(f"{path}: there is no such file") from None
     except OSError as error:
         raise BadFile(f"{path}: cannot be read ({error.strerror})") from None
+    except BadFile:
+        raise
     except (ValueError, TypeError):
         raise BadFile(f"{path}: this is no {what} in PEM form") from None
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dokl.errors import BadFile, BadInput
+from dokl.files import read_bytes
 
 SUFFIXES = (".pem", ".key", ".token")
 
@@ -118,7 +119,7 @@ def _unlink(paths: Iterable[Path]) -> None:
 
 def _bytes(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except FileNotFoundError:
         return None
 

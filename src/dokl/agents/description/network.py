@@ -34,6 +34,7 @@ from dokl.diffusion import Problem
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap, Features
+from dokl.files import read_text
 from dokl.fingerprints import agreed_fingerprint
 from dokl.kernels import resolve as resolve_kernel
 from dokl.learner import Learner
@@ -243,7 +244,7 @@ class Network:
         """
         path = self.folder / f"{name}.{'read.token' if reading else 'token'}"
         try:
-            return path.read_text(encoding="ascii").strip() or None
+            return read_text(path, "ascii").strip() or None
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:

@@ -16,10 +16,10 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from dokl.agents.description import is_loopback
 from dokl.errors import BadInput, UnknownName
+from dokl.files import open_plain, read_text
 
 _FILES = ("CA", "CERTIFICATE", "KEY")
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
@@ -66,8 +66,11 @@ def broker_access(
     given = {k[len(start) :]: v for k, v in found.items() if v and k.startswith(start)}
     files = {name: given.get(name) for name in _FILES}
     for name, path in files.items():
-        if path is not None and not os.access(path, os.R_OK):
-            raise BadInput(f"{start}{name} is {path}, and no such file can be read")
+        try:
+            if path is not None:
+                open_plain(path).close()  # a pipe would be waited for
+        except OSError:
+            raise BadInput(f"{start}{name} is {path}, and no such file can be read") from None
     if (files["KEY"] or files["CERTIFICATE"]) and not (files["KEY"] and files["CERTIFICATE"]):
         raise BadInput(f"{start}CERTIFICATE and {start}KEY belong together: set both, or none")
     password = _password(start, given)
@@ -100,6 +103,6 @@ def _password(start: str, given: Mapping[str, str]) -> str | None:
     if "PASSWORD" in given:
         raise BadInput(f"{start}PASSWORD and {start}PASSWORD_FILE are both set: one is enough")
     try:
-        return Path(path).read_text(encoding="utf-8").strip("\r\n")
+        return read_text(path).strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{start}PASSWORD_FILE: {path} cannot be read ({error})") from None

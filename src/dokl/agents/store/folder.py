@@ -42,7 +42,7 @@ def open_own(path: Path, flags: int) -> int:
     """A descriptor of a file of ours, made if need be for our eyes only; OSError where it is a
     link, no plain file, or another's.
     """
-    number = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    number = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     found = os.fstat(number)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
         os.close(number)

@@ -22,6 +22,7 @@ from dokl.agents.store.folder import open_own, private_folder
 from dokl.agents.store.journal import Store
 from dokl.agents.store.records import make_identity
 from dokl.errors import BadFile, BadInput
+from dokl.files import read_bytes
 from dokl.state import unpack
 
 MOST, MOST_BYTES = 48, 256_000_000
@@ -129,7 +130,7 @@ def go_back(store: Store, chosen: KeptSnapshot, packed: bytes) -> Rollback:
 
 def _read(snapshot: KeptSnapshot, identity: Mapping[str, Any]) -> bytes:
     try:
-        head, _, packed = snapshot.path.read_bytes().partition(b"\n")
+        head, _, packed = read_bytes(snapshot.path).partition(b"\n")
         told = json.loads(head)
         whose, learned = told["identity"], told["learned"]
         unpack(packed)  # which has a checksum

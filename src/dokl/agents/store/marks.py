@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dokl.errors import BadFile
+from dokl.files import read_bytes
 
 PLACE, PLACES, LONGEST = 4096, 2, 512
 SYNC_SECONDS = 1.0
@@ -76,7 +77,7 @@ def read_mark(path: Path) -> StoredMark | None:
     """The newest mark of a store; None if it has no such file. BadFile if it is unreadable."""
     place = mark_path(path)
     try:
-        data = place.read_bytes()[: PLACE * PLACES]
+        data = read_bytes(place)[: PLACE * PLACES]
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -187,7 +187,7 @@ def _rank_file(rank: int) -> str:
 def _understood(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """A manifest whose settings are ours; otherwise a message that names the first difference."""
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads(files.read_text(path))
         kept, _ = manifest["settings"], [manifest[key] for key in ("set", "run", "clock")]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadFile(f"{path}: not a checkpoint's manifest ({error})") from None

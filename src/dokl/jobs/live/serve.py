@@ -23,6 +23,7 @@ from dokl.agents.store import Store
 from dokl.agents.transports.memory import Hub, MemoryTransport
 from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput, MissingExtra
+from dokl.files import read_bytes
 from dokl.jobs.live.served import NAME, ModelLearner, ModelState, ServedNetwork, served
 from dokl.models import TableModel, learning
 
@@ -124,7 +125,7 @@ def opened(serving: Serving) -> ServedNetwork:
     if serving.learn:
         check_learns(model)
     try:
-        mark = hashlib.sha256(serving.model.read_bytes()).hexdigest()[:16]
+        mark = hashlib.sha256(read_bytes(serving.model)).hexdigest()[:16]
     except OSError as error:
         raise BadFile(f"{serving.model}: it cannot be read ({error.strerror})") from None
     return served(model, serving.model, mark, serving.durability)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dokl import graphs, report
 from dokl.errors import BadInput
-from dokl.files import atomic_write
+from dokl.files import atomic_write, read_text
 
 # First lines of files of edges that name the columns, and no nodes.
 HEADERS = {("from", "to"), ("source", "target"), ("node", "neighbour"), ("node", "neighbor")}
@@ -66,7 +66,7 @@ def links_from_file(path: Path) -> Any:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()
+        return read_text(path, "utf-8-sig").splitlines()
     except FileNotFoundError:
         raise BadInput(f"{path}: there is no such file") from None
     except IsADirectoryError:
