@@ -16,6 +16,7 @@ from dokl.cli.network import network as group
 from dokl.errors import BadInput
 from dokl.estimators.choices import median_distance, width
 from dokl.jobs.live import networks as live
+from dokl.jobs.live import places
 from test_cli_help import words_of
 
 QUICK = ("--graph", "ring", "--nodes", 4, "--inputs", 2, "--components", 20)
@@ -308,6 +309,30 @@ def test_add_node_keeps_comments_and_makes_a_certificate(lab):
     assert all(line in lab.read_text() for line in before.splitlines())
     reload = [line for line in result.stderr.splitlines() if "dokl agent reload" in line]
     assert reload == [f"  dokl agent reload {lab} --name {name}" for name in "ac"]
+
+
+def test_add_node_takes_the_next_free_ports_of_the_base(tmp_path, monkeypatch):
+    lab, busy = tmp_path / "lab.toml", {7452}
+    monkeypatch.setattr(places, "_is_free", lambda host, port: port not in busy)
+    ports = ("--base-port", "7447", "--http-base-port", "8081")
+    dokl("network", "new", lab, *QUICK, *ports, "--insecure-loopback")
+    places_of = []
+    for name, more in (("e", ()), ("f", ()), ("g", ("--http", "127.0.0.1:7454")), ("h", ())):
+        dokl("network", "add-node", lab, name, "--link", "a", *more)
+        node = read(lab).nodes[name]
+        places_of.append((node.address, node.http))
+    assert places_of == [
+        ("127.0.0.1:7451", "127.0.0.1:8085"),
+        ("127.0.0.1:7453", "127.0.0.1:8086"),  # somebody else listens at 7452
+        ("127.0.0.1:7455", "127.0.0.1:7454"),
+        ("127.0.0.1:7456", "127.0.0.1:8087"),
+    ]
+    dokl("network", "remove-node", lab, "e")
+    dokl("network", "add-node", lab, "i", "--link", "a")
+    assert read(lab).nodes["i"].address == "127.0.0.1:7457"
+    monkeypatch.setattr(places, "_is_free", lambda host, port: False)
+    said = fails("network", "add-node", lab, "j", "--link", "a")
+    assert "no port above 7457 is free here: give --address HOST:PORT" in said
 
 
 def test_add_node_takes_addresses(lab):

@@ -100,7 +100,8 @@ def _short(value: Any) -> str:
 @click.argument("name")
 @click.option("--link", "links", multiple=True, required=True, metavar="NODE",
               help="A node to be linked with.")  # fmt: skip
-@click.option("--address", metavar="HOST:PORT", help="Where it is; on loopback a port is picked.")
+@click.option("--address", metavar="HOST:PORT",
+              help="Where it is; on loopback it gets the next port that is free.")  # fmt: skip
 @click.option("--http", metavar="HOST:PORT", help="Of its HTTP face.")
 @Days
 @output_switches

@@ -33,7 +33,7 @@ from dokl.agents.description.inspection import layout_problems, nonsense
 from dokl.errors import BadFile, BadInput, MissingExtra
 from dokl.files import atomic_text
 from dokl.graphs import liars_stood
-from dokl.jobs.live.places import free_addresses
+from dokl.jobs.live.places import next_address
 from dokl.jobs.simulated.topology import facts
 
 
@@ -150,15 +150,18 @@ def add_node(
 
 
 def _place(network: Network, address: str | None, http: str | None) -> Node:
-    """Addresses of a new node; on loopback, where all others are, they are picked."""
-    used = [a for n in network.nodes.values() for a in (n.address, n.listen, n.http) if a]
-    pick = free_addresses("127.0.0.1", used)
+    """Addresses of a new node; on loopback, where all others are, they follow the highest there."""
+    nodes = network.nodes.values()
+    links = [a for node in nodes for a in (node.address, node.listen) if a]
+    faces = [node.http for node in nodes if node.http]
+    taken = [each for each in (*links, *faces, address, http) if each]
     if address is None:
-        if not all(is_loopback(node.address) for node in network.nodes.values()):
+        if not all(is_loopback(node.address) for node in nodes):
             raise BadInput("where is the new node? Give --address HOST:PORT")
-        address = next(pick)
-    faces = any(node.http for node in network.nodes.values())
-    return Node(address, None, next(pick) if http is None and faces else http)
+        address = next_address(links, taken, "--address")
+    if http is None and faces:
+        http = next_address(faces, [*taken, address], "--http")
+    return Node(address, None, http)
 
 
 def remove_node(path: Path, name: str, revoke: bool = False) -> tuple[Network, tuple[str, ...]]:

@@ -109,6 +109,15 @@ def free_addresses(host: str, taken: Collection[str] = ()) -> Iterator[str]:
     raise BadInput(f"no port is free on {host}")
 
 
+def next_address(like: Collection[str], taken: Collection[str], option: str) -> str:
+    """The next loopback address after the highest port of these, one where nobody listens now."""
+    highest, used = max(host_port(each)[1] for each in like), {host_port(each)[1] for each in taken}
+    for port in range(highest + 1, 65536):
+        if port not in used and _is_free("127.0.0.1", port):
+            return f"127.0.0.1:{port}"
+    raise BadInput(f"no port above {highest} is free here: give {option} HOST:PORT")
+
+
 def _is_free(host: str, port: int) -> bool:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
