@@ -1,5 +1,6 @@
 """Wheel and sdist hold what they must, and nothing else."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import dokl
 
@@ -96,6 +99,7 @@ def test_sdist_has_what_building_and_testing_need(sdist):
     no_caches(sdist)
     wanted = {f"src/{name}" for name in source_files()}
     wanted |= {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
+    wanted |= {"constraints.txt"}
     wanted |= {"Makefile", "mkdocs.yml", "docs/index.md", "tests/naive.py", "tests/conftest.py"}
     assert wanted <= sdist
     tops = {PurePosixPath(name).parts[0] for name in sdist if name != "."}
@@ -110,10 +114,69 @@ def test_every_command_starts():
     assert done.stdout == f"dokl, version {dokl.__version__}\n"
 
 
-@pytest.mark.parametrize("name", ["eclipse-zenoh", "uvicorn"])
+@pytest.mark.parametrize("name", ["eclipse-zenoh", "uvicorn", "h11"])
 def test_what_is_used_beyond_its_promises_is_bounded(name):
     """A release that changes such parts must not be installed before it was tried here."""
     live = [Requirement(text) for text in PROJECT["optional-dependencies"]["live"]]
     (needed,) = [requirement for requirement in live if requirement.name == name]
     assert any(part.operator == "<" for part in needed.specifier)
     assert version(name) in needed.specifier
+
+
+# -- versions ----------------------------------------------------------------------------------
+# The first version without the newest published advisory, which is named.
+SOUND = {
+    "click": "8.3.3",  # CVE-2026-7246
+    "cryptography": "50.0.0",  # CVE-2026-69247; CVE-2026-69249, CVE-2026-39892 and others before
+    "dask": "2026.1.1",  # with distributed
+    "distributed": "2026.1.1",  # CVE-2026-23528
+    "h11": "0.16.0",  # CVE-2025-43859
+    "lightgbm": "4.6.0",  # CVE-2024-43598
+    "mkdocs-material": "9.7.7",  # CVE-2026-73295
+    "onnx": "1.21.0",  # CVE-2026-27489, CVE-2026-28500, CVE-2026-34445
+    "pyarrow": "23.0.1",  # CVE-2026-25087
+    "pymdown-extensions": "11.0.1",  # CVE-2026-67422, CVE-2026-61632
+    "pytest": "9.0.3",  # CVE-2025-71176
+    "scikit-learn": "1.5.0",  # CVE-2024-5206
+    "starlette": "1.3.1",  # CVE-2026-54282, CVE-2026-54283; CVE-2026-48710 before
+    "amqtt": "0.11.4",  # a denial of service without a number
+}
+
+
+def requirements():
+    """Everything that pyproject.toml names, but dokl with its own extras."""
+    parts = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    found = [Requirement(text) for part in parts for text in part]
+    return [requirement for requirement in found if requirement.name != "dokl"]
+
+
+def pins():
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_lower_bounds_admit_no_version_with_a_published_advisory(name):
+    named = [requirement for requirement in requirements() if requirement.name == name]
+    assert named
+    for requirement in named:
+        (low,) = [part.version for part in requirement.specifier if part.operator == ">="]
+        assert Version(low) >= Version(SOUND[name])
+
+
+def test_constraints_are_exact_versions_that_the_bounds_allow():
+    known = {}
+    for line in pins():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line), line  # no hosts, no paths
+        name, _, pinned = line.partition("==")
+        known[canonicalize_name(name)] = pinned
+    assert len(known) == len(pins())
+    assert [*map(str.lower, pins())] == sorted(map(str.lower, pins()))
+    for requirement in requirements():
+        assert known[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+    assert "dokl" not in known
+
+
+@pytest.mark.skipif(not (ROOT / ".ci").exists(), reason="not in a source distribution")
+def test_ci_installs_the_constraints():
+    assert 'PIP_CONSTRAINT="$PWD/constraints.txt"' in (ROOT / ".ci" / "run").read_text("utf-8")
