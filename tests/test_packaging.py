@@ -177,6 +177,13 @@ def test_constraints_are_exact_versions_that_the_bounds_allow():
     assert "dokl" not in known
 
 
+def test_the_image_has_a_base_of_one_version_and_the_constraints():
+    text = (ROOT / "examples" / "deploy" / "Dockerfile").read_text("utf-8")
+    (base,) = re.findall(r"^FROM (.*)$", text, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.1[123]\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", base)
+    assert "--constraint /tmp/constraints.txt" in text
+
+
 @pytest.mark.skipif(not (ROOT / ".ci").exists(), reason="not in a source distribution")
 def test_ci_installs_the_constraints():
     assert 'PIP_CONSTRAINT="$PWD/constraints.txt"' in (ROOT / ".ci" / "run").read_text("utf-8")
