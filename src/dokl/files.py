@@ -16,6 +16,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import secrets
 import shutil
@@ -121,6 +122,8 @@ def _strings(packed: Mapping[str, Any]) -> Array:
         raise ValueError("a string array holds something else")
     longest = max(map(len, values), default=0)
     width = max(1, longest, min(int(packed["width"]), _WIDEST))
+    if len(values) * width > max(_WIDEST, 16 * sum(map(len, values))):  # more than it has letters
+        width = max(1, longest)
     return np.array(values, dtype=f"U{width}").reshape(shape)
 
 
@@ -199,6 +202,45 @@ def _understood(path: PathLike, text: str, kind: str | None) -> dict[str, Any]:
     if kind is not None and holds != kind:
         raise BadFile(f"{path}: this is a file of kind {holds!r}, and not a {kind!r}")
     return described
+
+
+# -- numbers that a file has -------------------------------------------------------------------
+MOST = 1_000_000  # of anything that is counted in settings; sizes of arrays are compared with these
+
+
+def whole(name: str, value: Any, low: int = 0, high: int | None = None) -> int:
+    """A whole number from low to high, or BadInput.
+
+    >>> whole("D", -5, 1, 20)
+    Traceback (most recent call last):
+    dokl.errors.BadInput: D is -5: a whole number from 1 to 20 is expected
+    """
+    good = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (good and value >= low and (high is None or value <= high)):
+        bounds = f"from {low}" + ("" if high is None else f" to {high}")
+        raise BadInput(f"{name} is {_shown(value)}: a whole number {bounds} is expected")
+    return int(value)
+
+
+def real(
+    name: str, value: Any, low: float = 0.0, above: bool = False, infinite: bool = False
+) -> float:
+    """A finite number, at least low or above it, or BadInput. infinite: it may be that, too."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    try:
+        number = float(value) if is_number and not isinstance(value, bool) else math.nan
+    except OverflowError:  # a whole number of hundreds of digits
+        number = math.nan
+    good = number > low or (number == low and not above)  # NaN is neither
+    if not good or (number == math.inf and not infinite):
+        bound = f"above {low:g}" if above else f"of at least {low:g}"
+        raise BadInput(f"{name} is {_shown(value)}: a finite number {bound} is expected")
+    return number
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 50 else text[:47] + "..."
 
 
 # -- reading what is a file --------------------------------------------------------------------

@@ -154,7 +154,9 @@ def from_spec(spec: Mapping[str, Any]) -> Schedule:
     scale = _checked("scale", spec["scale"], 0)
     keys = ("offset", "power", "eps")
     offset, power, eps = (_checked(key, spec[key], 0, strict=False) for key in keys)
-    return Schedule(name, scale, offset, power, bool(spec["normalised"]), eps)
+    if not isinstance(spec["normalised"], bool):
+        raise BadInput(f"normalised is {spec['normalised']!r}: true or false is expected")
+    return Schedule(name, scale, offset, power, spec["normalised"], eps)
 
 
 def check_schedule(schedule: Schedule) -> None:

@@ -14,6 +14,7 @@ putting them together again, files, checkpoints and the bytes of a journal follo
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import BadInput
+from dokl.files import whole
 
 # Before the names: magic, m, D, count, clock, peak; then theta, bias and a checksum of all of it.
 _FIRST, _FIRST_HEAD = b"doklst1\n", struct.Struct("<8sIIqqd")
@@ -198,9 +200,9 @@ def _folded(matrices: Array) -> Array:
 
 
 def _unfolded(triangles: Array, D: int) -> Array:
+    if triangles.shape[-1] != D * (D + 1) // 2:  # before anything of that size is made
+        raise ValueError(f"a triangle of {triangles.shape[-1]} numbers, not {D * (D + 1) // 2}")
     rows, columns = np.triu_indices(D)
-    if triangles.shape[-1] != len(rows):
-        raise ValueError(f"a triangle of {triangles.shape[-1]} numbers, not {len(rows)}")
     full = np.zeros((*triangles.shape[:-1], D, D), triangles.dtype)
     full[..., rows, columns] = triangles
     full[..., columns, rows] = triangles
@@ -230,7 +232,7 @@ def unpack(data: bytes, slots: Slots | None = None) -> State:
         raise BadInput("the stored state is damaged: its size or its checksum does not fit")
     try:
         return _first(body) if data[:8] == _FIRST else _second(body, slots)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise BadInput(f"the stored state is damaged ({error})") from None
 
 
@@ -249,7 +251,7 @@ def _second(body: bytes, slots: Slots | None) -> State:
     arrays = {}
     for name, kind, shape in json.loads(body[_LENGTH.size : at]):
         dtype = np.dtype(kind)
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(whole("a length", length) for length in shape)
         array = np.frombuffer(body, dtype, size, at).reshape(shape)
         arrays[name] = array.astype(dtype.newbyteorder("="))
         at += size * dtype.itemsize

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dokl.arrays import Array
 from dokl.errors import BadInput, MissingExtra, UnknownName
-from dokl.estimators.checked import checked_weight, whole
+from dokl.estimators.checked import checked_weight, machine_memory, whole
 from dokl.estimators.choices import seed_of
 from dokl.experts import learning
 from dokl.experts.bank import Bank, Told, fingerprint, remembers, start
@@ -213,10 +213,7 @@ def matrix_bytes(kinds: Any, most: int) -> float:
 
 def check_memory(kinds: Any, most: int) -> None:
     """Refuse matrices that this machine cannot hold."""
-    import os
-
-    need = matrix_bytes(kinds, most)
-    have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    need, have = matrix_bytes(kinds, most), machine_memory()
     if need > 0.7 * have:
         raise BadInput(
             f"n_components={most} takes {need / 1e9:,.0f} GB for the experts' matrices, and this "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ def float_type(dtype: Any) -> Any:
     if kind not in (np.float32, np.float64):
         raise BadInput(f"dtype must be float32 or float64, got {dtype!r}")
     return kind
+
+
+def machine_memory() -> float:
+    """Bytes of this machine."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def whole(name: str, value: Any) -> int:

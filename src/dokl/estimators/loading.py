@@ -15,13 +15,14 @@ from dokl.calibration import Calibration
 from dokl.diffusion import Problem, slots_of
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators import network_saving as networks
-from dokl.estimators.checked import float_type
+from dokl.estimators.checked import float_type, machine_memory
 from dokl.estimators.first import FirstRows, unpacked
 from dokl.estimators.graph_saving import (
     take_nodes,
     unpacked_graph,
     unpacked_weights,
 )
+from dokl.estimators.parameters import check_components, check_parameters
 from dokl.estimators.plain import pack, unpack, unpack_made
 from dokl.estimators.saving import AUTO, ESTIMATORS, EXCHANGE, FOLDED, KIND, Arrays, Extra
 from dokl.estimators.transformer import RandomFeatures
@@ -29,10 +30,13 @@ from dokl.estimators.units import Unit
 from dokl.exchange import Exchange
 from dokl.experts import folding
 from dokl.experts import saving as banks
-from dokl.features import FeatureMap, sample
+from dokl.features import FeatureMap, Features
+from dokl.files import whole
 from dokl.fingerprints import agreed_fingerprint
 from dokl.intervals import Tracker
+from dokl.kernels import Custom
 from dokl.methods import gradient
+from dokl.random_numbers import check_seed
 from dokl.state import State
 
 UPGRADE = "pip install -U dokl"
@@ -64,14 +68,20 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
     made = ESTIMATORS.get(meta["class"])
     if made is None:
         raise BadInput(f"a {meta['class']} is unknown to this dokl: upgrade with {UPGRADE}")
-    model = made(**_unpacked(made, meta["params"], arrays, objects))
+    params = _unpacked(made, meta["params"], arrays, objects)
+    check_parameters(params)
+    model = made(**params)
     if made in AUTO:
         return _auto(model, meta, arrays)
     if made in FOLDED:
         return _unfolded(model, meta, arrays)
     if "network" in meta:
         return _cooperated(model, meta, arrays)
+    if made is not RandomFeatures:
+        D = arrays["state.theta"].shape[-1]
+        whole("D", meta["features"]["D"], D, D)
     drawn = model.feature_map_ = _drawn(meta["features"], objects)
+    check_components(model, drawn.D)
     model.sigma_ = float(getattr(drawn.kernel, "sigma", np.nan))
     model.n_features_in_ = drawn.d
     if "feature_names" in arrays:
@@ -89,7 +99,10 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """An estimator without settings; its bank is all it knows."""
     model.bank_ = banks.from_arrays(meta["bank"], _own("bank.", arrays))
     model.n_features_in_ = model.bank_.d
+    check_components(model, model.bank_.settings.most)
     _take_targets(model, meta, arrays)
+    classes = len(model.classes_) if model._classifying else 0
+    whole("classes", model.bank_.settings.classes, classes, classes)
     if "class_count" in arrays:
         model.class_count_ = arrays["class_count"]
     if model.fingerprint_ != meta["fingerprint"]:
@@ -99,13 +112,13 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
 
 def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """A network that cooperates."""
-    model.exchange_ = Exchange(unpacked_weights(arrays), "atc", int(meta["every"]))
-    found = networks.from_arrays(meta["network"], model.exchange_, arrays)
+    every = whole("every", meta["every"], 1)
+    model.exchange_ = Exchange(unpacked_weights(arrays), "atc", every)
+    found = networks.from_arrays(meta["network"], model.exchange_, arrays, len(meta["nodes"]))
+    check_components(model, found.most)
     model.learner_, model.engine_, model.dtype_ = "cooperation", "numba", np.float64
     model._first, model._seed, model.n_features_in_ = None, found.seed, len(arrays["map.lengths"])
     take_nodes(model, meta)
-    if len(model.nodes_) != found.K:
-        raise ValueError(f"{len(model.nodes_)} names for {found.K} nodes")
     _take_targets(model, meta, arrays)
     model.network_ = found
     model._take(found)
@@ -118,7 +131,7 @@ def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """An estimator that predicts only."""
     own, about = _own("folded.", arrays), meta["folded"]
     model.folded_ = folding.from_arrays(about["kernels"], own)
-    model.rows_, model.remembers_ = int(about["rows"]), str(about["remembers"])
+    model.rows_, model.remembers_ = whole("rows", about["rows"]), str(about["remembers"])
     (m, d), L = model.folded_.slope.shape, len(own["levels"])
     levels, widths = folding.checked(own, "levels", L), folding.checked(own, "widths", m, L)
     model.tracker_ = Tracker(levels, widths, np.zeros_like(widths))
@@ -138,11 +151,17 @@ def _take_targets(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
     """The inputs' names, and what y is."""
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"].astype(object)
-    if "flat" in meta:
-        model._flat = bool(meta["flat"])
+    _take_flat(model, meta)
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
         model.calibration_ = _calibration(model, arrays)
+
+
+def _take_flat(model: Any, meta: Mapping[str, Any]) -> None:
+    if "flat" in meta:
+        if not isinstance(meta["flat"], bool):
+            raise ValueError(f"flat is {meta['flat']!r}: true or false is expected")
+        model._flat = meta["flat"]
 
 
 def _calibration(model: Any, arrays: Arrays) -> Calibration:
@@ -174,9 +193,19 @@ def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[
 
 def _drawn(spec: Mapping[str, Any], objects: Objects) -> FeatureMap:
     kernel = unpack_made("kernel", spec["kernel"], objects)
-    drawn = sample(kernel, *(spec[key] for key in ("d", "D", "variant", "seed")))
-    if drawn.fingerprint != spec["fingerprint"]:
-        raise FingerprintMismatch("the saved feature map", drawn.fingerprint, spec["fingerprint"])
+    recipe = Features(kernel, *(spec[key] for key in ("d", "D", "variant")))
+    seed, fingerprint = check_seed(spec["seed"]), spec["fingerprint"]
+    # Of most kernels the fingerprint is known before anything is drawn, which may take much memory.
+    known = FeatureMap(kernel, recipe.d, recipe.D, recipe.variant, seed)
+    if not isinstance(kernel, Custom) and known.fingerprint != fingerprint:
+        raise FingerprintMismatch("the saved feature map", known.fingerprint, fingerprint)
+    need = 8.0 * (recipe.D + recipe.d if recipe.variant == "structured" else recipe.D * recipe.d)
+    if need > 0.7 * machine_memory():
+        text = f"its feature map, D = {recipe.D} of {recipe.d} inputs, takes {need / 1e9:,.0f} GB"
+        raise BadInput(f"{text}, more than this machine has")
+    drawn = recipe.draw(seed)
+    if drawn.fingerprint != fingerprint:
+        raise FingerprintMismatch("the saved feature map", drawn.fingerprint, fingerprint)
     return drawn
 
 
@@ -194,8 +223,7 @@ def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Object
     if "nodes" in meta:
         take_nodes(model, meta)
         model.learner_ = "gradient"
-    if "flat" in meta:
-        model._flat = bool(meta["flat"])
+    _take_flat(model, meta)
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
     model.state_ = _state(model, arrays)

@@ -18,6 +18,7 @@ from dokl.experts.agreed import AgreedMap
 from dokl.experts.bending import Bending
 from dokl.experts.maps import NestedMap
 from dokl.experts.scaling import Scaling
+from dokl.files import MOST, whole
 from dokl.scales import Scales
 
 NUMBERS = ("K", "m", "most", "seed", "classes", "seen")
@@ -50,12 +51,14 @@ def to_arrays(network: CooperatingNetwork) -> dict[str, Array]:
 
 
 def from_arrays(
-    meta: Mapping[str, Any], exchange: Exchange, arrays: Mapping[str, Array]
+    meta: Mapping[str, Any], exchange: Exchange, arrays: Mapping[str, Array], K: int
 ) -> CooperatingNetwork:
-    """The network that was written; KeyError, TypeError or ValueError where that cannot be."""
+    """The network of K nodes that was written; KeyError, TypeError or ValueError where that cannot
+    be.
+    """
     method = methods.from_spec(meta["method"])
-    numbers = {name: int(meta[name]) for name in NUMBERS}
-    m, d = numbers["m"], len(arrays["map.lengths"])
+    m, d = len(arrays["map.targets.centre"]), len(arrays["map.lengths"])
+    numbers = {name: whole(name, meta[name], *_range(name, K, m)) for name in NUMBERS}
     # Files of networks that learned no offsets yet have none.
     arrays = {"map.offsets": np.zeros((numbers["K"], m)), **arrays}
     made = _map(str(meta["kernel"]), arrays, d, m, numbers["K"])
@@ -73,6 +76,12 @@ def from_arrays(
         if slot.triangle:
             state.nodes[name] = np.triu(state.nodes[name])
     return CooperatingNetwork(exchange, map=made, kept=kept, state=state, **about)
+
+
+def _range(name: str, K: int, m: int) -> tuple[int, int | None]:
+    """What a number may be: sizes are those of the arrays."""
+    ranges: dict[str, tuple[int, int | None]] = {"K": (K, K), "m": (m, m), "most": (1, MOST)}
+    return (ranges | {"classes": (0, MOST)}).get(name, (0, None))
 
 
 def _map(kernel: str, arrays: Mapping[str, Array], d: int, m: int, K: int) -> AgreedMap:

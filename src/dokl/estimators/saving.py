@@ -37,6 +37,7 @@ from dokl.estimators.graph_saving import (
 )
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
+from dokl.estimators.parameters import check_components
 from dokl.estimators.plain import pack, pack_made
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.estimators.transformer import RandomFeatures
@@ -64,6 +65,7 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
     but not to the estimator: what `dokl.models` needs to make a `TableModel` of it.
     """
     _check_savable(estimator)
+    _check_size(estimator)
     more, more_arrays = extra or ({}, {})
     meta, arrays = _parameters(estimator)
     meta |= {"class": type(estimator).__name__, "extra": dict(more)}
@@ -87,6 +89,16 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
         arrays |= _arrays(estimator)
     arrays |= {f"extra.{name}": np.asarray(array) for name, array in more_arrays.items()}
     return files.write(path, KIND, meta, arrays)
+
+
+def _check_size(estimator: Any) -> None:
+    """Files whose parameters do not fit what was learned are refused, so none is written."""
+    if isinstance(estimator, AUTO):
+        check_components(estimator, estimator.bank_.settings.most)
+    elif hasattr(estimator, "network_"):
+        check_components(estimator, estimator.network_.most)
+    elif not isinstance(estimator, FOLDED):
+        check_components(estimator, estimator.feature_map_.D)
 
 
 def _check_savable(estimator: Any) -> None:

@@ -12,14 +12,16 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.experts.bank import Bank, Generation, start
 from dokl.experts.kept import Kept
-from dokl.experts.kinds import Kind, Settings
+from dokl.experts.kinds import KEPT, Kind, Settings
 from dokl.experts.maps import NestedMap
 from dokl.experts.scaling import Scaling
-from dokl.intervals import Tracker
-from dokl.methods.squares.memory import Memory
+from dokl.files import MOST, real, whole
+from dokl.intervals import Tracker, check_level
+from dokl.methods.squares.memory import LIST, Memory
 from dokl.methods.squares.sums import Sums
 from dokl.mixture import Mixture
-from dokl.scales import Scales
+from dokl.random_numbers import check_seed
+from dokl.scales import KERNELS, Scales
 
 Arrays = dict[str, Array]
 MATRICES = ("P", "zz", "lower")  # in Fortran's order, of which the lower triangle counts
@@ -62,52 +64,128 @@ def to_arrays(bank: Bank) -> Arrays:
 
 def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
     """The bank that was written; KeyError, TypeError or ValueError where that cannot be."""
-    bank = start(int(meta["d"]), int(meta["m"]), _settings(meta["settings"]))
-    d, m, E = bank.d, bank.m, len(bank.kinds)
-    _check(arrays, {"kept.X": (meta["n"], d), "kept.Y": (meta["n"], m), "mixture.gain": (E,)})
-    X, Y, weight, arrival = (arrays[f"kept.{k}"] for k in ("X", "Y", "weight", "arrival"))
-    names = ("recent.X", "recent.Y", "recent.weight")
-    recent = tuple(arrays[k] for k in names) if names[0] in arrays else None
-    counts = int(meta["n"]), int(meta["seen"])
-    kept = Kept(X, Y, weight, arrival, *counts, recent)  # type: ignore[arg-type]
+    n, d = arrays["kept.X"].shape
+    m = len(arrays["total.first"])
+    for name, size in (("n", n), ("d", d), ("m", m)):
+        whole(name, meta[name], size, size)
+    settings = _settings(meta["settings"], n)
+    bank, L, E = start(d, m, settings), len(settings.levels), len(settings.kinds)
+    kept = _kept(arrays, n, d, m, whole("seen", meta["seen"], n))
+    _check(arrays, {"total.weight": (), "total.first": (m,), "total.second": (m,)})
     total = float(arrays["total.weight"]), arrays["total.first"], arrays["total.second"]
-    mixture = _recorded(Mixture, "mixture", arrays)
-    tracker = _recorded(Tracker, "tracker", arrays)
+    mixture = _recorded(Mixture, "mixture", arrays, gain=(E,), square=(E,), largest=())
+    tracker = _recorded(Tracker, "tracker", arrays, levels=(L,), width=(m, L), energy=(m, L))
     bank = replace(bank, kept=kept, total=total, mixture=mixture, tracker=tracker)
-    bank = replace(bank, mended=int(meta["mended"]))
+    bank = replace(bank, mended=whole("mended", meta["mended"]))
     return bank if not meta["maps"] else _with_experts(bank, meta["maps"], arrays)
 
 
+def _kept(arrays: Mapping[str, Array], n: int, d: int, m: int, seen: int) -> Kept:
+    names = ("recent.X", "recent.Y", "recent.weight")
+    shapes: dict[str, tuple[int, ...]] = {"kept.X": (n, d), "kept.Y": (n, m)}
+    shapes |= {"kept.weight": (n,), "kept.arrival": (n,)}
+    if recent := names[0] in arrays:
+        r = len(arrays[names[0]])
+        shapes |= dict(zip(names, ((r, d), (r, m), (r,)), strict=True))
+    _check(arrays, shapes)
+    X, Y, weight, arrival = (arrays[f"kept.{k}"] for k in ("X", "Y", "weight", "arrival"))
+    newest = tuple(arrays[k] for k in names) if recent else None
+    return Kept(X, Y, weight, arrival, n, seen, newest)  # type: ignore[arg-type]
+
+
 def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
-    maps = {}
+    maps, d, m, E = {}, bank.d, bank.m, len(bank.kinds)
     for i, (base, kernel) in enumerate(keys):
         centres = arrays[f"map.{i}.centres"]
-        lower = _full(arrays[f"map.{i}.lower"], len(centres))
-        own = _recorded(Scales, f"map.{i}.scales", arrays)
-        maps[base, str(kernel)] = NestedMap(str(kernel), own, centres, lower)
-    inputs, targets = (_recorded(Scaling, name, arrays) for name in ("inputs", "targets"))
-    now = Generation(inputs, targets, _recorded(Scales, "scales", arrays), maps)
+        M = len(centres)
+        _check(arrays, {f"map.{i}.centres": (M, d)})
+        lower = _full(arrays[f"map.{i}.lower"], M)
+        maps[base, _kernel(kernel)] = NestedMap(
+            kernel, _scales(f"map.{i}.scales", arrays, d), centres, lower
+        )
+    now = Generation(
+        _scaling("inputs", arrays, d), _scaling("targets", arrays, m),
+        _scales("scales", arrays, d), maps,
+    )  # fmt: skip
     known, totals = [], []
     for i, kind in enumerate(bank.kinds):
         D = maps[kind.features].width(kind.width)
-        _check(arrays, {f"expert.{i}.theta": (bank.m, D)})
-        known.append(_recorded(Memory, f"expert.{i}", arrays, D))
+        known.append(_memory(f"expert.{i}", arrays, D, m))
         kept = f"sums.{i}.zz" in arrays
-        totals.append(_recorded(Sums, f"sums.{i}", arrays, D) if kept else None)
+        totals.append(_sums(f"sums.{i}", arrays, D, m) if kept else None)
+    _check(arrays, {"awake": (E,), "idle": (E,), "surprise": (2,)})
     total, count = arrays["surprise"].tolist()
     about: dict[str, Any] = {"memories": tuple(known), "sums": tuple(totals)}
     about |= {"idle": arrays["idle"], "surprise": (float(total), int(count))}
     return replace(bank, now=now, awake=arrays["awake"].astype(bool), **about)
 
 
-def _settings(packed: Mapping[str, Any]) -> Settings:
-    kinds = tuple(
-        Kind(**{**kind, "memory": math.inf if kind["memory"] is None else kind["memory"]})
-        for kind in packed["kinds"]
-    )
-    bound = math.inf if packed["bound"] is None else packed["bound"]
-    lists = {name: tuple(packed[name]) for name in ("pilots", "levels")}
+def _settings(packed: Mapping[str, Any], n: int) -> Settings:
+    """n: rows that are kept, so many may be."""
+    kinds = tuple(map(_kind, packed["kinds"]))
+    bound = math.inf if packed["bound"] is None else real("bound", packed["bound"], above=True)
+    pilots = tuple(whole("a pilot", each, 1) for each in packed["pilots"])
+    if not kinds or list(pilots) != sorted(set(pilots)):
+        raise ValueError("there are no experts, or pilots that do not follow each other")
+    whole("most", packed["most"], 1, MOST)
+    whole("kept", packed["kept"], max(1, n), max(KEPT, n))
+    whole("classes", packed["classes"], 0, MOST)
+    check_seed(packed["seed"])
+    if not isinstance(packed["sums"], bool):
+        raise ValueError(f"sums is {packed['sums']!r}: true or false is expected")
+    lists = {"pilots": pilots, "levels": tuple(map(check_level, packed["levels"]))}
     return Settings(**{**packed, **lists, "kinds": kinds, "bound": bound})
+
+
+def _kind(packed: Mapping[str, Any]) -> Kind:
+    memory, width = packed["memory"], packed["width"]
+    memory = math.inf if memory is None else real("memory", memory, 1.0)
+    if packed["map"] != "learned":
+        real("map", packed["map"], above=True)
+    if width is not None:
+        whole("width", width, 1, MOST)
+    _kernel(packed["kernel"])
+    return Kind(**{**packed, "memory": memory})
+
+
+def _kernel(name: Any) -> str:
+    if name not in KERNELS:
+        raise ValueError(f"{name!r} is no kernel")
+    return str(name)
+
+
+# -- records -----------------------------------------------------------------------------------
+def _scales(prefix: str, arrays: Mapping[str, Array], d: int) -> Scales:
+    linear = (d,) if arrays[f"{prefix}.linear"].ndim else ()
+    own: Scales = _recorded(
+        Scales, prefix, arrays, lengths=(d,), linear=linear, amplitude=(), noise=(), offset=()
+    )
+    if not (own.lengths > 0).all():
+        raise ValueError(f"{prefix}.lengths must be above 0")
+    return own
+
+
+def _scaling(prefix: str, arrays: Mapping[str, Array], k: int) -> Scaling:
+    made: Scaling = _recorded(Scaling, prefix, arrays, centre=(k,), size=(k,))
+    if not (made.size > 0).all():
+        raise ValueError(f"{prefix}.size must be above 0")
+    return made
+
+
+def _memory(prefix: str, arrays: Mapping[str, Array], D: int, m: int) -> Memory:
+    shapes: dict[str, Any] = {"theta": (m, D), "W": (LIST, D), "c": (LIST,), "num": (m,)}
+    shapes |= dict.fromkeys(("a", "b", "n", "den"), ())
+    made: Memory = _recorded(Memory, prefix, arrays, D, **shapes)
+    whole(f"{prefix}.n", made.n, 0, LIST)
+    real(f"{prefix}.den", made.den, above=True)
+    return made
+
+
+def _sums(prefix: str, arrays: Mapping[str, Array], D: int, m: int) -> Sums:
+    shapes: dict[str, Any] = {"zy": (m, D), "yy": (m,), "rows": (), "weight": ()}
+    made: Sums = _recorded(Sums, prefix, arrays, D, **shapes)
+    whole(f"{prefix}.rows", made.rows)
+    return made
 
 
 def _record(prefix: str, record: Any) -> Arrays:
@@ -119,9 +197,12 @@ def _record(prefix: str, record: Any) -> Arrays:
     return out
 
 
-def _recorded(made: Any, prefix: str, arrays: Mapping[str, Array], D: int = 0) -> Any:
-    """A record from its arrays, all of them finite; numbers are numbers again."""
+def _recorded(
+    made: Any, prefix: str, arrays: Mapping[str, Array], D: int = 0, **shapes: tuple[int, ...]
+) -> Any:
+    """A record from its arrays, all finite and of these shapes; numbers are numbers again."""
     found = {}
+    _check(arrays, {f"{prefix}.{name}": shape for name, shape in shapes.items()})
     for each in fields(made):
         value = arrays[f"{prefix}.{each.name}"]
         if not np.isfinite(value).all():
@@ -138,9 +219,11 @@ def _triangle(matrix: Array) -> Array:
 
 
 def _full(triangle: Array, D: int) -> Array:
+    if triangle.shape != (D * (D + 1) // 2,):  # before anything of that size is made
+        raise ValueError(f"a triangle of {triangle.shape}, not of {D} rows")
     rows, columns = np.tril_indices(D)
     matrix = np.zeros((D, D), order="F")
-    matrix[rows, columns] = triangle  # ValueError where it does not fit
+    matrix[rows, columns] = triangle
     return matrix
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators import loading, saving
-from dokl.files import PathLike
+from dokl.files import PathLike, whole
 from dokl.models.scores import Coverage, finite, restored
 from dokl.models.table import TableModel
 from dokl.preprocess import Preprocessor
@@ -73,7 +73,7 @@ def _table_model(estimator: Any, extra: saving.Extra) -> TableModel:
     for name in (meta["target"], meta["node"]):
         if not isinstance(name, str | None):
             raise BadInput(f"{name!r} is no name of a column")
-    rows, skipped = (int(count) for count in arrays["rows"])
+    rows, skipped = (whole("rows", count) for count in arrays["rows"])
     model = TableModel(estimator, prepared, meta["target"], meta["node"], rows, skipped)
     if "score" in arrays:
         model.tally = restored(arrays["score"], model.labels)

@@ -176,7 +176,8 @@ class Preprocessor:
             raise BadInput(f"the saved preprocessing is damaged ({error!r})") from None
         for name in ARRAYS:
             saved = getattr(made.moments, name)
-            if saved.shape != (len(made.scaled),) or not np.isfinite(saved).all():
+            fits = saved.shape == (len(made.scaled),) and np.isfinite(saved).all()
+            if not fits or (name in ("count", "square") and (saved < 0).any()):
                 raise BadInput(f"the saved preprocessing is damaged: {name!r} does not fit")
         return made
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dokl.errors import BadInput, UnknownName
+from dokl.files import MOST, real, whole
 
 ROLES = ("own", "shared", "corrected")
 
@@ -64,7 +65,11 @@ class Member:
 
 def of_spec(spec: Mapping[str, Any]) -> Member:
     """The member that `spec` described."""
-    return Member(**{**spec, "memory": math.inf if spec["memory"] is None else spec["memory"]})
+    memory = math.inf if spec["memory"] is None else real("memory", spec["memory"], 2.0)
+    for name in ("width", "of"):
+        if spec[name] is not None:
+            whole(name, spec[name], 0, MOST)
+    return Member(**{**spec, "memory": memory})
 
 
 # Measured on hourly air quality of 12 stations, with all labels and with a tenth of them, and on
