@@ -94,6 +94,20 @@ def test_options_arrive_in_the_file(tmp_path):
     assert network.inputs.target == "z"
 
 
+def test_a_network_is_written_with_a_clip_that_is_safe_and_check_remarks_on_none(tmp_path):
+    path = tmp_path / "lab.toml"
+    dokl("network", "new", path, *QUICK, "--insecure-loopback")
+    assert tomllib.loads(path.read_text())["exchange"]["clip"] == "auto"
+    assert "can leave no neighbour out" not in dokl("network", "check", path).stderr
+    path.write_text(path.read_text().replace('clip = "auto"', "clip = 0.0   "))
+    assert read(path).exchange.clip == 0.0  # it means what it meant
+    assert "can leave no neighbour out" in dokl("network", "check", path).stderr
+    path.write_text(path.read_text().replace("clip = 0.0   ", ""))
+    assert read(path).exchange.clip == "auto"
+    wrong = dokl("network", "new", tmp_path / "x.toml", *QUICK, "--clip", "-1", code=2)
+    assert "--clip" in wrong.stderr
+
+
 def test_the_better_method_is_pointed_to(tmp_path, sample):
     start = ("network", "new", tmp_path / "lab.toml", "--nodes", 3, "--insecure-loopback",
              "--overwrite", "--components", 20)  # fmt: skip

@@ -130,6 +130,10 @@ class Learner:
         vectors = state.pooled() if node is None else tuple(a[node] for a in state.delivered())
         return np.asarray(self._engine.predict(self.plan, *vectors, X, workers))
 
+    def predict_by(self, state: State, payload: Array, X: Any) -> Array:
+        """Scores (n, m) of rows X by a neighbour's vector, (P,), in place of the node's own."""
+        return self.predict(self._taken(state, np.reshape(payload, -1)), X)
+
     def answers(self, scores: Array) -> list[Any]:
         """Scores (n, m) as people want them: numbers, or labels."""
         if self.classes is None:

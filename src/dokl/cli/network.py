@@ -51,6 +51,8 @@ def check(path: Path, name: str | None, as_json: bool, quiet: bool) -> None:
         if not quiet:
             show_network(found)
         click.echo(f"{path}: fine{_soon(found)}", err=True)  # quiet hides the table, not this
+    for text in [] if as_json else found["remarks"]:
+        remark(text, quiet)
     for problem in [] if as_json else found["problems"]:
         click.echo(f"{path}: {problem}", err=True)
     click.get_current_context().exit(1 if found["problems"] else 0)

@@ -50,6 +50,18 @@ machines, name them: --node a=10.0.0.1:7447 --node b=10.0.0.2:7447.
 """
 
 
+class Clip(click.ParamType):
+    """A longest difference, or auto."""
+
+    name = "clip"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        """The number, or the word."""
+        return "auto" if value == "auto" else click.FloatRange(0).convert(value, param, ctx)
+
+
 def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What is learned."""
     options = [
@@ -114,8 +126,9 @@ def _exchange_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Exchange after so many samples."),
         click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True,
                      help="How theta travels."),
-        click.option("--clip", type=click.FloatRange(0), default=0.0, show_default=True,
-                     help="How far one neighbour may pull; 0 is any."),
+        click.option("--clip", type=Clip(), metavar="auto|TAU", default="auto", show_default=True,
+                     help="How far one neighbour may pull; 0 is any. auto: where no neighbour can "
+                     "be left out, as far as a node's own rows allow."),
     ]  # fmt: skip
     return _with(options, command)
 
@@ -191,6 +204,8 @@ def new(
         echo_json(found)
         return
     show_network(found)
+    for text in found["remarks"]:
+        remark(text, quiet)
     usual = click.core.ParameterSource.DEFAULT
     known = options["sample"] and options["target"]
     if known and context.get_parameter_source("method") == usual:

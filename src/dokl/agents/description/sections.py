@@ -20,6 +20,7 @@ SECURITY = ("mtls", "insecure-loopback")
 MODES = ("push", "pull", "lockstep", "off")
 DTYPES = ("float32", "float16")
 MIXINGS = ("ios", "mean")
+CLIPS = ("auto",)
 METHODS = ("gradient", "squares")
 DURABILITY = ("process", "full")
 
@@ -131,7 +132,8 @@ class ExchangePolicy:
 
     every_seconds, every_samples: 0 is "not by time", "not by count". mixing: "ios" leaves out the
     neighbours farthest from all others, as many as the neighbourhood can stand liars; "mean" uses
-    all. clip: the longest difference that a neighbour may contribute, 0 is any. order and
+    all. clip: the longest difference that a neighbour may contribute, 0 is any; "auto": where
+    "ios" can leave nobody out, as far as the node's own last rows allow, elsewhere any. order and
     patience_seconds are for "lockstep": how long to wait for a neighbour that is alive.
     join_seconds: how long a newcomer looks for neighbours to start from. fewest_rows: own rows that
     a message of sums adds at least, since few could be read off; rows_per_second: the most that are
@@ -142,7 +144,7 @@ class ExchangePolicy:
     every_seconds: float = 0.1
     every_samples: int = 0
     dtype: str = "float32"
-    clip: float = 0.0
+    clip: float | str = "auto"
     order: str = "cta"
     patience_seconds: float = 5.0
     join_seconds: float = 2.0
@@ -155,7 +157,11 @@ class ExchangePolicy:
         one_of("exchange", "dtype", self.dtype, DTYPES)
         one_of("exchange", "mixing", self.mixing, MIXINGS)
         one_of("exchange", "order", self.order, ORDERS)
-        at_least("exchange", self, "every_seconds", "every_samples", "clip", "join_seconds")
+        at_least("exchange", self, "every_seconds", "every_samples", "join_seconds")
+        if isinstance(self.clip, str):
+            one_of("exchange", "clip", self.clip, CLIPS)
+        else:
+            at_least("exchange", self, "clip")
         at_least("exchange", self, "patience_seconds")
         at_least("exchange", self, "fewest_rows", "rows_per_second", low=1)
         if self.mode in ("push", "pull") and not (self.every_seconds or self.every_samples):

@@ -133,6 +133,7 @@ def _lists(ranges: tuple[tuple[float, float], ...]) -> list[list[float]]:
 
 def _exchange(network: Network) -> str:
     policy = network.exchange
+    clip = policy.clip if isinstance(policy.clip, str) else float(policy.clip)
     return (
         "[exchange]\n"
         f"{_line('mode', policy.mode, 'push, pull (slow links), lockstep, off')}"
@@ -141,7 +142,7 @@ def _exchange(network: Network) -> str:
         f"{_line('dtype', policy.dtype, 'float32, or float16 for half the bytes')}"
         f"{_line('mixing', policy.mixing, 'ios: without the farthest neighbours; mean')}"
         f"{_of_sums(network)}"
-        f"{_line('clip', float(policy.clip), 'how far one neighbour may pull; 0: any')}"
+        f"{_line('clip', clip, 'how far one neighbour may pull; 0: any; auto: by own rows')}"
         f"{_line('order', policy.order, 'lockstep: cta, or atc')}"
         f"{_line('patience_seconds', float(policy.patience_seconds), 'lockstep: wait so long')}"
         f"{_line('join_seconds', float(policy.join_seconds), 'a newcomer looks for neighbours')}"

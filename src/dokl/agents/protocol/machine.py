@@ -23,6 +23,7 @@ from dokl.agents.protocol.lockstep import Lockstep
 from dokl.agents.protocol.messages import HELLO, TWICE, Message, Refused, most_bytes
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import SOON, LiveNode
+from dokl.agents.protocol.own_rows import WORSE
 from dokl.agents.protocol.roll import Roll, unproven
 from dokl.agents.protocol.sealing import UNKNOWN, Sealed
 from dokl.agents.protocol.states import Event, Life, Supply, Trust, after
@@ -33,6 +34,11 @@ from dokl.state import State
 
 if TYPE_CHECKING:
     from dokl.agents.description import ExchangePolicy
+
+UNGUARDED = (
+    "no neighbour can be left out here, and none is clipped: a faulty one can lead this node "
+    'anywhere (mixing = "ios" and clip = "auto" prevent that)'
+)
 
 
 class Protocol:
@@ -320,7 +326,8 @@ class Protocol:
         node = self._node
         if node.exchange.mode == "off":
             return []
-        return [text for peer in node.peers.values() for text in _doubts(node, peer)]
+        found = [text for peer in node.peers.values() for text in _doubts(node, peer)]
+        return found + ([UNGUARDED] if node.unguarded and self._roll is None else [])
 
     def _at(self, now: float) -> LiveNode:
         self._node.now = now
@@ -338,7 +345,7 @@ def _way(node: LiveNode, roll: Roll | None, sealed: Sealed) -> Gossip | Lockstep
 
 
 def _takes_part(peer: Neighbour) -> bool:
-    shut_out = peer.outside and peer.left_out
+    shut_out = (peer.outside or peer.harms) and peer.left_out
     return peer.usable and peer.believed and not peer.given_up and not shut_out
 
 
@@ -349,8 +356,14 @@ def _disputes(peer: Neighbour, now: float) -> list[str]:
         found.append(f"two agents speak as {name}, and neither is used: end one of them")
     elif peer.trust is not Trust.ALIKE:
         found.append(f"what {name} sends is refused ({peer.reason}): {peer.unlike}")
+    elif peer.harms:
+        found.append(
+            f"the vector of {name} predicts this node's rows more than {WORSE:g} times as badly as "
+            f"its own, and is {'not used' if peer.left_out else 'clipped'}"
+        )
     elif peer.outside or now < peer.told_until:
         used = "not used" if peer.left_out else "used all the same: this node can stand no liar"
+        used = "clipped" if peer.clipped and not peer.left_out else used
         when = f"is far from all others, and {used}" if peer.outside else "was far from all others"
         found.append(f"the vector of {name} {when}")
     if peer.told == TWICE:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dokl.agents.protocol.messages import OF_SUMS, TWICE, Message, ToldRefusal, mark_of
+from dokl.agents.protocol.own_rows import NeighbourTest
 from dokl.agents.protocol.states import Contact, Event, Interest, Patience, Trust, after
 from dokl.arrays import Array
 
@@ -45,10 +46,12 @@ class Neighbour:
 
     known: (incarnation, step) of its newest theta here. said: the same of its newest message,
     hellos included. fresh: a theta that was not combined with yet; last: its newest while it is
-    there, to compare others with. far: how often in a row it was far from all others. rounds: in
-    lockstep, its thetas by round. unlike: why its thetas are not used, and reason: the word for
-    that, while it is not believed. faults: what was refused of it, by what it was about: an origin
-    of sums, or "" for the neighbour itself.
+    there, to compare others with. far: how often in a row it was far from all others, since
+    far_since, and for how many seconds at the last one. record: what own rows say of its vectors,
+    where nobody can be left out; harms: whether that is no chance. rounds: in lockstep, its thetas
+    by round. unlike: why its thetas are not used, and reason: the word for that, while it is not
+    believed. faults: what was refused of it, by what it was about: an origin of sums, or "" for the
+    neighbour itself.
 
     rival: an older incarnation that speaks although a newer one was heard, so often, between two
     times, last at its own clock. heard_at: when the newest one spoke. twice: whether the transport
@@ -83,6 +86,10 @@ class Neighbour:
     fresh: Array | None = None
     last: Array | None = None
     far: int = 0
+    far_since: float = 0.0
+    far_for: float = 0.0
+    record: NeighbourTest = field(default_factory=NeighbourTest)
+    harms: bool = False
     told_until: float = float("-inf")
     left_out: bool = False
     rounds: Mapping[int, Array] = field(default_factory=dict)
@@ -146,13 +153,26 @@ class Neighbour:
 
     @property
     def outside(self) -> bool:
-        """Whether its vectors have been far from all others for a while: not by chance."""
-        return self.far >= OFTEN
+        """Whether its vectors have been far from all others for a while: not by chance. One that
+        starts again from nothing is far, too, until it has heard its neighbours.
+        """
+        return self.far >= OFTEN and self.far_for >= LASTING
 
     def judged(self, left_out: bool, far: bool, news: bool, now: float = 0.0) -> None:
         """Whether its last vector is not mixed, and is far from all others; news: a new one."""
-        self.left_out, self.far = left_out, self.far + news if far else 0
+        self.left_out = left_out
+        self.far_since = self.far_since if self.far else now
+        self.far, self.far_for = (self.far + news, now - self.far_since) if far else (0, 0.0)
         if self.outside:
+            self.told_until = now + TOLD
+
+    def tested(self, record: NeighbourTest, limit: float, now: float) -> None:
+        """What new own rows say of its vectors. One that harms does so until nothing speaks
+        against it any more.
+        """
+        self.record = record
+        self.harms = record.evidence >= limit or (self.harms and record.evidence > 0.0)
+        if self.harms:
             self.told_until = now + TOLD
 
     @property
@@ -320,7 +340,7 @@ class Neighbour:
     def _why(self) -> str:
         if self.trust is not Trust.ALIKE:
             return self.reason
-        return OUTSIDE if self.outside and self.left_out else ""
+        return OUTSIDE if (self.outside or self.harms) and self.left_out else ""
 
     def facts(self, weight: float) -> dict[str, Any]:
         """For `/status`; the weight is the one it has while it takes part."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dokl.agents.protocol import messages, outliers
+from dokl.agents.protocol import messages, outliers, own_rows
 from dokl.agents.protocol.effects import (
     Combined,
     Effect,
@@ -19,11 +19,13 @@ from dokl.agents.protocol.effects import (
 )
 from dokl.agents.protocol.messages import HELLO, THETA, TWICE, Message, mark_of
 from dokl.agents.protocol.neighbours import Neighbour
+from dokl.agents.protocol.own_rows import OwnRows
 from dokl.agents.protocol.states import Event, Life, Supply, after
 from dokl.arrays import Array
 from dokl.errors import BadInput, Diverged
 from dokl.exchange import Mixing
 from dokl.exchange.rules import LARGEST16, sum_of_squares
+from dokl.graphs import most_liars
 from dokl.learner import Learner
 from dokl.state import State
 
@@ -36,6 +38,7 @@ PAUSE = 2.0  # seconds between hellos that nobody asked for
 SOON = 0.2  # seconds after the last hello, when a neighbour is to hear that it is not believed
 DISPUTE = 5.0  # seconds between hellos while somebody is not believed, here or there
 ALL = 1 << 62  # rows
+AUTO = "auto"  # clip: as own rows say, where nobody can be left out
 MOST_GONE = 1024  # rows learned that a queue may still hold, besides those of one batch
 
 
@@ -105,6 +108,7 @@ class LiveNode:
         self.refused: dict[str, int] = {}
         self.combines = self.silences = self.diverged = 0
         self.disagreement: float | None = None
+        self.rows: OwnRows | None = None
         self.cut_short = False  # whether float16 could not hold theta the last time
         self.now: float | None = None
         self.latest: int | None = None  # the largest incarnation that is believed; None: any
@@ -170,10 +174,44 @@ class LiveNode:
         """Learn rows; raises and changes nothing where that cannot be."""
         life = after(self.life, Event.LEARNED)
         state, f, half = self.learner.learn_saying(self.state, X, Y)
+        if self.clips_by_rows:
+            self._test(X, Y, f)
+            self.rows = own_rows.kept(self.rows, self.learner, X, Y, f)
         self.state, self.life = state, life
         self.step, self.learned = self.step + 1, self.learned + len(X)
         losses = self.learner.losses(Y, f)
         return [LearnedRows(len(X), f, losses, self.learned, Y, half)]
+
+    @property
+    def clips_by_rows(self) -> bool:
+        """Whether own rows say how far a neighbour may pull: where nobody can be left out. Not in
+        lockstep, which is the simulated algorithm to the bit, and not of sums, which are not mixed.
+        """
+        free = self.exchange.mode in ("push", "pull")
+        sums = self.learner.problem.method.conserved
+        return free and self.exchange.clip == AUTO and not sums and self._exposed
+
+    @property
+    def unguarded(self) -> bool:
+        """Whether a faulty neighbour can do anything here, although a rule should prevent it."""
+        return self._exposed and self.exchange.clip == 0.0
+
+    @property
+    def _exposed(self) -> bool:
+        """Whether a rule is wanted that leaves neighbours out, and there are too few for it."""
+        described = [self.weight(peer) for peer in self.peers.values()]
+        return self.exchange.mixing == "ios" and bool(described) and not most_liars(described)
+
+    def _test(self, X: Array, Y: Array, f: Array) -> None:
+        """Hold neighbours' last vectors to new rows, which nobody has learned yet."""
+        X, Y, f = X[-own_rows.MOST :], Y[-own_rows.MOST :], f[-own_rows.MOST :]
+        own = float(own_rows.losses_of(self.learner, Y, f).sum())
+        for peer in self.peers.values():
+            if peer.up and peer.last is not None and self.now is not None:
+                said = self.learner.predict_by(self.state, peer.last, X)
+                loss = float(own_rows.losses_of(self.learner, Y, said).sum())
+                record = own_rows.tested(peer.record, loss, own, len(X), self.now)
+                peer.tested(record, own_rows.threshold(len(self.peers)), self.now)
 
     def drain(self, learn: Callable[[Array, Array], list[Effect]]) -> list[Effect]:
         """Learn the next rows of the queue, which were accepted, by a function of X and Y."""
@@ -209,13 +247,13 @@ class LiveNode:
         """
         if not parts:
             return []
-        clip, own = self.exchange.clip, self.state.theta[0]
+        clip = 0.0 if isinstance(self.exchange.clip, str) else self.exchange.clip
         for peer, theta in parts:
-            peer.distance2 = sum_of_squares(theta.astype(np.float64) - own)
+            peer.distance2 = sum_of_squares(theta.astype(np.float64) - self.state.theta[0])
             peer.clipped = bool(clip) and peer.distance2 > clip * clip
         news = {peer.name for peer, _ in parts}
         left = self._judge(parts if heard is None else heard, news)
-        parts = [(peer, theta) for peer, theta in parts if not peer.left_out]
+        parts = self._clipped([(peer, theta) for peer, theta in parts if not peer.left_out])
         if not parts:
             return []
         self.life = after(self.life, Event.COMBINED)
@@ -226,6 +264,19 @@ class LiveNode:
         size = sum_of_squares(self.state.theta)
         self.disagreement = mean / size if size else None
         return [Combined(tuple(peer.name for peer, _ in parts), mean), Save()]
+
+    def _clipped(self, parts: Sequence[Part]) -> list[Part]:
+        """The parts as far as own rows allow; who may not pull at all is left out."""
+        if self.rows is None or not self.clips_by_rows:
+            return list(parts)
+        own, found = self.state.theta[0], list[Part]()
+        vectors = [theta for _, theta in parts]
+        shares = own_rows.shares(self.rows, self.learner, self.state, vectors)
+        for (peer, theta), share in zip(parts, shares, strict=True):
+            peer.clipped, peer.left_out = share < 1.0, not share
+            if share:
+                found.append((peer, own + share * (theta.astype(np.float64) - own)))
+        return found
 
     def _judge(self, heard: Sequence[Part], news: Collection[str]) -> float:
         """Who is left out, and who is far from all others; what the rest weighs with self."""

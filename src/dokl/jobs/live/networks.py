@@ -79,6 +79,7 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
         },
         "revoked": list(network.about.revoked),
         "problems": wrong,
+        "remarks": [] if broken else remarks(network, stood),
     }
 
 
@@ -87,6 +88,22 @@ def liars(network: Network) -> dict[str, int]:
     if network.exchange.mixing == "mean" or network.exchange.mode == "off":
         return dict.fromkeys(network.names, 0)
     return dict(zip(network.names, liars_stood(_graph(network)).tolist(), strict=True))
+
+
+def remarks(network: Network, stood: dict[str, int]) -> list[str]:
+    """What is not wrong, and still worth a thought before the network is used."""
+    policy = network.exchange
+    auto = policy.clip == "auto" and policy.mixing == "ios" and policy.mode != "lockstep"
+    safe = auto or policy.clip not in (0.0, "auto")
+    open_ = [name for name in stood if not stood[name] and network.neighbours(name)]
+    if safe or not open_ or policy.mode == "off" or network.model.squares:
+        return []
+    more = f" and {len(open_) - 4} more" if len(open_) > 4 else ""
+    return [
+        f"{', '.join(open_[:4])}{more} can leave no neighbour out, and none is clipped: a faulty "
+        'one can lead them anywhere. In [exchange], mixing = "ios" and clip = "auto" prevent that, '
+        "by push or pull"
+    ]
 
 
 def _graph(network: Network) -> Any:

@@ -1,0 +1,47 @@
+"""Alarms with a stated rate of false ones: a sequential test by betting.
+
+Each test pays something in [-1, 1] that is at most 0 on average, given the past, while all is well.
+Betting a share BET of what one has on it multiplies it by an e-value, and losses beyond the first
+stake are forgiven (the CUSUM e-detector of Shin, Ramdas and Rinaldo, 2023):
+
+    evidence <- max(evidence, 0) + log(1 + BET payoff)
+
+However long one looks, the mean number of tests until evidence reaches log(c) without a cause is at
+least c. Payoffs may depend on each other as long as their mean given the past is not above 0.
+
+>>> level = threshold(tests_per_hour=7200)
+>>> count, found = 0, 0.0
+>>> while found < level:
+...     count, found = count + 1, updated(found, 0.95)
+>>> count
+26
+"""
+
+from __future__ import annotations
+
+import math
+
+BET = 0.9
+HOURS = 1000.0  # of one node, on average, from one false alarm to the next at the soonest
+
+
+def updated(evidence: float, payoff: float) -> float:
+    """The evidence after one more test; payoff in [-1.1, 1]."""
+    return max(evidence, 0.0) + math.log1p(BET * payoff)
+
+
+def threshold(tests_per_hour: float) -> float:
+    """The evidence at which to give an alarm, where there are so many tests in an hour."""
+    return math.log(HOURS * tests_per_hour)
+
+
+def worse(error: float, other: float) -> float:
+    """How much larger an error is than another, in [-1, 1]; the reverse has the other sign.
+
+    >>> worse(3.0, 1.0), worse(1.0, 3.0), worse(0.0, 0.0)
+    (0.5, -0.5, 0.0)
+    """
+    whole = error + other
+    if not math.isfinite(whole):
+        return 1.0 if not math.isfinite(error) else -1.0
+    return (error - other) / whole if whole > 0 else 0.0
