@@ -163,13 +163,31 @@ def test_each_fault_is_told_once_and_in_words(lab, collector):
     nodes = by_name(view)
     assert nodes["a"].says == ()  # its neighbour has a row of its own
     assert nodes["b"].says == ("nothing listens at its address",)
-    assert nodes["d"].says == ("the disk is full", "its source has ended")
+    assert nodes["d"].says == ("the disk is full",)
+    assert nodes["d"].remarks == ("its source has ended",)
     lab.kill("a")
     lab.kill("c")
     texts = [each.text for each in collector.poll().troubles]
     assert texts[0] == "a is down (nothing listens at its address); d goes on without it"
     assert texts[1] == (
         "b is down (nothing listens at its address); all its neighbours are down, too"
+    )
+
+
+def test_the_column_of_problems_has_no_remarks(lab, collector):
+    """What sharing is worth, that a stream has ended, what the theory would want: no problems."""
+    lab.agents["a"].changes = {
+        "source": {"finished": True}, "sharing": {"ratio": 0.917},
+        "assumptions": ["neighbour 'b' is clipped: what is combined is no average"],
+    }  # fmt: skip
+    view = collector.poll()
+    node = by_name(view)["a"]
+    assert terminal.cells(node)[-1] == ""
+    assert not view.troubles
+    assert node.remarks == (
+        "its source has ended",
+        "neighbour 'b' is clipped: what is combined is no average",
+        "with the others its error is 0.92 of what it is alone",
     )
 
 

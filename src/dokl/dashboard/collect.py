@@ -23,9 +23,9 @@ from dokl.dashboard.view import (
     View,
     link_views,
     oldest_message,
-    own_words,
     remarks,
     troubles,
+    with_words,
 )  # fmt: skip
 from dokl.errors import DoklError
 
@@ -161,7 +161,7 @@ class Collector:
         if said is None:
             kind = "mistakes" if self.network.inputs.classifying else "mse"
             unheard = NodeView(name, state, why, kind=kind, neighbours=self.network.degree(name))
-            return replace(unheard, says=own_words(unheard, ()))
+            return with_words(unheard, ())
         made = NodeView(
             name, state, why, said.samples, past.per_second(lambda s: s.samples), said.kind,
             said.error, said.disagreement, oldest_message(said) if past.here else None,
@@ -171,7 +171,7 @@ class Collector:
             said.problems if past.here else (), past.here and said.ended,
             sharing=said.sharing if past.here else None,
         )  # fmt: skip
-        return replace(made, says=own_words(made, self.network.neighbours(name)))
+        return with_words(made, self.network.neighbours(name))
 
     # -- the description -----------------------------------------------------------------------
     def _read_again(self) -> None:

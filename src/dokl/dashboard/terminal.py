@@ -90,7 +90,7 @@ def choose_nodes(nodes: Sequence[NodeView], rows: int | None) -> list[NodeView]:
 
 
 def _troubled(node: NodeView) -> bool:
-    return node.state == DOWN or bool(node.problems or node.assumptions)
+    return node.state == DOWN or bool(node.problems)
 
 
 def headline(view: View) -> str:
@@ -105,7 +105,6 @@ def headline(view: View) -> str:
 
 def cells(node: NodeView) -> list[str]:
     """A row of the table, as text."""
-    said = [text if text in node.problems else text.partition(":")[0] for text in node.says]
     return [
         node.name,
         "DOWN" if node.state == DOWN else "up",
@@ -115,7 +114,7 @@ def cells(node: NodeView) -> list[str]:
         words.apart(node.disagreement),
         words.age(node.oldest_message_s),
         words.amount(node.bytes_per_s),
-        "; ".join(said),
+        "; ".join(node.says),
     ]
 
 

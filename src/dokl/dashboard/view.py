@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from dokl.agents.description import Network
@@ -14,7 +14,11 @@ UP, DOWN = "up", "down"
 
 @dataclass(frozen=True)
 class NodeView:
-    """One node. What a node that is down said last is kept; its rates are None."""
+    """One node. What a node that is down said last is kept; its rates are None.
+
+    says: what is wrong with it: why it is down, and its problems. remarks: what is worth knowing
+    and no problem.
+    """
 
     name: str
     state: str
@@ -33,6 +37,7 @@ class NodeView:
     problems: tuple[str, ...] = ()
     ended: bool = False
     says: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     sharing: float | None = None
 
 
@@ -40,7 +45,7 @@ class NodeView:
 class Trouble:
     """One thing that is wrong, told once, in words.
 
-    kind: down, link, remark, problem or assumption. who: the nodes that it is about.
+    kind: down, link, remark or problem. who: the nodes that it is about.
     """
 
     kind: str
@@ -128,12 +133,15 @@ def remarks(network: Network, heard: Mapping[str, Status | None]) -> list[str]:
 
 
 # -- in an operator's words ----------------------------------------------------------------------
-def own_words(node: NodeView, neighbours: Iterable[str]) -> tuple[str, ...]:
-    """What is to be said beside a node: not again that a neighbour is down, which has a row too."""
+def with_words(node: NodeView, neighbours: Iterable[str]) -> NodeView:
+    """The node with what is to be said beside it, problems apart from remarks; not again that a
+    neighbour is down, which has a row too.
+    """
     ended = ("its source has ended",) if node.ended and node.state == UP else ()
     why = (node.why,) if node.why else ()
     rest = (text for text in node.assumptions if not _of_silence(text, neighbours))
-    return (*why, *node.problems, *ended, *rest, *_worth(node.sharing))
+    said = (*ended, *rest, *_worth(node.sharing))
+    return replace(node, says=(*why, *node.problems), remarks=said)
 
 
 def _worth(ratio: float | None) -> tuple[str, ...]:
@@ -161,14 +169,11 @@ def troubles(network: Network, view: View) -> tuple[Trouble, ...]:
         for a, b in _cut(view, down)
     ]
     out += [Trouble("remark", (), remark) for remark in view.remarks]
-    for kind in ("problems", "assumptions"):
-        said: dict[str, list[str]] = {}
-        for node in view.nodes:
-            for text in getattr(node, kind):
-                if not _of_silence(text, network.neighbours(node.name)):
-                    said.setdefault(text, []).append(node.name)
-        out += [Trouble(kind[:-1], tuple(who), text) for text, who in said.items()]
-    return tuple(out)
+    said: dict[str, list[str]] = {}
+    for node in view.nodes:
+        for text in node.problems:
+            said.setdefault(text, []).append(node.name)
+    return tuple(out + [Trouble("problem", tuple(who), text) for text, who in said.items()])
 
 
 def _is_down(network: Network, node: NodeView, down: set[str]) -> Trouble:

@@ -37,7 +37,8 @@ export class Table {
     state.append(element("span", { class: "state" }, "–"));
     const numbers = COLUMNS.map(([title]) =>
       element("td", { role: "cell", class: "number", "data-name": title }, "–"));
-    made.append(first, state, ...numbers, element("td", { role: "cell", class: "says" }));
+    made.append(first, state, ...numbers, element("td", { role: "cell", class: "says" }),
+      element("td", { role: "cell", class: "says" }));
     return made;
   }
 
@@ -50,6 +51,7 @@ export class Table {
       mark(row, "data-ended", String(node.ended));
       COLUMNS.forEach(([, words], i) => say(row.cells[i + 2], words(node)));
       say(row.cells[COLUMNS.length + 2], node.says.join("; "));
+      say(row.cells[COLUMNS.length + 3], node.remarks.join("; "));
     }
     this.order(nodes);
   }
@@ -87,7 +89,7 @@ export function showAlerts(list, view) {
 // What is down says so in its own words; what a node says of itself follows its name.
 function line({ kind, text, who }) {
   const made = element("li", { "data-kind": kind });
-  if (kind === "problem" || kind === "assumption") {
+  if (kind === "problem") {
     const more = who.length > MOST_NAMES ? ` and ${who.length - MOST_NAMES} more` : "";
     made.append(element("span", { class: "who" }, who.slice(0, MOST_NAMES).join(", ") + more));
     made.append(element("span", { class: "kind" }, ": "));
