@@ -412,7 +412,7 @@ def test_flipped_labels_cost_next_to_nothing():
     for lying in (False, True):
         link = SumsLink(nx.path_graph(3)).start()
         source = np.random.default_rng(1)
-        for _ in range(12):
+        for _ in range(40):
             for name in link.nodes:
                 X, Y = rows(source, 20)
                 sign = -1.0 if lying and name != "n00" else 1.0

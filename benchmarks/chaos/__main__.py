@@ -113,6 +113,7 @@ def _settled(arena: Arena, trouble: Trouble, watch: Watch, say: Callable[[str], 
     for name, status in statuses.items():
         for problem in (status or {}).get("problems", ()):
             say(f"           {name} says: {problem}")
+    wrong += watch.accused()
     for name in arena.names:
         code = arena.lab.stop(name)
         if code != 0:

@@ -27,6 +27,7 @@ class Watch(threading.Thread):
         self.arena, self.every, self.phase = arena, every, "before"
         self.errors: dict[str, list[float]] = {phase: [] for phase in PHASES}
         self.asked = self.unanswered = 0
+        self.named: Counter[tuple[str, str]] = Counter()  # honest ones, by a node, in a problem
         self._ending = threading.Event()
 
     def run(self) -> None:
@@ -40,15 +41,37 @@ class Watch(threading.Thread):
     def look(self, faces: Any) -> dict[str, float]:
         """One look at all nodes."""
         phase, found = self.phase, self.arena.errors(faces, self.arena.names)
+        for name, face in faces.items():
+            self.named.update(accused(name, face.status() or {}, self.arena.names))
         self.errors[phase] += found.values()
         self.asked += len(self.arena.names)
         self.unanswered += len(self.arena.names) - len(found)
         return found
 
+    def accused(self) -> list[str]:
+        """Honest nodes that were named as harmful at any look, in words."""
+        return [
+            f"{name} named {other}, which is honest, at {looks} looks: {text}"
+            for (name, text), looks in sorted(self.named.items())
+            for other in self.arena.names
+            if repr(other) in text
+        ]
+
     def finish(self) -> None:
         """Enough."""
         self._ending.set()
         self.join(10)
+
+
+HARM = ("make predictions worse", "far from all others", "predicts this node's rows")
+
+
+def accused(name: str, status: dict[str, Any], honest: list[str]) -> list[tuple[str, str]]:
+    """What a node says of honest ones, that they do harm; that one is down or refused is a fault's
+    business.
+    """
+    texts = [text for text in status.get("problems", ()) if any(words in text for words in HARM)]
+    return [(name, text) for text in texts if any(repr(other) in text for other in honest)]
 
 
 @dataclass

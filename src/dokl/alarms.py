@@ -36,11 +36,13 @@ def threshold(tests_per_hour: float) -> float:
 
 
 def worse(error: float, other: float) -> float:
-    """How much larger an error is than another, in [-1, 1]; the reverse has the other sign.
+    """How much larger an error is than another, in [-1, 1]; the reverse has the other sign. Below
+    0 errors are rounding.
 
-    >>> worse(3.0, 1.0), worse(1.0, 3.0), worse(0.0, 0.0)
+    >>> worse(3.0, 1.0), worse(1.0, 3.0), worse(0.0, -1e-9)
     (0.5, -0.5, 0.0)
     """
+    error, other = max(error, 0.0), max(other, 0.0)
     whole = error + other
     if not math.isfinite(whole):
         return 1.0 if not math.isfinite(error) else -1.0

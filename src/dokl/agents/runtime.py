@@ -302,7 +302,7 @@ class Agent:
             self._adopted = self.protocol.state
             if everything:
                 self._inbox.clear()
-            self._disputes.see(self.protocol.disputes())
+            self._disputes.see(self.protocol.disputes(now))
             self._happened(group, now)
             if not everything:
                 self._wakened = True  # the rest follows at once

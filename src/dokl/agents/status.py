@@ -25,7 +25,7 @@ SOON = 14.0  # days before its end in which a certificate is a problem
 def of(agent: Agent) -> dict[str, Any]:
     """Everything, as JSON can write it; called with the agent's lock held."""
     now, store = agent.clock.now(), agent.store
-    facts = agent.protocol.facts()
+    facts = agent.protocol.facts(now)
     neighbours = {
         peer: _neighbour(agent, peer, known, now) for peer, known in facts["neighbours"].items()
     }

@@ -50,7 +50,7 @@ machines, name them: --node a=10.0.0.1:7447 --node b=10.0.0.2:7447.
 """
 
 
-class Clip(click.ParamType):
+class Clip(click.ParamType):  # type: ignore[type-arg]
     """A longest difference, or auto."""
 
     name = "clip"

@@ -430,9 +430,13 @@ class Accounts:
         self.node.step += 1
         self.node.combines += 1
 
-    def disputes(self) -> list[str]:
-        """Whose rows are left out, in words."""
-        return standing.words(self.standing, self.hurt)
+    def disputes(self, now: float) -> list[str]:
+        """Whose rows hurt, in words."""
+        return standing.problems(self.standing, now)
+
+    def remarks(self, now: float) -> list[str]:
+        """Whose rows are left out for now, which may be chance."""
+        return standing.remarks(self.standing, self.hurt, now)
 
     def facts(self) -> dict[str, Any]:
         """For `/status`: rows by origin, and in the total."""

@@ -296,8 +296,10 @@ class Protocol:
         self._way.back(way)
 
     # -- facts -------------------------------------------------------------------------------
-    def facts(self) -> dict[str, Any]:
-        """What there is to know, for `/status` and `/metrics`."""
+    def facts(self, now: float | None = None) -> dict[str, Any]:
+        """What there is to know, for `/status` and `/metrics`; now: not only since the last event,
+        so that what was told for long enough ends where nothing happens any more.
+        """
         node = self._node
         return {
             "neighbours": {
@@ -311,23 +313,28 @@ class Protocol:
             "diverged": node.diverged,
             "queued": node.queue.rows,
             "sums": self._way.facts() if isinstance(self._way, Accounts) else None,
-            "assumptions": self._assumptions(),
-            "problems": self.disputes(),
+            "assumptions": self._assumptions(self._time(now)),
+            "problems": self.disputes(now),
         }
 
-    def disputes(self) -> list[str]:
+    def disputes(self, now: float | None = None) -> list[str]:
         """Who is not believed, here or there, until somebody does something about it."""
-        now, peers = self._node.now or 0.0, self._node.peers.values()
-        found = [text for peer in peers for text in _disputes(peer, now)]
-        return found + (self._way.disputes() if isinstance(self._way, Accounts) else [])
+        at, peers = self._time(now), self._node.peers.values()
+        found = [text for peer in peers for text in _disputes(peer, at)]
+        return found + (self._way.disputes(at) if isinstance(self._way, Accounts) else [])
 
-    def _assumptions(self) -> list[str]:
+    def _time(self, now: float | None) -> float:
+        return max(now or 0.0, self._node.now or 0.0)
+
+    def _assumptions(self, now: float) -> list[str]:
         """Which assumptions of the theory do not hold now, and why."""
         node = self._node
         if node.exchange.mode == "off":
             return []
         found = [text for peer in node.peers.values() for text in _doubts(node, peer)]
-        return found + ([UNGUARDED] if node.unguarded and self._roll is None else [])
+        if isinstance(self._way, Accounts):
+            return found + self._way.remarks(now)
+        return found + ([UNGUARDED] if node.unguarded else [])
 
     def _at(self, now: float) -> LiveNode:
         self._node.now = now
@@ -383,6 +390,6 @@ def _doubts(node: LiveNode, peer: Neighbour) -> list[str]:
         return [f"neighbour {peer.name!r} is down: {share}, the graph is not the described one"]
     if peer.given_up:
         return [f"neighbour {peer.name!r} is silent: {share}, the graph is not the described one"]
-    if peer.clipped:
+    if peer.clipped and not node.clips_by_rows:  # a matter of course there, now and then
         return [f"neighbour {peer.name!r} is clipped: what is combined is no average"]
     return []

@@ -1,15 +1,24 @@
 """Whose rows hurt: every origin is on trial, and left out of the total while that is the better.
 
 Flipped labels pass every check, since such rows could be. They show in what they do to this node's
-own newest rows, predicted with and without each origin (`methods.squares.checks.judged`). Targets
-much larger than this node's own are left out at once, before they have done harm (`checks.loud`).
+own newest rows: these are predicted with and without each origin, and by its rows alone, which must
+not say the opposite (`methods.squares.checks.judged`). Whoever is left out for that is a problem,
+and by chance it happens once in 1,000 hours of a node or less (`dokl.alarms`). It takes about 30
+judgements: 15 s, or 600 own rows where these come more slowly than 40 a second.
+
+Targets much larger than this node's own are left out at once, before they have done harm
+(`checks.loud`), and so are all others' rows while these predict much worse than own ones. Both can
+be chance where own rows are few: they are remarks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from dokl import alarms
+from dokl.arrays import Array
 from dokl.methods.squares import checks
 from dokl.methods.squares.checks import Trial
 from dokl.methods.squares.origins import Account, Entry
@@ -17,15 +26,19 @@ from dokl.methods.squares.sums import Sums
 
 ROWS = 20  # own new rows by which the others are judged, at least
 SECONDS = 0.5  # between two judgements
+TESTS = 2  # of each origin at most: with and without it, and by its rows alone
 AT_ONCE = 2  # origins judged at a time: each takes a solution, and senders of rows wait meanwhile
 MOST = 0.5  # of its rows: with fewer left an origin has taken most of them back
-PROBATION = 2.1, 1.0  # gain and square of who is just out: one judgement in its favour is enough
+PROBATION = checks.BACK - 0.01  # evidence: one judgement in its favour is enough
+TOLD = 600.0  # seconds in which a problem is told after the last judgement that confirmed it
 
 
 @dataclass(frozen=True)
 class Standing:
     """trial: what is held against whom. own: this node's sums when it judged last, at, and rows:
     how many each other one had. turn: how often it has judged. loud: whose targets are too large.
+    solos: what each one's rows alone predict by, as of its last turn. seen: when it was confirmed
+    last that someone is to be left out.
     """
 
     trial: Trial = field(default_factory=Trial)
@@ -34,6 +47,8 @@ class Standing:
     rows: Mapping[str, int] = field(default_factory=dict)
     turn: int = 0
     loud: frozenset[str] = frozenset()
+    solos: Mapping[str, Array] = field(default_factory=dict)
+    seen: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def out(self) -> set[str]:
@@ -57,12 +72,24 @@ def judged(
     """
     before, rows = standing.own, {each: entry.sums.rows for each, entry in others.items()}
     trial = _still(standing, rows)
+    solos = {each: theta for each, theta in standing.solos.items() if each in others}
     if before is not None and own.rows >= before.rows and others:
         account = {**others, name: Entry(name, 0, before)}
         first = AT_ONCE * standing.turn % len(others)
         names = (2 * sorted(others))[first : first + min(AT_ONCE, len(others))]
-        trial = checks.judged(trial, account, name, own - before, rho, names)
-    return heard(Standing(trial, own, now, rows, standing.turn + 1), others, own)
+        solos |= {each: checks.solo(others[each], rho) for each in names}
+        limit = alarms.threshold(TESTS * len(others) * 3600.0 / SECONDS)
+        trial = checks.judged(trial, account, name, own - before, rho, limit, names, solos)
+    seen = {each: _confirmed(standing, trial, each, now) for each in trial.out}
+    found = Standing(trial, own, now, rows, standing.turn + 1, solos=solos, seen=seen)
+    return heard(found, others, own)
+
+
+def _confirmed(standing: Standing, trial: Trial, name: str, now: float) -> float:
+    """When it was last confirmed that someone is to be left out."""
+    before = standing.trial.back.get(name)
+    against = before is None or trial.back[name] <= max(before, 0.0)
+    return now if against else standing.seen.get(name, now)
 
 
 def heard(standing: Standing, others: Account, own: Sums) -> Standing:
@@ -73,35 +100,51 @@ def heard(standing: Standing, others: Account, own: Sums) -> Standing:
 
 def without(standing: Standing, gone: Collection[str]) -> Standing:
     """The standing of those who are left, with nothing said of those gone."""
-    rows = {name: n for name, n in standing.rows.items() if name not in gone}
-    gain, square = (
-        {name: value for name, value in part.items() if name not in gone}
-        for part in (standing.trial.gain, standing.trial.square)
-    )
-    return replace(standing, trial=Trial(gain, square), rows=rows, loud=standing.loud - set(gone))
+
+    def left(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in part.items() if name not in gone}
+
+    was = standing.trial
+    trial = Trial(left(was.hurts), left(was.opposed), left(was.back))
+    rows, solos, seen = left(standing.rows), left(standing.solos), left(standing.seen)
+    loud = standing.loud - set(gone)
+    return replace(standing, trial=trial, loud=loud, rows=rows, solos=solos, seen=seen)
 
 
-def words(standing: Standing, hurt: bool) -> list[str]:
-    """Whose rows are left out, in words. hurt: those of all others."""
-    who = [f"the rows of {name!r}" for name in sorted(standing.trial.out)]
-    who += ["others' rows"] if hurt else []
-    return [f"{each} make predictions worse here, and are left out" for each in who] + [
+def problems(standing: Standing, now: float) -> list[str]:
+    """Whose rows are left out because they hurt, in words, while that is no older than TOLD."""
+    return [
+        f"the rows of {name!r} make predictions worse here, and are left out"
+        for name in sorted(standing.trial.out)
+        if now < standing.seen.get(name, now) + TOLD
+    ]
+
+
+def remarks(standing: Standing, hurt: bool, now: float) -> list[str]:
+    """Who else is left out. hurt: all others."""
+    old = sorted(name for name in standing.trial.out if now >= standing.seen.get(name, now) + TOLD)
+    found = [f"the rows of {name!r} made predictions worse here, and are left out" for name in old]
+    found += [
         f"the targets of {name!r} are more than {checks.LOUD:g} times as large as here, and its "
         "rows are left out"
         for name in sorted(standing.loud - standing.trial.out)
     ]
+    if hurt:
+        found.append("others' rows predict much worse here than own ones, and are left out")
+    return found
 
 
 def _still(standing: Standing, rows: Mapping[str, int]) -> Trial:
-    """What is held against those who are still there. It cannot be wiped off by taking rows back;
-    what speaks for an origin goes with its rows, though. Who is out and has taken most of them
-    back, having mended a sensor, stays out until the first judgement that speaks for the new ones.
+    """What is held against those who are still there. It cannot be wiped off by taking rows back.
+    Who is out and has taken most of them back, having repaired a sensor, stays out until the first
+    judgement that speaks for the new ones.
     """
     trial, before = standing.trial, standing.rows
-    fewer = {name for name, n in rows.items() if n < before.get(name, 0)}
-    kept = [n for n in trial.gain if n in rows and (n not in fewer or trial.gain[n] > 0.0)]
-    gain, square = ({n: part[n] for n in kept} for part in (trial.gain, trial.square))
-    for name in trial.out & fewer:
-        if rows[name] < MOST * before[name]:
-            gain[name], square[name] = PROBATION
-    return Trial(gain, square)
+    hurts, opposed, back = (
+        {name: evidence for name, evidence in part.items() if name in rows}
+        for part in (trial.hurts, trial.opposed, trial.back)
+    )
+    for name in back:
+        if rows[name] < MOST * before.get(name, 0):
+            back[name] = PROBATION
+    return Trial(hurts, opposed, back)

@@ -6,8 +6,8 @@ entries   (K, S) the newest that it has heard of every origin, itself included; 
 total     (S,) the network's rows as of the last exchange, and
 kept      (S,) what is left of them, where memory is finite: of the total that is never discounted,
           what came since the last exchange is added to what has been forgotten
-gain      (K,) what leaving each origin out would have gained on the node's own rows, and
-square    (K,) the squares of it, where nodes are wary
+hurts     (K,) and opposed (K,), the evidence against each origin where nodes are wary,
+out       (K,) 1 for those left out, and back (K,) the evidence that they are in order again
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from dokl.methods.squares.shared import ROWS
 from dokl.methods.squares.sharing import empty, put
 from dokl.state import Slot, Slots, State
 
+TRIAL = ("hurts", "opposed", "back", "out")
+
 
 def slots(numbers: Numbers, wary: bool, D: int, m: int, exchange: Exchange) -> Slots:
     """The arrays of one node, none where it works alone."""
@@ -47,7 +49,7 @@ def slots(numbers: Numbers, wary: bool, D: int, m: int, exchange: Exchange) -> S
     found = {"sums": Slot((S,), kind), "entries": Slot((K, S), kind)}
     if numbers.lam < 1.0:
         found |= {"total": Slot((S,), kind), "kept": Slot((S,), kind)}
-    return found | {"gain": Slot((K,), kind), "square": Slot((K,), kind)} if wary else found
+    return found | {name: Slot((K,), kind) for name in TRIAL} if wary else found
 
 
 def merged(
@@ -59,7 +61,7 @@ def merged(
     lacks, as versions tell that go out beforehand.
     """
     K, m, D = state.theta.shape
-    trials = _judged(numbers, state) if "gain" in state else {}
+    trials = _judged(numbers, state) if "hurts" in state else {}
     entries = _published(fewest, features, exchange, state)
     heard, sent = _heard(entries, A)
     nodes = empty(state) | {"entries": heard} | trials
@@ -67,7 +69,7 @@ def merged(
     for k in range(K):
         used = np.arange(K) != k
         if trials:
-            used &= ~_hurting(trials["gain"][k], trials["square"][k])
+            used &= trials["out"][k] == 0
             own = shared.unpacked(state.sums[k], D, m)
             for j in np.flatnonzero(used & (heard[k, :, ROWS] > 0)).tolist():
                 used[j] = not checks.loud(shared.unpacked(heard[k, j], D, m), own)
@@ -125,9 +127,11 @@ def _said(exchange: Exchange, state: State) -> Array:
 
 
 def _judged(numbers: Numbers, state: State) -> dict[str, Array]:
-    """Gains and their squares (K, K) once own rows that nobody was told of yet were predicted."""
+    """What is held against whom, (K, K) each, once own rows that nobody was told of yet were
+    predicted. Nobody is named in a simulation, so as little is enough to leave out as to take back.
+    """
     K, m, D = state.theta.shape
-    gain, square = state.gain.copy(), state.square.copy()
+    found = {name: state.nodes[name].copy() for name in TRIAL}
     for k in range(K):
         fresh = shared.unpacked(state.sums[k] - state.entries[k, k], D, m)
         known = np.flatnonzero(state.entries[k, :, ROWS])
@@ -136,17 +140,15 @@ def _judged(numbers: Numbers, state: State) -> dict[str, Array]:
         account = {
             str(j): Entry(str(j), 0, shared.unpacked(state.entries[k, j], D, m)) for j in known
         }
-        trial = Trial(*({str(j): float(a[k, j]) for j in known} for a in (gain, square)))
-        trial = checks.judged(trial, account, str(k), fresh, numbers.rho)
+        hurts, opposed, back = ({str(j): float(found[n][k, j]) for j in known} for n in TRIAL[:3])
+        back = {name: back[name] for name in back if found["out"][k, int(name)]}
+        trial = Trial(hurts, opposed, back)
+        trial = checks.judged(trial, account, str(k), fresh, numbers.rho, checks.BACK)
         for j in known:
-            gain[k, j] = trial.gain.get(str(j), 0.0)
-            square[k, j] = trial.square.get(str(j), 0.0)
-    return {"gain": gain, "square": square}
-
-
-def _hurting(gain: Array, square: Array) -> Array:
-    """Who is left out, as `Trial.out` has it: (K,)."""
-    return np.asarray(gain > 2.0 * np.sqrt(square))
+            for name in TRIAL[:3]:
+                found[name][k, j] = getattr(trial, name).get(str(j), 0.0)
+            found["out"][k, j] = str(j) in trial.back
+    return found
 
 
 def _forgotten(

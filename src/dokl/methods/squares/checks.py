@@ -11,7 +11,8 @@
                than an origin can see in the time
 
 Flipped labels pass every check, since such rows could be. They show in what they do to one's own
-rows: an origin is left out of the total as long as that is the better for it (`judged`).
+rows: an origin whose rows hurt, or say the opposite of them, is left out of the total (`judged`),
+by tests whose rate of false alarms is known (`dokl.alarms`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl import alarms
 from dokl.arrays import Array
 from dokl.methods.squares import origins, shared
 from dokl.methods.squares.origins import Account, Entry
@@ -31,9 +33,10 @@ from dokl.methods.squares.sums import Sums
 # Rounding to float32 is 6e-8 of a number; sums of many numbers and their differences lose more.
 TOLERANCE = 1e-5
 FLOAT32 = 2.0**-22  # of two numbers, rounded to float32: what their difference may be off by
-# What leaving an origin out can gain at once, in units of the smaller error. Chance is not so
-# large: above two, one exchange is enough to leave it out.
-MOST_GAINED = 4.0
+# What honest origins may cost by chance for hours where errors depend on each other: of `worse`,
+# with an origin against without it, and of how unlike its rows alone predict.
+HURTS, OPPOSED = 0.05, 0.1
+BACK = math.log(20.0)  # evidence that an origin is in order again: a mistake here costs little
 # Targets so many times as large as one's own, in the root of their mean square, are of another kind
 # of rows: whoever is wary leaves them out at once, before they have done harm.
 LOUD = 5.0
@@ -184,17 +187,19 @@ def _grown(added: Sums, layout: Layout) -> list[str]:
 # -- origins whose rows hurt -------------------------------------------------------------------
 @dataclass(frozen=True)
 class Trial:
-    """What leaving each origin out would have gained on one's own rows, and its squares."""
+    """Evidence (`dokl.alarms`) by origin. hurts: that one's own rows are predicted worse with its
+    rows than without them. opposed: that its rows alone predict the opposite of them. back: of
+    those left out, that they are in order again.
+    """
 
-    gain: Mapping[str, float] = field(default_factory=dict)
-    square: Mapping[str, float] = field(default_factory=dict)
+    hurts: Mapping[str, float] = field(default_factory=dict)
+    opposed: Mapping[str, float] = field(default_factory=dict)
+    back: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def out(self) -> set[str]:
-        """Who is left out: a gain of two standard deviations is no chance."""
-        return {
-            name for name, gain in self.gain.items() if gain > 2.0 * math.sqrt(self.square[name])
-        }
+        """Who is left out."""
+        return set(self.back)
 
 
 def loud(sums: Sums, own: Sums) -> bool:
@@ -202,6 +207,14 @@ def loud(sums: Sums, own: Sums) -> bool:
     if own.rows < 2 or not own.yy.sum() > 0:
         return False
     return bool(sums.yy.sum() * own.weight > LOUD**2 * own.yy.sum() * sums.weight)
+
+
+def _likeness(theta: Array, fresh: Sums) -> float:
+    """The cosine of the angle between fresh targets and what theta: (m, D) predicts of them."""
+    both = float((theta * fresh.zy).sum())
+    said = squared_error(theta, fresh) - float(fresh.yy.sum()) + 2 * both
+    size = math.sqrt(max(said, 0.0) * max(float(fresh.yy.sum()), 0.0))
+    return max(-1.0, min(1.0, both / size)) if size > 0 else 0.0
 
 
 def squared_error(theta: Array, fresh: Sums) -> float:
@@ -212,38 +225,83 @@ def squared_error(theta: Array, fresh: Sums) -> float:
     return float(fresh.yy.sum() + (theta * explained).sum())
 
 
+@dataclass(frozen=True)
+class Payoff:
+    """What fresh rows say of one origin, each in [-1, 1]; None: not asked this time.
+
+    hurts: how much `worse` they are predicted with it. opposed: the cosine of the angle between
+    them and the opposite of what its rows alone predict, however large that is.
+    """
+
+    hurts: float | None
+    opposed: float | None
+
+
 def judged(
     trial: Trial,
     account: Account,
     own: str,
     fresh: Sums,
     rho: float,
+    limit: float,
     whom: Collection[str] | None = None,
+    solos: Mapping[str, Array] | None = None,
 ) -> Trial:
     """The trial once `fresh` rows of one's own, which are in no entry yet, have been predicted with
-    and without each origin, or some of them (`whom`).
+    and without each origin, or some of them (`whom`), and by the rows of each alone (`solos`, the
+    best theta of each; by default of those in `whom`). limit: the evidence that is enough.
 
     With several to be left out each is judged beside the others that stay.
     """
-    out, gain, square = trial.out, dict(trial.gain), dict(trial.square)
+    out = trial.out
     if own in account:
         out |= {name for name in account if loud(account[name].sums, account[own].sums)}
+    others = {n for n in account if n != own and account[n].sums.rows}
+    asked = others & set(others if whom is None else whom)
+    if solos is None:
+        solos = {name: solo(account[name], rho) for name in sorted(asked)}
     whole = origins.total(account, out)
+    usual = squared_error(_best(whole, rho), fresh)
+    for name in sorted(others & (asked | set(solos))):
+        hurts = opposed = None
+        if name in asked:
+            entry, within = account[name].sums, name not in out
+            other = squared_error(_best(whole - entry if within else whole + entry, rho), fresh)
+            hurts = alarms.worse(usual, other) if within else alarms.worse(other, usual)
+        if name in solos:
+            opposed = -_likeness(solos[name], fresh)
+        trial = heard(trial, name, Payoff(hurts, opposed), limit)
+    return trial
 
-    def error(sums: Sums) -> float:
-        return squared_error(_best(sums, rho), fresh)
 
-    usual = error(whole)
-    for name in sorted(account if whom is None else whom):
-        if name == own or not account[name].sums.rows:
-            continue
-        other = error(whole + account[name].sums if name in out else whole - account[name].sums)
-        gained = other - usual if name in out else usual - other
-        gained /= max(min(usual, other), 1e-300)
-        gained = max(-1.0, min(MOST_GAINED, gained))
-        gain[name] = 0.95 * gain.get(name, 0.0) + gained
-        square[name] = 0.95**2 * square.get(name, 0.0) + min(1.0, gained**2)
-    return Trial(gain, square)
+def heard(trial: Trial, name: str, payoff: Payoff, limit: float) -> Trial:
+    """The trial with what fresh rows say of one origin: in or out, or one step nearer to it."""
+    if name in trial.back:
+        evidence = alarms.updated(trial.back[name], _in_favour(payoff))
+        back = {n: e for n, e in trial.back.items() if n != name}
+        return replace(trial, back=back if evidence >= BACK else {**back, name: evidence})
+    hurts, opposed = dict(trial.hurts), dict(trial.opposed)
+    if payoff.hurts is not None:
+        hurts[name] = alarms.updated(hurts.get(name, 0.0), payoff.hurts - HURTS)
+    if payoff.opposed is not None:
+        opposed[name] = alarms.updated(opposed.get(name, 0.0), payoff.opposed - OPPOSED)
+    if max(hurts.get(name, 0.0), opposed.get(name, 0.0)) < limit:
+        return Trial(hurts, opposed, trial.back)
+    hurts.pop(name, None)
+    opposed.pop(name, None)
+    return Trial(hurts, opposed, {**trial.back, name: 0.0})
+
+
+def _in_favour(payoff: Payoff) -> float:
+    """What speaks for one that is out: nothing while its rows would hurt."""
+    if payoff.hurts is not None and payoff.hurts > HURTS:
+        return -payoff.hurts
+    return 0.0 if payoff.opposed is None else -payoff.opposed - OPPOSED
+
+
+def solo(entry: Entry, rho: float) -> Array:
+    """The best theta, (m, D), of an origin's rows alone."""
+    return _best(entry.sums, rho)
 
 
 def _best(sums: Sums, rho: float) -> Array:
