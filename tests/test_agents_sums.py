@@ -92,6 +92,23 @@ def test_every_node_comes_to_know_all_rows_once_and_falls_silent():
     assert all(node.next_due(link.now) is None for node in link.nodes.values())
 
 
+def test_disagreement_is_the_share_of_rows_that_neighbours_do_not_have_in_common():
+    link = SumsLink(nx.path_graph(3)).start()
+    assert link.nodes["n00"].facts()["disagreement"] is None
+    for name in link.nodes:
+        link.teach(name, 30)
+    link.run(30)
+    assert [node.facts()["disagreement"] for node in link.nodes.values()] == [0.0, 0.0, 0.0]
+    seen = []
+    link.teach("n00", 30)
+    for _ in range(100):
+        link.run(0.05)
+        seen.append(link.nodes["n00"].facts()["disagreement"])
+    assert max(seen) == pytest.approx(30 / 120)
+    link.run(30)
+    assert link.nodes["n00"].facts()["disagreement"] == 0.0
+
+
 def test_the_shared_expert_is_that_of_one_place_with_all_rows():
     link = SumsLink(nx.cycle_graph(4)).start()
     for name in link.nodes:

@@ -15,7 +15,7 @@ from test_mqtt import SECRETS, publish, readings
 from dokl.agents.description import ExchangePolicy, Model, SensorSource
 
 DASHBOARD = Path(__file__).parents[2] / "examples" / "deploy" / "grafana-dashboard.json"
-QUIET = {"Certificates run out in", "Disagreement"}  # with mtls; by method "gradient"
+QUIET = {"Certificates run out in"}  # with mtls
 
 
 @contextmanager

@@ -36,7 +36,8 @@ PLAIN = {
     "dokl_theta_norm": ("theta_norm", "Length of the vector theta."),
     "dokl_disagreement": (
         "disagreement",
-        "Mean over live neighbours of |theta_l - theta|^2 / |theta|^2, at the last combine.",
+        "Mean over live neighbours of |theta_l - theta|^2 / |theta|^2, at the last combine; of "
+        "sums: of the share of rows that its account and this one's do not have in common.",
     ),
     "dokl_combines_total": ("exchange.combines", "Times that neighbours' vectors were combined."),
     "dokl_queue_rows": ("queue.rows", "Rows that wait to be learned."),

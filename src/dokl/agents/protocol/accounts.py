@@ -31,7 +31,7 @@ from dokl.agents.protocol.node import LiveNode
 from dokl.agents.protocol.roll import Roll, claimed_origin, entry_faults, opened
 from dokl.agents.protocol.sealing import UNKNOWN, Sealed
 from dokl.agents.protocol.standing import Standing
-from dokl.agents.protocol.versions import Version, pack_versions, unpack_versions
+from dokl.agents.protocol.versions import Version, apart, pack_versions, unpack_versions
 from dokl.agents.sums import SquaresLearner, forgetting
 from dokl.agents.sums.signing import seal_and_entry
 from dokl.errors import BadInput
@@ -437,6 +437,15 @@ class Accounts:
     def remarks(self, now: float) -> list[str]:
         """Whose rows are left out for now, which may be chance."""
         return standing.remarks(self.standing, self.hurt, now)
+
+    @property
+    def disagreement(self) -> float | None:
+        """The share of rows that this account and a neighbour's do not have in common, in [0, 1],
+        by what neighbours say they have, the mean over them; None while none has said it.
+        """
+        mine = unpack_versions(pack_versions(self.account))
+        told = [self.theirs[peer.name] for peer in self._there if peer.name in self.theirs]
+        return sum(apart(mine, each) for each in told) / len(told) if told else None
 
     def facts(self) -> dict[str, Any]:
         """For `/status`: rows by origin, and in the total."""

@@ -300,7 +300,7 @@ class Protocol:
         """What there is to know, for `/status` and `/metrics`; now: not only since the last event,
         so that what was told for long enough ends where nothing happens any more.
         """
-        node = self._node
+        node, sums = self._node, self._way if isinstance(self._way, Accounts) else None
         return {
             "neighbours": {
                 name: peer.facts(node.weight(peer) if _takes_part(peer) else 0.0)
@@ -308,11 +308,11 @@ class Protocol:
             },
             "refused": dict(node.refused),
             "combines": node.combines,
-            "disagreement": node.disagreement,
+            "disagreement": node.disagreement if sums is None else sums.disagreement,
             "silences": node.silences,
             "diverged": node.diverged,
             "queued": node.queue.rows,
-            "sums": self._way.facts() if isinstance(self._way, Accounts) else None,
+            "sums": None if sums is None else sums.facts(),
             "assumptions": self._assumptions(self._time(now)),
             "problems": self.disputes(now),
         }
