@@ -187,9 +187,9 @@ class LiveNode:
         """Whether own rows say how far a neighbour may pull: where nobody can be left out. Not in
         lockstep, which is the simulated algorithm to the bit, and not of sums, which are not mixed.
         """
-        free = self.exchange.mode in ("push", "pull")
-        sums = self.learner.problem.method.conserved
-        return free and self.exchange.clip == AUTO and not sums and self._exposed
+        free = self.exchange.mode in ("push", "pull") and self.exchange.clip == AUTO
+        # A served model has no neighbours, and no problem to ask about either.
+        return free and self._exposed and not self.learner.problem.method.conserved
 
     @property
     def unguarded(self) -> bool:
