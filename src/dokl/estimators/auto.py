@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dokl.arrays import Array
 from dokl.errors import BadInput, MissingExtra, UnknownName
-from dokl.estimators.checked import checked_weight, machine_memory, whole
+from dokl.estimators.checked import checked_weight, everywhere, machine_memory, whole
 from dokl.estimators.choices import seed_of
 from dokl.experts import learning
 from dokl.experts.bank import Bank, Told, fingerprint, remembers, start
@@ -66,12 +66,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "bank_"):
             self.bank_ = start(X.shape[1], Y.shape[1], self._settings())
         self.bank_, told = learning.learn(self.bank_, X, Y, weight)
-        if kept is None:
-            return told
-        out = [np.full((len(y), *part.shape[1:]), np.nan) for part in vars(told).values()]
-        for everywhere, part in zip(out, vars(told).values(), strict=True):
-            everywhere[kept] = part
-        return Told(*out)
+        return Told(*(everywhere(part, kept, len(y)) for part in vars(told).values()))
 
     def _rows(
         self, X: Array, y: Array, sample_weight: Any

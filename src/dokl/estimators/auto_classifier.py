@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
 
 from dokl import calibration
 from dokl.arrays import Array
@@ -61,11 +59,6 @@ class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore
     def _settings(self) -> Settings:
         given = {"classes": len(getattr(self, "classes_", ())), "pilots": CLASS_PILOTS}
         return replace(super()._settings(), **given)  # type: ignore[arg-type]
-
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
-        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64)
-        check_classification_targets(y)
-        return X, column_or_1d(y)
 
     def _weights(self, y: Array, weight: Array) -> Array:
         """Sample weights (n,) times class weights."""

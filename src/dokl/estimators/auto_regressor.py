@@ -6,18 +6,17 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
 from dokl import intervals
 from dokl.arrays import Array
-from dokl.errors import BadInput
 from dokl.estimators.auto import Auto
 from dokl.estimators.choices import set_parameters
+from dokl.estimators.labels import NumericTargets
 from dokl.estimators.learner import all_or_nothing
 from dokl.experts import predicting
 
 
-class AutoRegressor(RegressorMixin, Auto):  # type: ignore[misc]
+class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     """Online regression without settings: sixteen experts of exact least squares, mixed.
 
     Length scales are learned from the first rows (and again at 60, 125, ... 100,000), inputs and
@@ -64,20 +63,9 @@ class AutoRegressor(RegressorMixin, Auto):  # type: ignore[misc]
     ) -> None:
         set_parameters(self, locals())
 
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
-        X, y = validate_data(
-            self, X, y, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64
-        )
-        y = np.asarray(y, np.float64)
-        if reset:
-            self._flat = y.ndim == 1
-        elif y.reshape(len(y), -1).shape[1] != self.bank_.m:
-            outputs = y.reshape(len(y), -1).shape[1]
-            raise BadInput(f"y has {outputs} outputs, the model was started with {self.bank_.m}")
-        return X, y
-
-    def _targets(self, y: Array) -> Array:
-        return y.reshape(len(y), -1)
+    @property
+    def _outputs(self) -> int:
+        return self.bank_.m
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoRegressor:
         """Learn from scratch, in the order given; scales are learned from all rows."""
@@ -116,9 +104,6 @@ class AutoRegressor(RegressorMixin, Auto):  # type: ignore[misc]
         shaped = tuple(map(self._shaped, found))
         return shaped[0] if len(shaped) == 1 else shaped
 
-    def _shaped(self, values: Array) -> Array:
-        return values[:, 0] if self._flat else values
-
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predictions (n,), or (n, m) for several outputs; with return_std also their standard
         deviations, noise included.
@@ -136,9 +121,3 @@ class AutoRegressor(RegressorMixin, Auto):  # type: ignore[misc]
         told = predicting.predict_with_variance(self.bank_, X)
         reach = width * np.sqrt(told.variance)
         return self._shaped(told.mean - reach), self._shaped(told.mean + reach)
-
-    def __sklearn_tags__(self) -> Any:
-        """Several outputs are welcome, too."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags

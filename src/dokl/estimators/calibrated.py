@@ -34,8 +34,7 @@ class Calibrated:
         """Log odds (n,) for two classes (positive: the second), else log probabilities but for a
         constant (n, classes).
         """
-        level = self._levels(X)
-        return level[:, 1] - level[:, 0] if len(self.classes_) == 2 else level
+        return decision(self._levels(X))
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities (n, classes), calibrated by every row so far before it was learned."""
@@ -43,4 +42,14 @@ class Calibrated:
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`."""
-        return np.asarray(np.log(np.maximum(self.predict_proba(X), 1e-300)))
+        return log_probabilities(self._levels(X))
+
+
+def decision(level: Array) -> Array:
+    """Levels (n, classes) as a decision function: (n,) of two classes, else as they are."""
+    return level[:, 1] - level[:, 0] if level.shape[1] == 2 else level
+
+
+def log_probabilities(level: Array) -> Array:
+    """Levels (n, classes) as logarithms of probabilities, none of them infinite."""
+    return np.asarray(np.log(np.maximum(calibration.softmax(level), 1e-300)))

@@ -36,6 +36,37 @@ def checked_weight(sample_weight: Any, n: int) -> Array:
     return weight
 
 
+def present_rows(X: Any, y: Array, sample_weight: Any, first: bool) -> Any:
+    """(n, X, y, weight, kept): rows of weight 0 are left out, as if never given.
+
+    n counts all rows; kept are the numbers of those that stay, None for all.
+    """
+    n = X.shape[0]
+    if sample_weight is None:
+        return n, X, y, None, None
+    weight = checked_weight(sample_weight, n)
+    kept = np.flatnonzero(weight)
+    if first and not kept.size:
+        raise BadInput("all sample weights are zero: there is nothing to start from")
+    if len(kept) == n:
+        return n, X, y, weight, None
+    return n, X[kept], y[kept], weight[kept], kept
+
+
+def only(values: Array | None, kept: Array | None) -> Array | None:
+    """Of values (n,), if any, those of the rows that are kept."""
+    return values if values is None or kept is None else values[kept]
+
+
+def everywhere(values: Array, kept: Array | None, n: int) -> Array:
+    """Values of the rows that are kept among n, NaN for the others: (n, m)."""
+    if kept is None:
+        return values
+    out = np.full((n, *values.shape[1:]), np.nan)
+    out[kept] = values
+    return out
+
+
 def float_type(dtype: Any) -> Any:
     """np.float32 or np.float64."""
     try:

@@ -1,14 +1,51 @@
-"""What classifiers know about their labels, whatever learns behind them."""
+"""What estimators know about their targets, numbers or labels, whatever learns behind them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from dokl import answers
 from dokl.arrays import Array
 from dokl.errors import BadInput
+
+
+class NumericTargets:
+    """One output or several, in float64; y: (n,) or (n, m)."""
+
+    _flat: bool  # whether y is (n,)
+
+    @property
+    def _outputs(self) -> int:
+        """m, once the model has started."""
+        raise NotImplementedError
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
+        X, y = validate_data(
+            self, X, y, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64
+        )
+        y = np.asarray(y, np.float64)
+        outputs = 1 if y.ndim == 1 else y.shape[1]
+        if reset:
+            self._flat = y.ndim == 1
+        elif outputs != self._outputs:
+            raise BadInput(f"y has {outputs} outputs, the model was started with {self._outputs}")
+        return X, y
+
+    def _targets(self, y: Array) -> Array:
+        return y.reshape(len(y), -1)
+
+    def _shaped(self, values: Array) -> Array:
+        return values[:, 0] if self._flat else values
+
+    def __sklearn_tags__(self) -> Any:
+        """Several outputs are welcome, too."""
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.target_tags.multi_output = True
+        return tags
 
 
 class Labels:
@@ -16,6 +53,11 @@ class Labels:
 
     _classifying = True
     classes_: Array
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
+        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64)
+        check_classification_targets(y)
+        return X, column_or_1d(y)
 
     def _meet(self, y: Array) -> None:
         self.classes_ = np.unique(y)
