@@ -89,7 +89,7 @@ def _adult(section: Section, place: Path) -> None:
     if not data.exists():
         section.notes.append("a9a.gz is not there, in the folder DOKL_DATA or ../shared/data")
         return
-    how = ("train", data, "--learner", "gradient", "--model", model, "--overwrite")
+    how = ("train", data, "--method", "gradient", "--model", model, "--overwrite")
     run(*how)
     best = min((run(*how) for _ in range(ROUNDS)), key=lambda one: one.wall)
     figure = f"{best.wall:.2f} s, of the processor {best.cpu:.2f} s"
@@ -103,7 +103,7 @@ def _rows(section: Section, place: Path, rows: int) -> None:
     few, all_rows, model = place / "few.csv", place / "rows.csv", place / "m.dokl"
     write_rows(few, rows // 10)
     write_rows(all_rows, rows)
-    chosen = ("--learner", "gradient", "--components", D)
+    chosen = ("--method", "gradient", "--components", D)
     settings = ("--target", "y", *chosen, "--model", model, "--overwrite")
     small = run("train", few, *settings)
     trained = run("train", all_rows, *settings)

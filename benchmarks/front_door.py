@@ -30,7 +30,7 @@ REAL = {
     "streams/airfoil.csv.gz": (),
     "beijing_air.csv.gz": ("PM10",),
 }
-QUICK = ("--learner", "gradient", "--components", "100")
+QUICK = ("--method", "gradient", "--components", "100")
 
 
 def german(value: float) -> str:
@@ -113,7 +113,7 @@ def times(folder: Path) -> None:
     commands = {
         "--help": ("--help",),
         "train": train,
-        "train --learner gradient": (*train[:-1], folder / "g.dokl", "--learner", "gradient"),
+        "train --method gradient": (*train[:-1], folder / "g.dokl", "--method", "gradient"),
         "predict": ("predict", folder / "m.dokl", path),
         "evaluate": ("evaluate", folder / "m.dokl", path),
         "inspect": ("inspect", folder / "m.dokl"),

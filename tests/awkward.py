@@ -7,7 +7,7 @@ import numpy as np
 from commands import dokl, write_csv
 from dokl.readers import Options, open_table
 
-QUICK = ("--learner", "gradient", "--components", "40")
+QUICK = ("--method", "gradient", "--components", "40")
 
 
 def german(value):

@@ -60,7 +60,7 @@ def rows_of(text):
     return list(csv.DictReader(text.splitlines()))
 
 
-INPUTS = ("--drop", "id", "--learner", "gradient", "--components", "60")
+INPUTS = ("--drop", "id", "--method", "gradient", "--components", "60")
 
 
 def train_each(place, learners, columns, logistic=()):

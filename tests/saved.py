@@ -31,8 +31,12 @@ def classifier(labels=("no", "yes"), **params):
 
 
 def network(graph="ring", **params):
-    usual = {"n_components": 20, "n_nodes": 4, "random_state": 3, "learner": "gradient"}
-    settings = {**usual, **params}
+    settings = {"n_components": 20, "n_nodes": 4, "random_state": 3, **params}
+    return dokl.DiffusionRegressor(graph, **settings), NUMBERS
+
+
+def cooperating(graph, **params):
+    settings = {"n_components": 20, "n_nodes": 4, "random_state": 3, **params}
     return dokl.NetworkRegressor(graph, **settings), NUMBERS
 
 
@@ -95,14 +99,14 @@ CASES = {
     "list of lists": network(WEIGHTS.toarray().tolist()),
     "uniform rule": network(nx.star_graph(3), rule="uniform", order="cta", every=3),
     "alone": network("complete", rule="alone"),
-    "cooperation": network(stations(), learner="cooperation"),
-    "cooperation alone": network("complete", learner="cooperation", rule="alone"),
+    "cooperation": cooperating(stations()),
+    "cooperation alone": cooperating("complete", rule="alone"),
     "cooperating classifiers": (
         dokl.NetworkClassifier(stations(), n_components=20, random_state=3),
         labelled(["x", "y", "z"]),
     ),
     "network of classifiers": (
-        dokl.NetworkClassifier(stations(), n_components=20, random_state=3, average="uniform"),
+        dokl.DiffusionClassifier(stations(), n_components=20, random_state=3, average="uniform"),
         labelled(["x", "y", "z"]),
     ),
 }
@@ -119,8 +123,12 @@ def started(model, y):
     return model.partial_fit(X[:80], y[:80], **classes)
 
 
+def state_of(model):
+    return model.network_.state if hasattr(model, "network_") else model.state_
+
+
 def same_state(a, b):
-    ours, theirs = to_arrays(a.state_), to_arrays(b.state_)
+    ours, theirs = to_arrays(state_of(a)), to_arrays(state_of(b))
     assert list(ours) == list(theirs)
     for name, value in ours.items():
         np.testing.assert_array_equal(value, theirs[name], name, strict=True)

@@ -169,7 +169,7 @@ def test_a_target_of_numbers_is_no_time_whatever_its_name(tmp_path, target, firs
     assert json_of("evaluate", model, path, "--json")["rows"] == 60
     dokl("train", path, "--model", model, "--continue")
     table = {name: list(map(float, column)) for name, column in columns.items()}
-    assert fit_table(table, target, learner="gradient", n_components=20).target == target
+    assert fit_table(table, target, method="gradient", n_components=20).target == target
 
 
 def test_days_of_a_spreadsheet_are_the_days_that_it_shows():

@@ -9,10 +9,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from dokl import (
+    DiffusionClassifier,
+    DiffusionRegressor,
     KernelClassifier,
     KernelRegressor,
-    NetworkClassifier,
-    NetworkRegressor,
     RandomFeatures,
     schedules,
 )
@@ -28,8 +28,8 @@ SMALL = {"n_components": 20, "random_state": 0, "passes": 1}
 
 Regressor = functools.partial(KernelRegressor, **SMALL)
 Classifier = functools.partial(KernelClassifier, **SMALL)
-Network = functools.partial(NetworkRegressor, "ring", n_nodes=4, **SMALL)
-NetworkOfClassifiers = functools.partial(NetworkClassifier, "ring", n_nodes=4, **SMALL)
+Network = functools.partial(DiffusionRegressor, "ring", n_nodes=4, **SMALL)
+NetworkOfClassifiers = functools.partial(DiffusionClassifier, "ring", n_nodes=4, **SMALL)
 EVERY = [Regressor, Classifier, Network, NetworkOfClassifiers]
 REGRESSORS = [Regressor, Network]
 CLASSIFIERS = [Classifier, NetworkOfClassifiers]

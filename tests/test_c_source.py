@@ -20,9 +20,9 @@ N = 10_000
 EXACT = {"engine": "reference", "dtype": "float64"}
 CLOSE = {"double": 1e-5, "float": 1e-3}  # of the target's standard deviation
 LEARNERS = {
-    "gradient": ("--learner", "gradient", "--components", "60"),
-    "squares": ("--learner", "squares", "--components", "60"),
-    "auto": ("--learner", "auto", "--components", "60"),
+    "gradient": ("--method", "gradient", "--components", "60"),
+    "squares": ("-p", "experts=one", "--components", "60"),
+    "auto": ("--method", "bank", "--components", "60"),
     "cooperation": ("--nodes", "place", "--components", "60"),
 }
 PLACE = ", row.place = (int)raw[2]"  # of a network it says the node, and is no input
@@ -248,7 +248,7 @@ def test_nodes_combine(tmp_path):
     """Two boards that learn alone, then mix: the mean of their vectors."""
     X = np.random.default_rng(0).normal(size=(60, 2))
     few = {"n_nodes": 3, "n_components": 8, "random_state": 0}
-    model = library.NetworkRegressor("ring", learner="gradient", **few).fit(X, X[:, 0])
+    model = library.DiffusionRegressor("ring", **few).fit(X, X[:, 0])
     write_c(model, tmp_path / "m.c", node="1")
     code = compiled(tmp_path, """#include "m.h"
 double mixed(void);
@@ -272,7 +272,7 @@ def test_a_cooperating_node_and_inputs_that_it_bends(tmp_path, precision):
     X[:, :2] = np.exp(2 * X[:, :2]) * [1, -1]
     few = {"n_nodes": 3, "n_components": 30, "random_state": 0}
     model = library.NetworkRegressor("ring", **few).fit(X, y)
-    powers = model.feature_map_.inputs.power
+    powers = model.network_.map.inputs.power
     assert powers[0] <= 0
     assert powers[1] >= 2
     made = c_source(model, "m", node="1")

@@ -8,6 +8,8 @@ import pytest
 
 import dokl as library
 from commands import dokl, fails, json_of, make_folder, readings, rows_of, write_csv
+from dokl.errors import BadInput
+from dokl.jobs.files.fit import fit_table
 from dokl.jobs.files.frozen import FrozenComparison
 from dokl.jobs.files.parts import ChunkPart, cut, stops
 from dokl.jobs.files.parts import rows_of as some_rows
@@ -125,36 +127,55 @@ def test_numbers_go_to_the_experts_as_they_are(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("learner", "estimator"),
-    [("auto", "AutoClassifier"), ("squares", "AutoClassifier"), ("gradient", "KernelClassifier")],
-)
-def test_learners(folder, tmp_path, learner, estimator):
-    start = ("--target", "label", "--drop", "y", *QUICK, "--learner", learner, "--json")
-    found = json_of("train", folder / "r.csv", *start, "--model", tmp_path / "m.dokl")
-    assert found["settings"]["estimator"] == estimator
-    assert found["settings"].get("learner", "gradient") == learner
-    assert found["intervals"] is None
-    assert (found["frozen"] is None) == (learner == "gradient")
-    experts = json_of("inspect", tmp_path / "m.dokl", "--json").get("experts", [])
-    assert min(len(experts), 2) == {"auto": 2, "squares": 1, "gradient": 0}[learner]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "estimator", "experts"),
     [
-        (("--sigma", "1", "--step", "0.5"), "--sigma, --step are settings of"),
-        (("-p", "average=weighted"), "-p average is a setting of"),
-        (("--standardise", "running"), "--standardise running is a setting of"),
+        ((), "AutoClassifier", 2),
+        (("--method", "bank"), "AutoClassifier", 2),
+        (("-p", "experts=one"), "AutoClassifier", 1),
+        (("--method", "gradient"), "KernelClassifier", 0),
     ],
 )
-def test_settings_of_one_learner_choose_it_and_that_is_said(folder, tmp_path, options, said):
-    arguments = ("train", folder / "first.csv", *START, *options)
-    result = dokl(*arguments, "--model", tmp_path / "m.dokl")
-    assert f"{said} the gradient learner, which is taken" in result.stderr
-    assert json_of("inspect", tmp_path / "m.dokl", "--json")["estimator"] == "KernelRegressor"
-    assert dokl(*arguments, "--model", tmp_path / "q.dokl", "-q").stderr == ""
-    asked = ("--learner", "squares", "--model", tmp_path / "n.dokl")
-    assert "only --learner gradient has that" in dokl(*arguments, *asked, code=2).stderr
+def test_methods(folder, tmp_path, options, estimator, experts):
+    start = ("--target", "label", "--drop", "y", *QUICK, *options, "--json")
+    found = json_of("train", folder / "r.csv", *start, "--model", tmp_path / "m.dokl")
+    assert found["settings"]["estimator"] == estimator
+    assert found["settings"]["method"] == ("bank" if experts else "gradient")
+    assert found["intervals"] is None
+    assert (found["frozen"] is None) == (not experts)
+    told = json_of("inspect", tmp_path / "m.dokl", "--json").get("experts", [])
+    assert min(len(told), 2) == experts
+
+
+@pytest.mark.parametrize("nodes", [(), ("--nodes", "place", "--graph", "ring")])
+@pytest.mark.parametrize("method", [(), ("--method", "bank")])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sigma", "scale"), "--sigma: only --method gradient has that"),
+        (("--alpha", "0", "--loss", "squared"), "--loss, --alpha: only --method gradient has"),
+        (("--kernel", "gaussian", "--features", "auto"), "--kernel, --features: only --method"),
+        (("--step", "auto"), "Add --method gradient, or leave it out"),
+        (("-p", "average=none"), "average is a parameter of method gradient, and this is method"),
+    ],
+)
+def test_no_setting_chooses_a_method(folder, tmp_path, options, message, method, nodes):
+    """Also not if it is given with the value that it has anyway."""
+    arguments = ("train", folder / "first.csv", *START, *method, *nodes, *options)
+    code = 1 if "-p" in options else 2
+    assert message in dokl(*arguments, "--model", tmp_path / "m.dokl", code=code).stderr
+    assert not (tmp_path / "m.dokl").exists()
+
+
+def test_settings_of_the_other_method(folder, tmp_path):
+    start = ("train", folder / "first.csv", *START, "--model", tmp_path / "m.dokl")
+    told = dokl(*start, "--standardise", "running", code=2).stderr
+    assert "--standardise running: only --method gradient has that" in told
+    told = fails(*start, "--method", "gradient", "-p", "experts=one")
+    assert "experts is a parameter of method bank, and this is method gradient" in told
+    with pytest.raises(
+        BadInput, match=r"sigma is a parameter of method gradient.*method='gradient'"
+    ):
+        fit_table({"a": np.arange(9.0), "y": np.arange(9.0)}, "y", sigma=1.0)
 
 
 def test_settings_of_the_experts_and_of_nobody(folder, tmp_path):
@@ -162,29 +183,25 @@ def test_settings_of_the_experts_and_of_nobody(folder, tmp_path):
     dokl(*start, "-p", "class_weight=balanced", "-p", "bound=5", "--model", tmp_path / "m.dokl")
     estimator = TableModel.load(tmp_path / "m.dokl").estimator
     assert (estimator.class_weight, estimator.bound) == ("balanced", 5)
-    wrong = ("--learner", "auto", "-p", "bond=5", "--model", tmp_path / "n.dokl")
-    assert "-p bond" in dokl(*start, *wrong, code=2).stderr
+    told = fails(*start, "-p", "bond=5", "--model", tmp_path / "n.dokl")
+    assert "parameter of AutoClassifier 'bond'" in told
 
 
-def test_networks_cooperate_unless_gradients_are_wanted(folder, tmp_path):
+def test_networks_cooperate_or_diffuse(folder, tmp_path):
     start = ("train", folder / "first.csv", *START, "--nodes", "place", "--graph", "ring", *QUICK)
-    learners = {}
-    for name, more in {"own": (), "auto": ("--learner", "auto"), "old": ("--learner", "gradient"),
-                       "set": ("--step", "0.5")}.items():  # fmt: skip
-        model = tmp_path / f"{name}.dokl"
+    for name, more in {"own": (), "bank": ("--method", "bank"), "old": ("--method", "gradient"),
+                       "set": ("--method", "gradient", "--step", "0.5")}.items():  # fmt: skip
+        model, cooperates = tmp_path / f"{name}.dokl", name in ("own", "bank")
         result = dokl(*start, *more, "--model", model)
-        assert ("90 % intervals held" in result.stdout) == (name in ("own", "auto"))
-        assert json_of("inspect", model, "--json")["estimator"] == "NetworkRegressor"
-        learners[name] = TableModel.load(model).estimator.learner_
-    assert list(learners.values()) == ["cooperation"] * 2 + ["gradient"] * 2
-    told = dokl(*start, "--learner", "squares", "--model", tmp_path / "n.dokl", code=2).stderr
-    assert "--learner auto, or gradient" in told
+        assert ("90 % intervals held" in result.stdout) == cooperates
+        kind = "NetworkRegressor" if cooperates else "DiffusionRegressor"
+        assert json_of("inspect", model, "--json")["estimator"] == kind
     asked = ("predict", tmp_path / "own.dokl", folder / "first.csv", "--by-node")
     for row in rows_of(dokl(*asked, "--interval", "90").stdout):
         assert float(row["lower"]) < float(row["prediction"]) < float(row["upper"])
     assert "--interval works" in fails(*asked, "--std")
     found = json_of("inspect", tmp_path / "own.dokl", "--json")
-    assert found["learner"] == "cooperation"
+    assert found["method"] == "bank"
     assert found["sharing"].startswith("sharing has ")
     for row in rows_of(dokl(*asked[:-1], "--together", "--interval", "90").stdout):
         low, at, high = (float(row[name]) for name in ("lower", "prediction", "upper"))
@@ -198,15 +215,20 @@ def test_networks_cooperate_unless_gradients_are_wanted(folder, tmp_path):
     assert "--node NAME" in told
 
 
-def test_very_many_inputs_are_for_the_gradient_learner(tmp_path):
+def test_very_many_inputs_want_a_method(tmp_path):
     d = MOST_INPUTS + 1
     text = "".join(f"{i % 2} 1:{i % 5} {d}:{i % 3}\n" for i in range(40))
     (tmp_path / "wide.svm").write_text(text)
     (tmp_path / "narrow.svm").write_text(text.replace(f"{d}:", "3:"))
-    for name, estimator in (("wide", "KernelClassifier"), ("narrow", "AutoClassifier")):
+    told = fails("train", tmp_path / "wide.svm", "--model", tmp_path / "m.dokl")
+    assert f"there are {d} inputs" in told
+    assert "choose --method gradient, or --method bank, which takes minutes" in told
+    for name, more, estimator in (
+        ("wide", ("--method", "gradient"), "KernelClassifier"),
+        ("narrow", (), "AutoClassifier"),
+    ):
         model = tmp_path / f"{name}.dokl"
-        result = dokl("train", tmp_path / f"{name}.svm", "--model", model, "--components", 20)
-        assert ("--learner auto insists" in result.stderr) == (name == "wide")
+        dokl("train", tmp_path / f"{name}.svm", "--model", model, "--components", 20, *more)
         assert json_of("inspect", model, "--json")["estimator"] == estimator
         assert json_of("evaluate", model, tmp_path / f"{name}.svm", "--json")["rows"] == 40
 
@@ -224,8 +246,8 @@ def test_continuing_in_two_parts_equals_one_go(folder, tmp_path):
     std = [model.predict(rows, return_std=True)[1] for model in (again, whole)]
     np.testing.assert_allclose(*std, atol=1e-9)
     assert again.coverage.sums() == pytest.approx(whole.coverage.sums(), rel=1e-9)
-    assert "--learner" in dokl("train", folder / "rest.csv", "--model", parts, "--continue",
-                               "--learner", "auto", code=2).stderr  # fmt: skip
+    assert "--method" in dokl("train", folder / "rest.csv", "--model", parts, "--continue",
+                              "--method", "bank", code=2).stderr  # fmt: skip
 
 
 def test_the_first_rows_settle_the_classes_though_they_are_learned_in_parts(tmp_path):
@@ -301,7 +323,7 @@ def test_intervals_and_deviations_are_columns(folder):
 def test_models_without_intervals_say_so(folder, option):
     for name, what in (("y.dokl", "a KernelRegressor"), ("auto-label.dokl", "a classifier")):
         message = fails("predict", folder / name, folder / "r.csv", *option)
-        assert f"{option[0]} is for regressions without settings" in message
+        assert f"{option[0]} is for regressions by --method bank" in message
         assert what in message
     with pytest.raises(ValueError, match="no standard deviations"):
         TableModel.load(folder / "y.dokl").predict(readings(), return_std=True)

@@ -85,8 +85,11 @@ def test_choices_of_the_command_line_are_those_of_the_library():
     assert set(train_command.FEATURES) == {"auto", *VARIANTS}
     assert set(train_command.STANDARDISE) == set(MODES)
     assert train_command.TASKS == start.TASKS
-    assert set(train_command.LEARNERS) == set(start.LEARNERS)
-    assert set(train_command.OF_EXPERTS) == set(start.AutoClassifier._get_param_names())
+    assert set(train_command.METHODS) == set(start.METHODS)
+    settings = set(train_command.GRADIENT_ONLY)
+    for method, has in (("gradient", settings), ("bank", set())):
+        for kind in (kind for pair in start.METHODS[method] for kind in pair):
+            assert settings & set(kind._get_param_names()) == has
     assert set(graph_command.TOPOLOGIES) == set(graphs.BUILDERS)
     assert set(graph_command.RULES) <= set(graphs.RULES)
 
@@ -108,7 +111,7 @@ def test_completion_prints_a_script_for_the_shell(shell):
         ([], "tr", ["train"]),
         (["train", "x.csv"], "--st", ["--standardise", "--step"]),
         (["train", "x.csv", "--standardise"], "r", ["running"]),
-        (["train", "x.csv", "--learner"], "s", ["squares"]),
+        (["train", "x.csv", "--method"], "g", ["gradient"]),
         (["graph"], "r", ["random", "ring"]),
         (["completion"], "", ["bash", "zsh", "fish"]),
     ],

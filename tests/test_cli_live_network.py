@@ -215,7 +215,7 @@ def test_a_trained_model_of_the_same_choices_has_the_same_fingerprint(
     chosen = ("--target", target, "--drop", "id", "--drop", drop, "--sigma", "2", "--seed", "3")
     dokl("network", "new", tmp_path / "lab.toml", "--nodes", 3, "--graph", "ring",
          "--sample", sample, *chosen, "--components", "20")  # fmt: skip
-    dokl("train", sample, *chosen, *more, "--learner", "gradient", "--components", "20",
+    dokl("train", sample, *chosen, *more, "--method", "gradient", "--components", "20",
          "--standardise", "fixed", "--model", tmp_path / "m.dokl")  # fmt: skip
     found = json_of("inspect", tmp_path / "m.dokl", "--json")
     assert found["fingerprint"] == read(tmp_path / "lab.toml").fingerprint

@@ -25,7 +25,7 @@ def network(tmp_path_factory):
 
 def test_a_network_learns_from_a_column_of_nodes(network):
     found = json_of("inspect", network / "m.dokl", "--json")
-    assert found["estimator"] == "NetworkRegressor"
+    assert found["estimator"] == "DiffusionRegressor"
     assert found["node_names"] == ["A", "B", "C", "D"]
     assert found["node_column"] == "station"
     assert found["standardisation"] == "fixed"
@@ -184,7 +184,7 @@ def test_a_topology_gets_as_many_nodes_as_there_are_names(network, tmp_path):
     arguments = ("train", network / "r.csv", "--target", "label", "--drop", "y", *INPUTS)
     found = json_of(*arguments, "--nodes", "station", "--graph", "ring", "--json",
                     "--model", tmp_path / "m.dokl")  # fmt: skip
-    assert found["settings"]["estimator"] == "NetworkClassifier"
+    assert found["settings"]["estimator"] == "DiffusionClassifier"
     assert json_of("inspect", tmp_path / "m.dokl", "--json")["nodes"] == 4
 
 
@@ -238,19 +238,22 @@ def test_rows_that_are_grouped_by_node_are_told(tmp_path):
         path = write_csv(tmp_path / "r.csv", columns | {"station": stations})
         assert (words in dokl("train", path, *start).stderr) == told
     path = write_csv(tmp_path / "r.csv", columns | {"station": np.repeat(["A", "B"], 60)})
-    assert "are grouped" not in dokl("train", path, *start, "--learner", "gradient").stderr
+    assert "are grouped" not in dokl("train", path, *start, "--method", "gradient").stderr
 
 
-def test_a_network_of_very_many_inputs_is_told_that_it_learns_by_gradients(tmp_path):
+def test_a_network_of_very_many_inputs_wants_gradients(tmp_path):
     rng = np.random.default_rng(0)
     columns = {f"x{i}": rng.normal(size=40).round(2) for i in range(MOST_INPUTS + 1)}
     columns |= {"y": rng.normal(size=40).round(3), "station": list("ABCD") * 10}
     path = write_csv(tmp_path / "wide.csv", columns)
     start = ("train", path, "--target", "y", "--nodes", "station", "--graph", "ring", "--overwrite",
              "--components", 20, "--model", tmp_path / "m.dokl")  # fmt: skip
-    assert "the gradient learner was taken. --learner auto insists" in dokl(*start).stderr
-    assert "insists" not in dokl(*start, "--sigma", 3).stderr  # which asks for it
-    assert "insists" not in dokl(*start, "--learner", "gradient").stderr
+    told = fails(*start)
+    assert f"there are {MOST_INPUTS + 1} inputs" in told
+    assert told.rstrip().endswith("choose --method gradient")
+    assert "DiffusionRegressor takes sparse rows" in fails(*start, "--method", "bank")
+    assert not (tmp_path / "m.dokl").exists()
+    dokl(*start, "--method", "gradient")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_interrupted_training_goes_on_to_the_same_model_bit_for_bit(tmp_path, si
     data, pipe, model = tmp_path / "r.csv", tmp_path / "pipe", tmp_path / "m.dokl"
     with open(data, "w") as file:
         slow_stream(file, 1000, 0)
-    start = ("--target", "y", "--learner", "gradient", "--components", "60", "--chunk", "100")
+    start = ("--target", "y", "--method", "gradient", "--components", "60", "--chunk", "100")
     os.mkfifo(pipe)
     process = started("train", pipe, *start, "--model", model)
     with open(pipe, "w") as file, open(data) as whole:
@@ -153,7 +153,7 @@ def test_a_signal_after_the_last_row_finds_the_work_done(tmp_path, monkeypatch):
     assert "interrupted" not in result.stderr
     assert TableModel.load(model).rows_read == 100
     again = ("train", data, "--target", "y", "--components", 20, "--model", tmp_path / "n.dokl")
-    told = dokl(*again, "--passes", 2, "--learner", "gradient", code=143).stderr
+    told = dokl(*again, "--passes", 2, "--method", "gradient", code=143).stderr
     assert "--continue --passes" not in told  # one is left
     assert "--skip" not in told
 

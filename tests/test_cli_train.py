@@ -56,7 +56,7 @@ def test_libsvm_from_stdin_asks_for_the_number_of_features(folder, tmp_path):
 
 def test_libsvm_models_know_their_features(folder, tmp_path):
     model = tmp_path / "m.dokl"
-    start = ("--learner", "gradient", "--components", "60", "--json")
+    start = ("--method", "gradient", "--components", "60", "--json")
     trained = json_of("train", folder / "r.svm", "--model", model, *start)
     assert trained["settings"]["estimator"] == "KernelClassifier"
     score = json_of("evaluate", model, "-", "--format", "libsvm", "--json",
@@ -146,7 +146,7 @@ def test_levels_that_come_up_later_are_told_and_can_be_named(folder, tmp_path):
 def test_a_text_column_may_look_like_numbers(tmp_path):
     columns = {"zone": np.arange(300) % 4, "y": (np.arange(300) % 4 == 2) * 1.5}
     path = write_csv(tmp_path / "r.csv", columns)
-    start = ("--target", "y", "--learner", "gradient", "--components", "60", "--sigma", "1")
+    start = ("--target", "y", "--method", "gradient", "--components", "60", "--sigma", "1")
     dokl("train", path, *start, "--text", "zone", "--model", tmp_path / "m.dokl")
     names = json_of("inspect", tmp_path / "m.dokl", "--json")["input_names"]
     assert names == ["zone=0", "zone=1", "zone=2", "zone=3"]

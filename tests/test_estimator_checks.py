@@ -5,6 +5,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dokl import (
     AutoClassifier,
     AutoRegressor,
+    DiffusionClassifier,
+    DiffusionRegressor,
     KernelClassifier,
     KernelRegressor,
     NetworkClassifier,
@@ -18,6 +20,8 @@ ESTIMATORS = [
     KernelClassifier(loss="logistic"),
     NetworkRegressor(),
     NetworkClassifier(),
+    DiffusionRegressor(),
+    DiffusionClassifier(),
     RandomFeatures(),
     AutoRegressor(50),
     AutoClassifier(50),

@@ -19,12 +19,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dokl import (
+    DiffusionClassifier,
+    DiffusionRegressor,
     Exchange,
     Gaussian,
     KernelClassifier,
     KernelRegressor,
-    NetworkClassifier,
-    NetworkRegressor,
     Problem,
     RandomFeatures,
     gradient,
@@ -43,9 +43,9 @@ SMALL = {"sigma": 1.0, "n_components": 50, "random_state": 0}
 
 Regressor = functools.partial(KernelRegressor, **SMALL)
 Classifier = functools.partial(KernelClassifier, **SMALL)
-FOUR = {"n_nodes": 4, "learner": "gradient"}  # tests/test_cooperation.py has the default
-Network = functools.partial(NetworkRegressor, "ring", **FOUR, **SMALL)
-NetworkOfClassifiers = functools.partial(NetworkClassifier, "ring", **FOUR, **SMALL)
+FOUR = {"n_nodes": 4}
+Network = functools.partial(DiffusionRegressor, "ring", **FOUR, **SMALL)
+NetworkOfClassifiers = functools.partial(DiffusionClassifier, "ring", **FOUR, **SMALL)
 EVERY = [Regressor, Classifier, Network, NetworkOfClassifiers]
 
 
@@ -385,7 +385,7 @@ def test_a_class_that_comes_late():
 
 
 @pytest.mark.parametrize(
-    "make", [KernelClassifier, functools.partial(NetworkClassifier, n_nodes=4)]
+    "make", [KernelClassifier, functools.partial(DiffusionClassifier, n_nodes=4)]
 )
 def test_probabilities_mean_something(make):
     rng = np.random.default_rng(0)
@@ -446,7 +446,7 @@ def test_pipeline():
     assert weighted.score(skewed, y) > 0.9
     network = make_pipeline(StandardScaler(), Network())
     nodes = np.arange(400) % 4
-    assert network.fit(skewed, y, networkregressor__nodes=nodes).score(skewed, y) > 0.7
+    assert network.fit(skewed, y, diffusionregressor__nodes=nodes).score(skewed, y) > 0.7
     chain = make_pipeline(RandomFeatures(sigma=1.0, random_state=0), Ridge(1e-3))
     assert chain.fit(X, y).score(NEW, TRUE) > 0.95
 
@@ -456,12 +456,12 @@ def test_grid_search():
     search = GridSearchCV(KernelRegressor(n_components=100, passes=3, random_state=0), grid, cv=3)
     assert search.fit(X, y).best_params_ == {"sigma": 1.0, "alpha": 0.0}
     assert search.best_estimator_.sigma_ == 1.0
-    grid = {"networkclassifier__sigma": [0.01, 1.0], "networkclassifier__alpha": [1e-4, 1e2]}
+    grid = {"diffusionclassifier__sigma": [0.01, 1.0], "diffusionclassifier__alpha": [1e-4, 1e2]}
     model = make_pipeline(
-        StandardScaler(), NetworkClassifier("complete", n_nodes=3, random_state=0)
+        StandardScaler(), DiffusionClassifier("complete", n_nodes=3, random_state=0)
     )
     found = GridSearchCV(model, grid, cv=3).fit(X, np.where(y > 0, "up", "down"))
-    assert found.best_params_["networkclassifier__sigma"] == 1.0
+    assert found.best_params_["diffusionclassifier__sigma"] == 1.0
     assert found.best_score_ > 0.85
     assert cross_val_score(Classifier(), csr_array(X), three, cv=3).mean() > 0.7
 
@@ -550,12 +550,12 @@ STATIONS = nx.Graph([("north", "east"), ("east", "south"), ("south", "west"), ("
 
 def test_nodes_by_name_in_uneven_numbers():
     names = np.array(["south", "north", "north", "east", "north", "south"])
-    model = NetworkRegressor(STATIONS, **SMALL).partial_fit(X[:6], y[:6], nodes=names)
+    model = DiffusionRegressor(STATIONS, **SMALL).partial_fit(X[:6], y[:6], nodes=names)
     assert model.nodes_.tolist() == ["north", "east", "south", "west"]
     assert model.state_.count.tolist() == [3, 1, 2, 0]
     assert model.state_.clock == 3
-    as_list = NetworkRegressor(STATIONS, **SMALL).partial_fit(X[:6], y[:6], nodes=names.tolist())
-    series = NetworkRegressor(STATIONS, **SMALL)
+    as_list = DiffusionRegressor(STATIONS, **SMALL).partial_fit(X[:6], y[:6], nodes=names.tolist())
+    series = DiffusionRegressor(STATIONS, **SMALL)
     series.partial_fit(X[:6], y[:6], nodes=pd.Series(names, index=range(10, 16)))
     assert same_state(model, as_list)
     assert same_state(model, series)
@@ -565,7 +565,7 @@ def test_nodes_by_name_in_uneven_numbers():
 
 def test_predicting_with_nodes():
     nodes = np.array(["north", "east", "south", "west"] * 100)
-    model = NetworkRegressor(STATIONS, intercept=True, rule="alone", **SMALL)
+    model = DiffusionRegressor(STATIONS, intercept=True, rule="alone", **SMALL)
     model.fit(X, y + 10 * (nodes == "west"), nodes=nodes)
     own = {name: model.predict(NEW, nodes=name) for name in model.nodes_}
     mixed = model.predict(NEW, nodes=np.resize(nodes, 300))
@@ -582,8 +582,8 @@ def test_predicting_with_nodes():
 )
 def test_names_may_be_anything(graph):
     names = list(graph)
-    model = NetworkRegressor(graph, **SMALL).fit(X, y, nodes=names * 100)
-    plain = NetworkRegressor(nx.convert_node_labels_to_integers(graph), **SMALL)
+    model = DiffusionRegressor(graph, **SMALL).fit(X, y, nodes=names * 100)
+    plain = DiffusionRegressor(nx.convert_node_labels_to_integers(graph), **SMALL)
     assert same_state(model, plain.fit(X, y, nodes=list(range(4)) * 100))
     assert list(model.nodes_) == names
     for k, name in enumerate(names):
@@ -592,7 +592,7 @@ def test_names_may_be_anything(graph):
 
 def test_names_keep_their_places():
     """A path 2 - 0 - 1 whose nodes do not come in the order of their numbers."""
-    model = NetworkRegressor(nx.Graph([(2, 0), (0, 1)]), **SMALL)
+    model = DiffusionRegressor(nx.Graph([(2, 0), (0, 1)]), **SMALL)
     model.partial_fit(X[:1], [3.0], nodes=[2])
     heard = {name: bool(model.predict(X[:1], nodes=name)[0] != 0) for name in (0, 1, 2)}
     assert heard == {2: True, 0: True, 1: False}
@@ -611,8 +611,8 @@ def test_dealing_without_nodes():
 @pytest.mark.parametrize("one", [{"graph": [[1.0]]}, {"graph": "random", "n_nodes": 1}])
 def test_one_node_is_the_single_estimator(one):
     for single, network, t in (
-        (KernelRegressor, NetworkRegressor, y),
-        (KernelClassifier, NetworkClassifier, three),
+        (KernelRegressor, DiffusionRegressor, y),
+        (KernelClassifier, DiffusionClassifier, three),
     ):
         a, b = single(**SMALL).fit(X, t), network(**one, **SMALL).fit(X, t)
         assert same_state(a, b)
@@ -624,7 +624,7 @@ def test_one_node_is_the_single_estimator(one):
 def test_alone_is_separate_models():
     nodes = np.random.default_rng(0).integers(4, size=400)
     for alone in ({"graph": np.eye(4)}, {"graph": "ring", "n_nodes": 4, "rule": "alone"}):
-        model = NetworkRegressor(**alone, **SMALL).partial_fit(X, y, nodes=nodes)
+        model = DiffusionRegressor(**alone, **SMALL).partial_fit(X, y, nodes=nodes)
         for k in range(4):
             single = Regressor().partial_fit(X[nodes == k], y[nodes == k])
             np.testing.assert_array_equal(model.state_.theta[k], single.state_.theta[0])
@@ -633,9 +633,9 @@ def test_alone_is_separate_models():
 def test_weights_as_a_matrix():
     A = graphs.weights(STATIONS)
     nodes = np.arange(400) % 4
-    model = NetworkRegressor(A.toarray(), **SMALL).fit(X, y, nodes=nodes)
-    assert same_state(model, NetworkRegressor(A, **SMALL).fit(X, y, nodes=nodes))
-    named = NetworkRegressor(STATIONS, **SMALL).fit(X, y, nodes=np.array(list(STATIONS))[nodes])
+    model = DiffusionRegressor(A.toarray(), **SMALL).fit(X, y, nodes=nodes)
+    assert same_state(model, DiffusionRegressor(A, **SMALL).fit(X, y, nodes=nodes))
+    named = DiffusionRegressor(STATIONS, **SMALL).fit(X, y, nodes=np.array(list(STATIONS))[nodes])
     assert same_state(model, named)
     assert model.nodes_.tolist() == [0, 1, 2, 3]
 
@@ -643,7 +643,7 @@ def test_weights_as_a_matrix():
 @pytest.mark.parametrize("order", ["cta", "atc"])
 @pytest.mark.parametrize("classifying", [False, True])
 def test_a_network_is_what_the_engine_runs(order, classifying):
-    make, t = (NetworkClassifier, y > 0) if classifying else (NetworkRegressor, y)
+    make, t = (DiffusionClassifier, y > 0) if classifying else (DiffusionRegressor, y)
     model = make("random", n_nodes=6, order=order, every=2, intercept=True, **SMALL)
     named = {"classes": [False, True]} if classifying else {}
     model.partial_fit(X[:396], t[:396], **named)
@@ -672,7 +672,7 @@ def test_together_beats_alone_and_separate():
         X, y = rows(400, seed)
         nodes = np.arange(400) % 20
         make = functools.partial(
-            NetworkRegressor, "random", sigma=1.0, n_components=100, random_state=seed, passes=1
+            DiffusionRegressor, "random", sigma=1.0, n_components=100, random_state=seed, passes=1
         )
         together.append(mean_square(make().fit(X, y, nodes=nodes), 20))
         alone.append(mean_square(make(rule="alone").fit(X, y, nodes=nodes), 20))
@@ -690,7 +690,7 @@ def test_a_private_intercept_learns_each_stations_offset():
     offset = np.random.default_rng(5).normal(size=8) * 3
     X, y = rows(1600, 3)
     nodes = np.arange(1600) % 8
-    make = functools.partial(NetworkRegressor, "random", n_nodes=8, passes=3, **SMALL)
+    make = functools.partial(DiffusionRegressor, "random", n_nodes=8, passes=3, **SMALL)
     private = make(intercept=True).fit(X, y + offset[nodes], nodes=nodes)
     shared = make().fit(X, y + offset[nodes], nodes=nodes)
     assert mean_square(private, 8, offset) < 0.2 * mean_square(shared, 8, offset)
@@ -706,7 +706,7 @@ def test_a_node_without_rows_has_no_say_in_the_mean(rule, average):
     high = np.sin(x[:, 0]) + 10
     names = np.array(["north", "east", "south"])[np.arange(3000) % 3]
     settings = {"rule": rule, "intercept": True, "average": average, "passes": 5} | SMALL
-    model = NetworkRegressor(STATIONS, **settings).fit(x, high, nodes=names)
+    model = DiffusionRegressor(STATIONS, **settings).fit(x, high, nodes=names)
     assert model.state_.count.tolist() == [5000, 5000, 5000, 0]
     assert ((model.predict(x) - high) ** 2).mean() < 0.05
 
@@ -739,7 +739,7 @@ def test_classifiers_beat_the_papers_choices_after_one_pass():
         (X, labels), test = wave(1000, seed), wave(2000, 100 + seed)
         for make, extra in (
             (KernelClassifier, {}),
-            (functools.partial(NetworkClassifier, n_nodes=20), {"order": "cta"}),
+            (functools.partial(DiffusionClassifier, n_nodes=20), {"order": "cta"}),
         ):
             ours = make(passes=1, random_state=seed).fit(X, labels)
             theirs = make(passes=1, random_state=seed, **paper, **extra).fit(X, labels)
@@ -762,7 +762,7 @@ def test_banana_beats_the_papers_table():
         wrong = []
         for seed in range(6):
             rows = np.random.default_rng(seed).permutation(4000)[:1300]
-            model = NetworkClassifier(n_nodes=20, passes=1, random_state=seed, **parameters)
+            model = DiffusionClassifier(n_nodes=20, passes=1, random_state=seed, **parameters)
             model.fit(X[rows], labels[rows])
             nodes = [model.predict(X[4000:], nodes=k) != labels[4000:] for k in range(20)]
             wrong.append(100 * np.mean(nodes))
@@ -775,7 +775,9 @@ def test_banana_beats_the_papers_table():
     assert 14.5 < papers < 17.5
 
 
-@pytest.mark.parametrize("make", [KernelRegressor, functools.partial(NetworkRegressor, n_nodes=4)])
+@pytest.mark.parametrize(
+    "make", [KernelRegressor, functools.partial(DiffusionRegressor, n_nodes=4)]
+)
 def test_regressors_keep_tracking(make):
     X, y = rows(6000)
     y[3000:] *= -1  # a new target, from one row to the next

@@ -10,12 +10,11 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import dokl
-from dokl import KernelClassifier, KernelRegressor, NetworkClassifier, NetworkRegressor
+from dokl import DiffusionClassifier, DiffusionRegressor, KernelClassifier, KernelRegressor
 from dokl.errors import BadFile, Diverged
 from dokl.state import to_arrays
 
-Network = functools.partial(NetworkRegressor, learner="gradient")
-NetworkOfClassifiers = functools.partial(NetworkClassifier, learner="gradient")
+Network, NetworkOfClassifiers = DiffusionRegressor, DiffusionClassifier
 WIDE = 100 * np.random.default_rng(0).normal(size=(1000, 10)) + 50
 
 

@@ -174,7 +174,7 @@ def golden_model():
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(3000, 2))
     y = np.array(["näher", "ferner", "mitten"])[np.digitize((rows**2).sum(1), [1.0, 2.5])]
-    model = dokl.NetworkClassifier(
+    model = dokl.DiffusionClassifier(
         stations(), kernel=Matern(1.25, nu=1.5), n_components=30, features="paired",
         loss="logistic", step=schedules.inverse_power(2.0, 0.3, n0=2.0), alpha=1e-3,
         average="uniform", intercept=True, order="cta", every=2, random_state=11,
@@ -210,3 +210,71 @@ def test_what_old_readers_need_is_still_written(path):
     assert old["params"] == {name: new["params"][name] for name in old["params"]}
     for name, array in old_arrays.items():
         assert (array.shape, array.dtype) == (new_arrays[name].shape, new_arrays[name].dtype), name
+
+
+# -- files from the time when NetworkRegressor was two algorithms ---------------------------------
+# Made by the last commit that had `learner=`, from these rows; never write these files again.
+ROWS = np.random.default_rng(5).normal(size=(40, 1))
+TARGETS = np.sin(2 * ROWS[:, 0]) + np.arange(40) % 2
+ASKED = np.array([[0.5], [-0.25], [1.75]])
+OLD_HASHES = {
+    "gradient": "d8793485e7fb82cecfa23520e886c6d695195164954d2f3f9e944112a3acc487",
+    "cooperation": "3ec7c8c0af1b7d3e02079fa652cb233c7d3cb2cf2231f673e3cdd2a55f9cd219",
+    "classes": "2db784d05e3acb81f6d4c322e597b2c46fb05588dfa2f7914d638df6064abffc",
+}
+
+
+def old_network(name):
+    """NetworkRegressor(path_graph("ab"), random_state=4).partial_fit, rows in turn: of "gradient"
+    with learner="gradient"; of "cooperation", and of "classes" with labels, with n_components=3.
+    """
+    path = HERE / "golden" / f"network-{name}.safetensors"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == OLD_HASHES[name]
+    return dokl.load(path)
+
+
+def test_an_old_network_by_gradients_is_a_diffusion(path):
+    model = old_network("gradient")
+    assert type(model) is dokl.DiffusionRegressor
+    assert (model.n_components, model.every, model.alpha) == (500, 1, 0.0)  # two were "auto"
+    assert (model.nodes_.tolist(), model.state_.clock) == (["a", "b"], 20)
+    assert model.fingerprint_ == "52ce8769d3811f81"
+    expected = [1.13654983, 0.118008144, 0.556027472]
+    np.testing.assert_allclose(model.predict(ASKED, nodes="b"), expected, atol=2e-5)
+    new = dokl.DiffusionRegressor(model.graph, random_state=4)
+    new.partial_fit(ROWS, TARGETS, nodes=list("ab") * 20)
+    np.testing.assert_allclose(new.predict(ASKED), model.predict(ASKED), atol=2e-5)
+    again = dokl.load(model.save(path))
+    assert type(again) is dokl.DiffusionRegressor
+    assert repr(again.get_params()["n_components"]) == "500"
+    model.partial_fit(ROWS[:4], TARGETS[:4], nodes=list("abab"))
+    again.partial_fit(ROWS[:4], TARGETS[:4], nodes=list("abab"))
+    np.testing.assert_array_equal(again.predict(ASKED), model.predict(ASKED))
+
+
+def test_an_old_network_that_cooperates_is_a_network():
+    model = old_network("cooperation")
+    assert type(model) is dokl.NetworkRegressor
+    assert (model.n_components, model.every) == (3, 1)  # one was "auto"
+    assert model.fingerprint_ == "ca9d663fcc15bb00"
+    expected = [0.924257764, 0.446771799, 2.116549009]
+    np.testing.assert_allclose(model.predict(ASKED, nodes="b"), expected, atol=1e-6)
+    lower, upper = model.predict_interval(ASKED, nodes="b")
+    np.testing.assert_allclose(lower, [-1.070743451, -1.436930959, -0.432207066], atol=1e-6)
+    np.testing.assert_allclose(upper, [2.919258979, 2.330474556, 4.665305083], atol=1e-6)
+    together = [0.961784008, 0.398798873, 1.973654638]
+    np.testing.assert_allclose(model.predict(ASKED), together, atol=1e-6)
+    model.partial_fit(ROWS[:4], TARGETS[:4], nodes=list("abab"))
+    expected = [1.476545709, 0.959631525, 2.632973822]
+    np.testing.assert_allclose(model.predict(ASKED, nodes="b"), expected, atol=1e-6)
+
+
+def test_old_networks_of_classifiers():
+    model = old_network("classes")
+    assert type(model) is dokl.NetworkClassifier
+    assert model.classes_.tolist() == ["down", "up"]
+    expected = [[0.635408819, 0.364591181], [0.769113126, 0.230886874], [0.181190566, 0.818809434]]
+    np.testing.assert_allclose(model.predict_proba(ASKED, nodes="b"), expected, atol=1e-6)
+    assert type(dokl.load(GOLDEN)) is dokl.DiffusionClassifier
+    table = dokl.load(HERE / "golden" / "table-network-v1.dokl")
+    assert type(table.estimator).__name__.startswith("Diffusion")

@@ -219,7 +219,7 @@ def test_python_learns_as_the_command_does(tmp_path):
     columns["wind"] = ["" if cell != cell else cell for cell in columns["wind"]]
     columns["y"] = ["" if i % 7 == 3 else i % 5 for i in range(60)]
     path = write_csv(tmp_path / "r.csv", columns)
-    start = ("--target", "y", "--learner", "gradient", "--components", 20, "--sigma", 1, "--quiet")
+    start = ("--target", "y", "--method", "gradient", "--components", 20, "--sigma", 1, "--quiet")
     for name in ("1.dokl", "2.dokl"):
         dokl("train", path, *start, "--model", tmp_path / name)
     dokl("train", path, "--model", tmp_path / "1.dokl", "--continue", "--quiet")

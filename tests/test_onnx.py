@@ -16,11 +16,11 @@ onnx_model, write_onnx = adapter.onnx_model, adapter.write_onnx
 
 CLOSE = 1e-5  # of the target's standard deviation
 LEARNERS = {
-    "gradient": ("--learner", "gradient", "--components", "60"),
-    "cos": ("--learner", "gradient", "--components", "61"),
-    "squares": ("--learner", "squares", "--components", "60"),
-    "auto": ("--learner", "auto", "--components", "60"),
-    "network": ("--nodes", "place", "--learner", "gradient", "--components", "60"),
+    "gradient": ("--method", "gradient", "--components", "60"),
+    "cos": ("--method", "gradient", "--components", "61"),
+    "squares": ("-p", "experts=one", "--components", "60"),
+    "auto": ("--method", "bank", "--components", "60"),
+    "network": ("--nodes", "place", "--method", "gradient", "--components", "60"),
     "cooperation": ("--nodes", "place", "--components", "60"),
 }
 
@@ -154,7 +154,7 @@ def test_inputs_that_cooperating_nodes_bend(rule):
     numbers = library.NetworkRegressor("ring", **few).fit(X, np.column_stack([y, 3 - y]))
     classes = library.NetworkClassifier("ring", **few).fit(X, np.digitize(y, [-1.0, 1.0]))
     for model in (numbers, classes):
-        powers = model.feature_map_.inputs.power
+        powers = model.network_.map.inputs.power
         assert powers[0] <= 0
         assert powers[1] >= 2
         far = np.concatenate([X, 100 * X[:20], -100 * X[:20]])

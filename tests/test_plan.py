@@ -8,7 +8,16 @@ import pytest
 from click.testing import CliRunner
 
 from commands import dokl, fails, json_of
-from dokl import AutoRegressor, Exchange, KernelRegressor, Mixing, Sending, graphs, run
+from dokl import (
+    AutoRegressor,
+    Exchange,
+    KernelRegressor,
+    Mixing,
+    NetworkRegressor,
+    Sending,
+    graphs,
+    run,
+)
 from dokl.agents.description import problems, read
 from dokl.cli import commands
 from dokl.errors import BadInput
@@ -209,7 +218,7 @@ def apply(line, folder):
 
 def test_the_command_prints_the_lines_that_apply_its_advice(tmp_path):
     lines = lines_of(tmp_path, "--components", 60)
-    assert "--learner gradient" in lines["applied"]
+    assert "--method gradient" in lines["applied"]
     model = apply(lines["applied"], tmp_path)
     assert TableModel.load(model).estimator.n_components == 60
     network = read(apply(lines["as a live network"], tmp_path))
@@ -235,7 +244,7 @@ def test_a_network_of_classes_is_made_by_its_line(tmp_path):
 def test_experts_are_advised_unless_a_budget_forbids_them(tmp_path):
     few = slice(400)
     made = plan(X[few], y[few])
-    assert made.learner == "auto"
+    assert made.method == "bank"
     assert isinstance(made.estimator(n_components=50), AutoRegressor)
     assert made.estimator().random_state == 0  # as `dokl train`: the same model each time
     assert made.estimator(random_state=5).random_state == 5
@@ -245,13 +254,13 @@ def test_experts_are_advised_unless_a_budget_forbids_them(tmp_path):
     reached = made.estimator(random_state=0, n_components=200).prequential(X[:1500], y[:1500])
     assert floor < np.mean((reached - y[:1500])[1000:] ** 2)
     for budget in (Budget(memory=1e6), Budget(microseconds=0.5)):
-        assert plan(X[few], y[few], budget=budget).learner == "gradient"
+        assert plan(X[few], y[few], budget=budget).method == "gradient"
 
 
 def test_advice_is_stable_over_seeds():
     few, test = slice(300), slice(1000, None)
     made = [plan(X[few], labels[few], seed=seed) for seed in (0, 1)]
-    assert {each.learner for each in made} == {"auto"}
+    assert {each.method for each in made} == {"bank"}
     models = [each.estimator(random_state=i, n_components=100) for i, each in enumerate(made)]
     learned = [m.partial_fit(X[few], labels[few], classes=["other", "same"]) for m in models]
     wrong = [1 - m.score(X[test], labels[test]) for m in learned]
@@ -282,7 +291,7 @@ def test_each_way_runs_as_its_line_says(compared):
         way = line.partition("#")[2].strip()
         exec(f"made = {line}" if way else line, names)
         if way == "cooperation":
-            assert names["made"].learner == "auto"
+            assert type(names["made"]) is NetworkRegressor
         elif way:
             assert np.isfinite(names["made"]["mse"]).all()
     assert sum("# " in line for line in lines) == 7

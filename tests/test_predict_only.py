@@ -81,7 +81,7 @@ def test_classes(tmp_path, cuts):
 def test_what_cannot_be_made_smaller():
     with pytest.raises(BadInput, match="as small as it gets"):
         folded(dokl.KernelRegressor(n_components=20).fit(X, Y))
-    with pytest.raises(BadInput, match="of cooperating nodes has no small"):
+    with pytest.raises(BadInput, match="NetworkRegressor has no small"):
         folded(dokl.NetworkRegressor("ring", n_nodes=3, n_components=20).fit(X[:60], Y[:60]))
 
 

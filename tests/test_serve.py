@@ -16,9 +16,9 @@ from dokl.jobs.live.served import RawRows, fresh_copy
 from dokl.models import TableModel
 
 LEARNERS = {
-    "gradient": ("--learner", "gradient", "--components", "40"),
-    "squares": ("--learner", "squares", "--components", "40"),
-    "auto": ("--learner", "auto", "--components", "40"),
+    "gradient": ("--method", "gradient", "--components", "40"),
+    "squares": ("-p", "experts=one", "--components", "40"),
+    "auto": ("--method", "bank", "--components", "40"),
 }
 
 
@@ -136,7 +136,7 @@ def test_intervals_and_probabilities_on_request(folder, tmp_path):
         assert told["labels"] == ["other", "same"]
         said = library.load(folder / "auto-label.dokl").predict_proba(columns)
         np.testing.assert_allclose(told["probabilities"], said)
-        assert "experts" in face.predict(inputs, "?intervals=true", 422)["error"]
+        assert "--method bank" in face.predict(inputs, "?intervals=true", 422)["error"]
 
 
 def test_without_learning_samples_are_refused_and_nothing_is_left(folder):

@@ -58,7 +58,7 @@ def test_offsets_are_those_of_the_stations(learned):
     model, *_ = learned
     X, y, owner = stations(200, seed=2)
     means = np.array([y[owner == k].mean() for k in range(K)])
-    found = model.feature_map_.targets.size * model.feature_map_.offsets[:, 0]
+    found = model.network_.map.targets.size * model.network_.map.offsets[:, 0]
     np.testing.assert_allclose(found - found.mean(), means - means.mean(), atol=3.0)
     # A row of no node in particular is predicted as one of any.
     each = np.mean([model.predict(X[:20], nodes=k) for k in range(K)], axis=0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dokl
-from dokl import KernelRegressor, NetworkRegressor, losses
+from dokl import DiffusionRegressor, KernelRegressor, losses
 from dokl.estimators.units import Unit, unit_of
 
 RNG = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def test_networks_and_several_outputs():
     plain = model().partial_fit(X, Y).predict(X)
     np.testing.assert_allclose(several[:, 0] - 1e4, plain, atol=2e-3)
     np.testing.assert_allclose(1e6 * several[:, 1], plain, atol=2e-3)
-    network = NetworkRegressor("ring", loss="huber", n_nodes=4, random_state=0)
+    network = DiffusionRegressor("ring", loss="huber", n_nodes=4, random_state=0)
     assert network.partial_fit(X, 1e4 + Y).score(X, 1e4 + Y) > 0.2
 
 

@@ -45,6 +45,8 @@ _HOME = {
     "KernelClassifier": "estimators",
     "NetworkRegressor": "estimators",
     "NetworkClassifier": "estimators",
+    "DiffusionRegressor": "estimators",
+    "DiffusionClassifier": "estimators",
     "RandomFeatures": "estimators",
     "TableModel": "models",
     "fit_table": "jobs.files.fit",

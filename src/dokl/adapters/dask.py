@@ -5,7 +5,7 @@
     tree    sums are added, some at a time, until one is left, and the model is solved from that
 
 Sums add up, so the model is that of one pass over all rows, to rounding, however they are cut.
-What comes out is an ordinary model (`experts="one"`, as `dokl train --learner squares` makes it):
+What comes out is an ordinary model (`experts="one"`, as `dokl train -p experts=one` makes it):
 it predicts raw rows with intervals or probabilities, is saved, merged, and goes on learning.
 
 >>> import pandas as pd

@@ -20,12 +20,15 @@ from dokl.errors import BadInput, UnknownName
 from dokl.estimators import (
     AutoClassifier,
     AutoRegressor,
+    DiffusionClassifier,
+    DiffusionRegressor,
     KernelClassifier,
     KernelRegressor,
-    NetworkClassifier,
-    NetworkRegressor,
+    cooperating,
     folded,
 )
+from dokl.estimators.cooperating import CooperatingNetwork
+from dokl.estimators.network import NetworkEstimator
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.experts.bank import Bank
 from dokl.experts.folding import Folded, folded_vector
@@ -33,8 +36,9 @@ from dokl.experts.maps import NestedMap
 from dokl.methods.cooperation import node as nodes
 from dokl.models import TableModel
 from dokl.preprocess import Preprocessor, TimeParts
+from dokl.state import State
 
-WAVES = (KernelRegressor, KernelClassifier, NetworkRegressor, NetworkClassifier)
+WAVES = (KernelRegressor, KernelClassifier, DiffusionRegressor, DiffusionClassifier)
 EXPERTS = (AutoRegressor, AutoClassifier)
 FOLDED = (FoldedRegressor, FoldedClassifier)
 
@@ -149,7 +153,7 @@ def formula_of(
     """
     table = model if isinstance(model, TableModel) else TableModel(model)
     estimator = table.estimator
-    if not isinstance(estimator, (*WAVES, *EXPERTS, *FOLDED)):
+    if not isinstance(estimator, (*WAVES, NetworkEstimator, *EXPERTS, *FOLDED)):
         raise BadInput(f"a {type(estimator).__name__} does not predict: it cannot be exported")
     if not table.started:
         raise BadInput(
@@ -190,24 +194,27 @@ def raw_inputs(prepared: Preprocessor) -> RawInputs:
 
 def is_waves(estimator: Any) -> bool:
     """Whether it is a vector on random features."""
-    return isinstance(estimator, WAVES) and not cooperates(estimator)
-
-
-def cooperates(estimator: Any) -> bool:
-    """Whether it is a network whose nodes mix experts."""
-    return getattr(estimator, "learner_", "gradient") == "cooperation"
+    return isinstance(estimator, WAVES)
 
 
 def core_of(estimator: Any, k: int | None) -> Waves | Folded:
     """How x becomes scores; k: of a network, by which node, or by what all have learned."""
-    if not isinstance(estimator, WAVES):
-        made: Folded = _folded(estimator).folded_
-        return made
-    state = estimator.state_
-    theta, bias = state.pooled() if k is None else (array[k] for array in state.delivered())
-    if cooperates(estimator):
-        return folded_vector(estimator.feature_map_, theta, bias, estimator._offset(k))
-    return _waves(estimator, theta, bias)
+    if isinstance(estimator, WAVES):
+        return _waves(estimator, *_vector(estimator.state_, k))
+    if isinstance(estimator, NetworkEstimator):
+        network = estimator.network_
+        vector = _vector(network.learned_state, k)
+        return folded_vector(network.learned_map, *vector, cooperating.offset(network, k))
+    made: Folded = _folded(estimator).folded_
+    return made
+
+
+def _vector(state: State, k: int | None) -> tuple[Array, Array]:
+    """Vector and constant of node k, or of the whole network."""
+    if k is None:
+        return state.pooled()
+    theta, bias = state.delivered()
+    return theta[k], bias[k]
 
 
 def _waves(estimator: Any, theta: Array, bias: Array) -> Waves:
@@ -234,7 +241,7 @@ def _folded(estimator: Any) -> Any:
 
 
 def _has_matrices(estimator: Any, k: int | None) -> bool:
-    if cooperates(estimator):
+    if isinstance(estimator, NetworkEstimator):
         return k is not None
     return isinstance(estimator, AutoRegressor) and estimator.bank_.now is not None
 
@@ -242,7 +249,10 @@ def _has_matrices(estimator: Any, k: int | None) -> bool:
 def _numbers(estimator: Any, level: float, sure: bool, k: int | None) -> NumberAnswer:
     level = intervals.check_level(level)
     if isinstance(estimator, WAVES):
-        width = estimator._width(k, level) if sure and k is not None else None
+        return NumberAnswer(bool(estimator._flat), None, level)
+    if isinstance(estimator, NetworkEstimator):
+        known = k if sure else None
+        width = None if known is None else cooperating.width(estimator.network_, known, level)
         return NumberAnswer(bool(estimator._flat), width, level)
     small = _folded(estimator)
     width = intervals.width_at(small.tracker_, level)
@@ -260,16 +270,17 @@ def _labels(estimator: Any) -> LabelAnswer:
 
 def _spread(estimator: Any, k: int | None) -> Spread:
     """The experts that count, their covariances as products root root'."""
-    return _spread_of_bank(estimator.bank_) if k is None else _spread_of_node(estimator, k)
+    if k is None:
+        return _spread_of_bank(estimator.bank_)
+    return _spread_of_node(estimator.network_, k)
 
 
-def _spread_of_node(estimator: Any, k: int) -> Spread:
+def _spread_of_node(network: CooperatingNetwork, k: int) -> Spread:
     """The members of a cooperating node, all on one map; a correction stands on what it corrects,
     and a constant is the map's first feature.
     """
-    estimator._ready()
-    crew, state = estimator._learner.problem.method.crew(estimator.exchange_), estimator.state_
-    made, found = estimator.feature_map_, []
+    crew, state = network.crew, network.learned_state
+    made, found = network.learned_map, []
     key = ("agreed", made.nested.kernel)
     for i, w in enumerate(nodes.weights_of(crew, state, k).tolist()):
         if w > 0:

@@ -84,7 +84,7 @@ class OwnTable:
 
 def read(source: Source, training: Training, most: int | None) -> OwnTable:
     """At most so many rows of a file that have a target."""
-    told = replace(training, learner="gradient")  # to which inputs may come in either way
+    told = replace(training, method="gradient")  # to which inputs may come in either way
     plain, scaled = (replace(told, standardise=how) for how in ("off", "running"))
     parts: list[tuple[Any, Any, Array]] = []
     with source.open(target=training.target) as reader:

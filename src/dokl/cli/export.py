@@ -89,8 +89,7 @@ def _told(model: Any, kind: str, node: str | None, predict_only: bool) -> Iterat
     if model.preprocessor is not None and model.preprocessor.times:
         times = ", ".join(model.preprocessor.times)
         yield f"times go in as seconds since 1970, UTC: {times}"
-    together = getattr(model.estimator, "learner_", "") == "cooperation"
-    if not together or model.classifying:
+    if not hasattr(model.estimator, "network_") or model.classifying:
         return
     if node is None:
         yield "there are no intervals: export one node (--node NAME) to .onnx to have them"

@@ -31,43 +31,43 @@ KERNELS = (
 FEATURES = ("auto", "cos", "paired", "orthogonal", "sobol", "structured")
 TASKS = ("auto", "regression", "classification")
 STANDARDISE = ("running", "fixed", "off")
-LEARNERS = ("auto", "squares", "gradient")
+METHODS = ("bank", "gradient")
 PARAMETERS = {"components": "n_components"} | {
     name: name for name in ("kernel", "sigma", "loss", "features", "step", "alpha", "random_state")
 }
-# What only the gradient learner has; of --parameter, whatever experts do not know.
+# What only --method gradient has; parameters given by -p are checked when the model starts.
 GRADIENT_ONLY = ("kernel", "sigma", "features", "loss", "step", "alpha")
-OF_EXPERTS = ("n_components", "experts", "bound", "class_weight", "random_state", "verbose")
 # A model that goes on keeps what it was started with.
 START_ONLY = (
-    "learner", "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes",
+    "method", "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes",
     "graph", "kernel", "sigma", "components", "features", "loss", "step", "alpha", "random_state",
     "parameters",
 )  # fmt: skip
 EXAMPLES = examples(
     "dokl train readings.csv --target temp --model temp.dokl",
     "dokl train more.csv --model temp.dokl --continue",
-    "dokl train big.csv --target y --model m.dokl --learner gradient --components 800",
+    "dokl train big.csv --target y --model m.dokl --method gradient --components 800",
     "zcat log.jsonl.gz | dokl train - --format jsonl --target y --model m.dokl",
-    "dokl train spam.csv --target label --classes ham,spam --model spam.dokl --loss logistic",
+    "dokl train spam.csv --target label --classes ham,spam --model spam.dokl",
     "dokl train x.csv --target y --model m.dokl --drop id --levels colour=red,green,blue",
-    "dokl train x.csv --target y --model m.dokl --learner gradient -p average=weighted",
+    "dokl train x.csv --target y --model m.dokl --method gradient --sigma 2 -p average=weighted",
     "dokl train air.csv --target PM10 --nodes station --graph links.csv --model air.dokl",
 )
-LEARNERS_HELP = """\b
-Learners: auto needs no settings. Experts of least squares, with length scales
-learned from the rows so far and memories from a few rows to all of them, are
-mixed by how they do; a thousand rows a second, or more. squares is one of them,
-which remembers everything. gradient takes one step for each row, a million rows
-a second; it has the options from --kernel to --alpha, and wants them well set.
+METHODS_HELP = """\b
+Methods: bank, the default, needs no settings. Experts of least squares, with
+length scales learned from the rows so far and memories from a few rows to all of
+them, are mixed by how they do; a thousand rows a second, or more. -p experts=one
+is a single one, which remembers everything. gradient takes one step for each row,
+a million rows a second; the options from --kernel to --alpha are its settings,
+and an error without --method gradient.
 """
 NETWORK_HELP = """\b
 Networks: with --nodes each row belongs to the node that this column names, each
 node learns from its own rows, and neighbours in --graph exchange what they know.
 Rows should be in the order of time, all nodes mixed: numbers are standardised
-by the first rows, once for all nodes. Without settings nodes cooperate: each
-mixes own, shared and corrected experts, some hundred rows a second. --learner
-gradient, or any setting of it, averages vectors, a million rows a second.
+by the first rows, once for all nodes. By --method bank nodes cooperate: each
+mixes own, shared and corrected experts, some hundred rows a second. By --method
+gradient they average vectors (diffusion), a million rows a second.
 """
 
 
@@ -76,8 +76,8 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     column = {"multiple": True, "metavar": "COLUMN"}
     options = [
         click.option("--target", metavar="COLUMN", help="Column to predict (not for LIBSVM)."),
-        click.option("--learner", type=click.Choice(LEARNERS),
-                     help="auto, if nothing else is chosen: nodes of a network cooperate then."),
+        click.option("--method", type=click.Choice(METHODS),
+                     help="bank if not given: no settings; gradient: those from --kernel on."),
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
                      help="auto: text, and whole numbers of up to 10 kinds, are classes."),
         click.option("--classes", help="All labels, comma separated; else those of first rows."),
@@ -89,7 +89,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--n-features", type=click.IntRange(1), metavar="N",
                      help="Features of a LIBSVM file; needed from stdin."),
         click.option("--standardise", type=click.Choice(STANDARDISE),
-                     help="By the rows so far, by the first rows, or not. Experts: off; gradient: "
+                     help="By the rows so far, by the first rows, or not. bank: off; gradient: "
                      "running; networks: fixed."),
         click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
         click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
@@ -114,7 +114,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(epilog="\n".join([LEARNERS_HELP, FILES_HELP, ROWS_HELP, NETWORK_HELP, EXAMPLES]))
+@click.command(epilog="\n".join([METHODS_HELP, FILES_HELP, ROWS_HELP, NETWORK_HELP, EXAMPLES]))
 @click.argument("data", type=Data)
 @click.option(
     "--model", "path", required=True, type=click.Path(path_type=Path), help="Model file to write."
@@ -145,13 +145,14 @@ def train(
     """
     _check_new(context, path, options)
     check_places(plot, html)
-    learner = _learner(context, options, quiet)
-    with loading(quiet, *(() if learner == "gradient" else ("scipy.optimize",))):
+    _check_method(context, options)
+    by_gradients = options["method"] == "gradient"
+    with loading(quiet, *(() if by_gradients else ("scipy.optimize",))):
         from dokl.jobs.files import train as job
 
         model = _existing(path, options)
     source = make_source(data, options, f"{path}.refused.csv")
-    training = _training(options, source, model, learner)
+    training = _training(options, source, model)
     with Meter("training", quiet, passes) as meter:
         learned = job.train(
             source, training, path, model, passes, skip,
@@ -205,21 +206,19 @@ def _check_new(context: click.Context, path: Path, options: dict[str, Any]) -> N
         raise click.UsageError("--graph needs --nodes, the column that names each row's node")
 
 
-def _learner(context: click.Context, options: dict[str, Any], quiet: bool) -> str | None:
-    """The learner; settings that one of them alone has choose it, which is said."""
-    chosen, nodes = options.pop("learner"), options["nodes"]
-    if chosen == "squares" and nodes is not None:
-        raise click.UsageError("the nodes of a network learn by --learner auto, or gradient")
-    told = _told(context, GRADIENT_ONLY)
-    told += ["--standardise running"] if options["standardise"] == "running" else []
-    told += [f"-p {key}" for key in key_values(options["parameters"]) if key not in OF_EXPERTS]
-    if not told or chosen == "gradient" or nodes is not None:  # a network decides itself
-        return str(chosen) if chosen else None
-    if chosen is not None:
-        raise click.UsageError(f"{', '.join(told)}: only --learner gradient has that")
-    have = "is a setting" if len(told) == 1 else "are settings"
-    remark(f"{', '.join(told)} {have} of the gradient learner, which is taken", quiet)
-    return "gradient"
+def _check_method(context: click.Context, options: dict[str, Any]) -> None:
+    """Refuse settings that the method does not have; no setting chooses a method."""
+    if options["method"] == "gradient":
+        return
+    given = _told(context, GRADIENT_ONLY)
+    if options["standardise"] == "running" and options["nodes"] is None:
+        given.append("--standardise running")
+    if given:
+        them = "it" if len(given) == 1 else "them"
+        raise click.UsageError(
+            f"{', '.join(given)}: only --method gradient has that. Add --method gradient, or leave "
+            f"{them} out"
+        )
 
 
 def _existing(path: Path, options: dict[str, Any]) -> Any:
@@ -247,7 +246,7 @@ def _with_target(model: Any, target: str | None) -> Any:
     return model
 
 
-def _training(options: dict[str, Any], source: Any, model: Any, learner: str | None) -> Any:
+def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
     from dokl.jobs.files.start import Training
 
     if model is not None:
@@ -270,7 +269,7 @@ def _training(options: dict[str, Any], source: Any, model: Any, learner: str | N
         node=node,
         graph=graph,
         parameters=parameters,
-        learner=learner,
+        method=options["method"],
         links="" if graph is None else graph_words(name, parameters["random_state"]),
     )
 

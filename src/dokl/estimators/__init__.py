@@ -15,6 +15,7 @@ True
 from dokl.estimators.auto import merge
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
+from dokl.estimators.diffusion import DiffusionClassifier, DiffusionRegressor
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
 from dokl.estimators.predict_only import folded
@@ -23,6 +24,8 @@ from dokl.estimators.transformer import RandomFeatures
 __all__ = [
     "AutoClassifier",
     "AutoRegressor",
+    "DiffusionClassifier",
+    "DiffusionRegressor",
     "KernelClassifier",
     "KernelRegressor",
     "NetworkClassifier",

@@ -1,4 +1,4 @@
-"""What the four estimators share: a problem, an exchange, a state, and blocks fed to an engine."""
+"""What gradient estimators share: a problem, an exchange, a state, blocks fed to an engine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dokl.arrays import Array, Block, is_sparse
 from dokl.diffusion import Problem
-from dokl.errors import BadInput, Diverged
-from dokl.estimators.checked import checked_weight, float_type, not_negative, plain_numbers, whole
+from dokl.errors import Diverged
+from dokl.estimators.checked import (
+    everywhere,
+    float_type,
+    not_negative,
+    only,
+    plain_numbers,
+    present_rows,
+    whole,
+)
 from dokl.estimators.choices import (
     dealt,
     kernel_of,
@@ -35,9 +43,6 @@ from dokl.learner import Learner
 from dokl.methods import gradient
 from dokl.progress import progress
 from dokl.random_numbers import generator
-
-# Features where a network is not told how many.
-COMPONENTS = 500
 
 
 @contextmanager
@@ -58,7 +63,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     # Parameters: the constructors, whose signatures scikit-learn reads, set them.
     kernel: Any
     sigma: Any
-    n_components: Any
+    n_components: int
     features: str
     loss: Any
     step: Any
@@ -115,8 +120,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.dtype_ = float_type(self.dtype)
         kernel = kernel_of(self.kernel, self.sigma, X)
         self.sigma_ = float(getattr(kernel, "sigma", np.nan))
-        auto = isinstance(self.n_components, str) and self.n_components == "auto"
-        D = COMPONENTS if auto else whole("n_components", self.n_components)
+        D = whole("n_components", self.n_components)
         variant = variant_of(self.features, kernel, D)
         self.feature_map_ = sample(kernel, X.shape[1], D, variant, self._seed)
         K, weights = self._network(self._seed)
@@ -158,12 +162,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, nodes: Any) -> None:
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
-            n, X, y, weight, kept = self._present(X, y, sample_weight, first=True)
+            n, X, y, weight, kept = present_rows(X, y, sample_weight, first=True)
             self._meet(y)
             self._meet_nodes(nodes)
             Y = self._targets(y)
             self._start(X, Y)
-            self._learn_all(X, Y, weight, _only(self._node_numbers(nodes, n), kept))
+            self._learn_all(X, Y, weight, only(self._node_numbers(nodes, n), kept))
 
     def _partial_fit(
         self, X: Any, y: Any, sample_weight: Any, nodes: Any, classes: Any = None
@@ -172,7 +176,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         with all_or_nothing(self):
             fresh = not hasattr(self, "state_")
             X, y = self._checked(X, y, reset=fresh)
-            n, X, y, weight, kept = self._present(X, y, sample_weight, first=fresh)
+            n, X, y, weight, kept = present_rows(X, y, sample_weight, first=fresh)
             if fresh or classes is not None:
                 self._meet_again(classes, fresh)
             Y = self._targets(y)
@@ -180,15 +184,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 self._meet_nodes(nodes)
                 self._start_small(X, Y)
             self._ready()
-            owner = self._owners(X.shape[0], _only(self._node_numbers(nodes, n), kept))
+            owner = self._owners(X.shape[0], only(self._node_numbers(nodes, n), kept))
             if self._first is not None:
                 self._look_again(self._first, X, Y, weight, owner)
             scores = self._learn_once(X, Y, weight, owner)
-        if kept is None:
-            return scores
-        everywhere = np.full((n, scores.shape[1]), np.nan)
-        everywhere[kept] = scores
-        return everywhere
+        return everywhere(scores, kept, n)
 
     def _start_small(self, X: Any, Y: Array) -> None:
         """Start with what may be the first rows of many: few, or all the same."""
@@ -257,22 +257,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _rules(self, reset: bool) -> dict[str, Any]:
         kind = float_type(self.dtype) if reset else self.dtype_
         return {"accept_sparse": "csr", "dtype": kind, "order": "C"}
-
-    def _present(self, X: Any, y: Array, sample_weight: Any, first: bool) -> Any:
-        """(n, X, y, weight, kept): rows of weight 0 are left out, as if never given.
-
-        n counts all rows; kept are the numbers of those that stay, None for all.
-        """
-        n = X.shape[0]
-        if sample_weight is None:
-            return n, X, y, None, None
-        weight = checked_weight(sample_weight, n)
-        kept = np.flatnonzero(weight)
-        if first and not kept.size:
-            raise BadInput("all sample weights are zero: there is nothing to start from")
-        if len(kept) == n:
-            return n, X, y, weight, None
-        return n, X[kept], y[kept], weight[kept], kept
 
     def _learn_all(self, X: Any, Y: Array, weight: Array | None, owner: Array | None) -> None:
         """`fit`: several shuffled passes; a row stays with its node in all of them."""
@@ -356,7 +340,3 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _only(numbers: Array | None, kept: Array | None) -> Array | None:
-    return numbers if numbers is None or kept is None else numbers[kept]

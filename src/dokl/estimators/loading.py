@@ -16,15 +16,17 @@ from dokl.diffusion import Problem, slots_of
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators import network_saving as networks
 from dokl.estimators.checked import float_type, machine_memory
+from dokl.estimators.diffusion import DiffusionRegressor
 from dokl.estimators.first import FirstRows, unpacked
 from dokl.estimators.graph_saving import (
     take_nodes,
     unpacked_graph,
     unpacked_weights,
 )
+from dokl.estimators.network import NetworkRegressor
 from dokl.estimators.parameters import check_components, check_parameters
-from dokl.estimators.plain import pack, unpack, unpack_made
-from dokl.estimators.saving import AUTO, ESTIMATORS, EXCHANGE, FOLDED, KIND, Arrays, Extra
+from dokl.estimators.plain import unpack, unpack_made
+from dokl.estimators.saving import AUTO, ESTIMATORS, EXCHANGE, FOLDED, KIND, NETWORKS, Arrays, Extra
 from dokl.estimators.transformer import RandomFeatures
 from dokl.estimators.units import Unit
 from dokl.exchange import Exchange
@@ -42,6 +44,9 @@ from dokl.state import State
 UPGRADE = "pip install -U dokl"
 # What a file that passes its checksum and makes no sense all the same leads to.
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, MemoryError)
+
+# Parameters of gradient diffusion, which files of cooperating nodes once had as well.
+OF_DIFFUSION = set(DiffusionRegressor._get_param_names()) - set(NetworkRegressor._get_param_names())
 
 Objects = Mapping[str, Any] | None
 
@@ -65,6 +70,7 @@ def load_with_extra(path: files.PathLike, objects: Objects = None) -> tuple[Any,
 
 
 def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
+    meta = _of_two_classes(meta)
     made = ESTIMATORS.get(meta["class"])
     if made is None:
         raise BadInput(f"a {meta['class']} is unknown to this dokl: upgrade with {UPGRADE}")
@@ -75,7 +81,7 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
         return _auto(model, meta, arrays)
     if made in FOLDED:
         return _unfolded(model, meta, arrays)
-    if "network" in meta:
+    if made in NETWORKS:
         return _cooperated(model, meta, arrays)
     if made is not RandomFeatures:
         D = arrays["state.theta"].shape[-1]
@@ -95,6 +101,25 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
     return model
 
 
+def _of_two_classes(meta: dict[str, Any]) -> dict[str, Any]:
+    """The description of a file from the time when one class was both kinds of network.
+
+    Its parameters are those of both. A file that has a "network" is of nodes that cooperate, any
+    other of gradient diffusion, also if it is older than the parameter `learner`.
+    """
+    kind, params = str(meta["class"]), dict(meta["params"])
+    cooperates = "network" in meta
+    if not kind.startswith("Network") or (cooperates and "learner" not in params):
+        return meta
+    params.pop("learner", None)
+    auto = {"every": 1, "n_components": 300 if cooperates else 500}
+    params |= {name: n for name, n in auto.items() if params.get(name) == "auto"}
+    if cooperates:
+        params = {name: value for name, value in params.items() if name not in OF_DIFFUSION}
+        return {**meta, "params": params}
+    return {**meta, "class": kind.replace("Network", "Diffusion"), "params": params}
+
+
 def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """An estimator without settings; its bank is all it knows."""
     model.bank_ = banks.from_arrays(meta["bank"], _own("bank.", arrays))
@@ -112,16 +137,13 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
 
 def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """A network that cooperates."""
-    every = whole("every", meta["every"], 1)
-    model.exchange_ = Exchange(unpacked_weights(arrays), "atc", every)
-    found = networks.from_arrays(meta["network"], model.exchange_, arrays, len(meta["nodes"]))
+    exchange = Exchange(unpacked_weights(arrays), "atc", whole("every", meta["every"], 1))
+    found = networks.from_arrays(meta["network"], exchange, arrays, len(meta["nodes"]))
     check_components(model, found.most)
-    model.learner_, model.engine_, model.dtype_ = "cooperation", "numba", np.float64
-    model._first, model._seed, model.n_features_in_ = None, found.seed, len(arrays["map.lengths"])
+    model.n_features_in_ = len(arrays["map.lengths"])
     take_nodes(model, meta)
     _take_targets(model, meta, arrays)
     model.network_ = found
-    model._take(found)
     if model.fingerprint_ != meta["fingerprint"]:
         raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
     return model
@@ -180,8 +202,6 @@ def _unpacked(made: Any, packed: Any, arrays: Arrays, objects: Objects) -> dict[
             f"a newer dokl, upgrade with {UPGRADE}"
         )
     packed = dict(packed)
-    if "learner" in made._get_param_names() and "learner" not in packed:
-        packed["learner"] = pack("gradient")  # all that versions before could be
     graph = packed.pop("graph", None)
     params: dict[str, Any] = {name: unpack(value, objects) for name, value in packed.items()}
     if isinstance(params.get("class_weight"), tuple):
@@ -222,7 +242,6 @@ def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Object
     model.engine_ = str(meta["engine"])
     if "nodes" in meta:
         take_nodes(model, meta)
-        model.learner_ = "gradient"
     _take_flat(model, meta)
     if model._classifying:
         model.classes_ = _classes(meta, arrays)

@@ -12,7 +12,7 @@ from dokl import methods
 from dokl import state as states
 from dokl.arrays import Array
 from dokl.diffusion import slots_of
-from dokl.estimators.pilots import CooperatingNetwork, KeptRows, learner_of
+from dokl.estimators.pilots import CooperatingNetwork, KeptRows
 from dokl.exchange import Exchange
 from dokl.experts.agreed import AgreedMap
 from dokl.experts.bending import Bending
@@ -27,7 +27,7 @@ NUMBERS = ("K", "m", "most", "seed", "classes", "seen")
 def to_meta(network: CooperatingNetwork) -> dict[str, Any]:
     """Everything that is no array."""
     assert network.map is not None
-    method = learner_of(network).problem.method.spec()
+    method = network.learner.problem.method.spec()
     about = {name: getattr(network, name) for name in NUMBERS}
     return {**about, "kernel": network.map.nested.kernel, "method": method}
 
@@ -47,7 +47,7 @@ def to_arrays(network: CooperatingNetwork) -> dict[str, Array]:
     out["map.lower"] = np.ascontiguousarray(np.tril(made.nested.lower))
     if network.kept is not None:
         out |= {f"kept.{part}": value for part, value in vars(network.kept).items()}
-    return out | states.to_arrays(network.state, learner_of(network).slots, "state.")
+    return out | states.to_arrays(network.state, network.learner.slots, "state.")
 
 
 def from_arrays(
@@ -65,7 +65,7 @@ def from_arrays(
     kept = _kept(arrays, numbers["K"], d, m) if "kept.X" in arrays else None
     about: dict[str, Any] = {"bound": method.bound, "members": method.members, **numbers}
     network = CooperatingNetwork(exchange, map=made, kept=kept, **about)
-    learner = learner_of(network)
+    learner = network.learner
     if learner.problem.method != method:
         raise ValueError("the ridge is not the map's")
     slots = slots_of(learner.problem, exchange, m)

@@ -8,7 +8,8 @@ map are never scored with it: what was mixed, tracked and counted so far is carr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from dokl.experts.agreed import AgreedMap, agreed_map
 from dokl.learner import Learner
 from dokl.methods import cooperation
 from dokl.methods.cooperation.members import MEMBERS, Member
-from dokl.methods.cooperation.node import LEAST_WEIGHT, MIXTURES, Said, fold
+from dokl.methods.cooperation.node import LEAST_WEIGHT, MIXTURES, Said, Team, fold
 from dokl.state import State
 
 # Rows of the network at which its map is made anew. While they are few, half as many again tell a
@@ -78,13 +79,33 @@ class CooperatingNetwork:
         """Steps taken."""
         return 0 if self.state is None else self.state.clock
 
+    @property
+    def learned_map(self) -> AgreedMap:
+        """The map, once there is one."""
+        assert self.map is not None
+        return self.map
 
-def learner_of(network: CooperatingNetwork) -> Learner:
-    """The learner on the network's map."""
-    assert network.map is not None
-    method = cooperation(network.map.ridge, network.bound, network.members)
-    problem = Problem(network.map, method)
-    return Learner(problem, network.exchange, K=network.K, m=network.m)
+    @property
+    def learned_state(self) -> State:
+        """The state, once there is one."""
+        assert self.state is not None
+        return self.state
+
+    @cached_property
+    def learner(self) -> Learner:
+        """The learner on the network's map."""
+        method = cooperation(self.learned_map.ridge, self.bound, self.members)
+        problem = Problem(self.learned_map, method)
+        return Learner(problem, self.exchange, K=self.K, m=self.m)
+
+    @property
+    def crew(self) -> Team:
+        """What every node mixes."""
+        return self.learner.problem.method.crew(self.exchange)  # type: ignore[no-any-return]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle what was learned; the learner is made when needed."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def learn(
@@ -151,11 +172,11 @@ def _weighed(
     network = replace(network, map=_map_of(network, rows))
     assert network.map is not None
     state, _ = _learned(network, rows, len(ours))
-    before = before or replace(network, state=learner_of(network).start())
+    before = before or replace(network, state=network.learner.start())
     state = _carried(network, state, before)
     X, Y, weight = data
     block = Block(X, network.map.inward(Y, _owners(len(X), theirs)), weight, theirs)
-    state, said = cooperating.advance_said(learner_of(network).plan, state, block)
+    state, said = cooperating.advance_said(network.learner.plan, state, block)
     used = theirs >= 0
     mean = network.map.outward(said.mean[used], np.nonzero(used)[1])
     return replace(network, state=state), mean
@@ -241,7 +262,7 @@ def _learn_some(
     said = None
     if network.map is not None and network.state is not None:
         block = Block(X, network.map.inward(Y, _owners(len(X), index)), weight, index)
-        state, said = cooperating.advance_said(learner_of(network).plan, network.state, block)
+        state, said = cooperating.advance_said(network.learner.plan, network.state, block)
         network = replace(network, state=state)
     network = replace(network, kept=kept, seen=seen)
     if any(seen - len(new.X) < pilot <= seen for pilot in PILOTS):
@@ -264,7 +285,7 @@ def _pilot(network: CooperatingNetwork, clock: int) -> CooperatingNetwork:
 def _learned(network: CooperatingNetwork, rows: KeptRows, steps: int) -> tuple[State, Said]:
     """The state after so many steps in which these rows came, and what was said of them."""
     assert network.map is not None
-    learner = learner_of(network)
+    learner = network.learner
     index = np.full((steps, network.K), -1, np.int64)
     index[rows.step, rows.owner] = np.arange(len(rows.X))
     Y = network.map.inward(rows.Y, rows.owner)
@@ -283,5 +304,5 @@ def _carried(network: CooperatingNetwork, state: State, old: CooperatingNetwork)
     nodes: dict[str, Any] = {name: known[name] for name in CARRIED}
     nodes["error"] = known["error"] * np.array([ratio, ratio, 1.0])
     state = state.having(**nodes)
-    fold(learner_of(network).problem.method.crew(network.exchange), state)
+    fold(network.crew, state)
     return state

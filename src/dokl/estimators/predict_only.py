@@ -17,6 +17,7 @@ from dokl.errors import BadInput
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.calibrated import Calibrated
+from dokl.estimators.network import NetworkEstimator
 from dokl.experts import folding, predicting
 from dokl.experts.folding import Folded
 from dokl.intervals import Tracker
@@ -113,9 +114,9 @@ def folded(estimator: Any) -> Any:
     kinds = {AutoRegressor: FoldedRegressor, AutoClassifier: FoldedClassifier}
     if isinstance(estimator, PredictOnly):
         return estimator
-    if getattr(estimator, "learner_", "") == "cooperation":
+    if isinstance(estimator, NetworkEstimator):
         raise BadInput(
-            f"a {type(estimator).__name__} of cooperating nodes has no small model file: export it "
+            f"a {type(estimator).__name__} has no small model file: export it "
             "to .onnx or .c, which hold nothing but what predicts (--node NAME: of one node)"
         )
     if type(estimator) not in kinds:

@@ -30,6 +30,7 @@ from dokl.errors import BadInput
 from dokl.estimators import network_saving as networks
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
+from dokl.estimators.diffusion import DiffusionClassifier, DiffusionRegressor
 from dokl.estimators.graph_saving import (
     links_of,
     node_names,
@@ -46,10 +47,11 @@ from dokl.experts import saving as banks
 from dokl.features import FeatureMap
 
 KIND = "model"
-LEARNERS = (KernelRegressor, KernelClassifier, NetworkRegressor, NetworkClassifier)
+GRADIENT = (KernelRegressor, KernelClassifier, DiffusionRegressor, DiffusionClassifier)
+NETWORKS = (NetworkRegressor, NetworkClassifier)
 AUTO = (AutoRegressor, AutoClassifier)
 FOLDED = (FoldedRegressor, FoldedClassifier)
-EVERY = (*LEARNERS, *AUTO, *FOLDED, RandomFeatures)
+EVERY = (*GRADIENT, *NETWORKS, *AUTO, *FOLDED, RandomFeatures)
 ESTIMATORS: dict[str, Any] = {made.__name__: made for made in EVERY}
 EXCHANGE = ("order", "every", "intercept", "average")
 
@@ -77,14 +79,14 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
     elif isinstance(estimator, FOLDED):
         about, made = _folded(estimator)
         meta, arrays = meta | about, arrays | made
-    elif hasattr(estimator, "network_"):
+    elif isinstance(estimator, NETWORKS):
         about, made = _cooperating(estimator)
         meta, arrays = meta | about, arrays | made
     else:
         meta["features"] = _features(estimator.feature_map_)
     if hasattr(estimator, "feature_names_in_"):
         arrays["feature_names"] = np.asarray(estimator.feature_names_in_, str)
-    if isinstance(estimator, LEARNERS) and not hasattr(estimator, "network_"):
+    if isinstance(estimator, GRADIENT):
         meta |= _learner(estimator)
         arrays |= _arrays(estimator)
     arrays |= {f"extra.{name}": np.asarray(array) for name, array in more_arrays.items()}
@@ -107,7 +109,9 @@ def _check_savable(estimator: Any) -> None:
         raise BadInput(
             f"a {type(estimator).__name__} cannot be saved here, only {known}{_of_steps(estimator)}"
         )
-    if not any(hasattr(estimator, name) for name in ("feature_map_", "bank_", "folded_")):
+    if not any(
+        hasattr(estimator, name) for name in ("feature_map_", "network_", "bank_", "folded_")
+    ):
         raise BadInput(f"a {type(estimator).__name__} that has learned nothing cannot be saved")
 
 
@@ -133,10 +137,7 @@ def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:
     if "dtype" in params:
         params["dtype"] = np.dtype(params["dtype"]).name
     if not isinstance(params.get("random_state"), int | np.integer | None):
-        auto = isinstance(estimator, AUTO)
-        drawn = estimator.bank_.settings if auto else estimator.feature_map_
-        drawn = getattr(estimator, "network_", drawn)
-        params["random_state"] = drawn.seed
+        params["random_state"] = _seed(estimator)
     if isinstance(params.get("class_weight"), dict):
         given = params["class_weight"].items()
         params["class_weight"] = tuple((pack(k), pack(v)) for k, v in given)
@@ -154,6 +155,14 @@ def _parameters(estimator: Any) -> tuple[dict[str, Any], Arrays]:
     return {"params": packed}, arrays
 
 
+def _seed(estimator: Any) -> int:
+    """The seed that was drawn, where none was given."""
+    if isinstance(estimator, AUTO):
+        return int(estimator.bank_.settings.seed)
+    name = "network_" if isinstance(estimator, NETWORKS) else "feature_map_"
+    return int(getattr(estimator, name).seed)
+
+
 def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
     """What predicts and no more, as JSON and arrays."""
     kernels, made = folding.to_arrays(model.folded_)
@@ -167,8 +176,8 @@ def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
 def _cooperating(model: Any) -> tuple[dict[str, Any], Arrays]:
     """A network that cooperates, as JSON and arrays."""
     meta = {"network": networks.to_meta(model.network_), "nodes": node_names(model)}
-    meta |= {"every": model.exchange_.every, **_about_targets(model)}
-    arrays = networks.to_arrays(model.network_) | packed_weights(model.exchange_)
+    meta |= {"every": model.network_.exchange.every, **_about_targets(model)}
+    arrays = networks.to_arrays(model.network_) | packed_weights(model.network_.exchange)
     return meta, arrays | _labels(model)
 
 

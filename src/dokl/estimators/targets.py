@@ -86,20 +86,18 @@ class AvailableOrTold:
 
 
 def _check_probabilities(self: Any) -> None:
-    if getattr(self, "_calibrates", False):
-        return
     loss = self.loss if isinstance(self.loss, str) else self.loss.name
     if loss != "logistic":
         name = type(self).__name__
         raise AttributeError(
             f"predict_proba needs loss='logistic'; this model has {loss!r}: "
-            f"{name}(loss='logistic') has it (dokl train --loss logistic), and so has "
-            "AutoClassifier; decision_function gives scores"
+            f"{name}(loss='logistic') has it (dokl train --method gradient --loss logistic), and "
+            "so have AutoClassifier and NetworkClassifier; decision_function gives scores"
         )
 
 
 def if_logistic(method: Method) -> Method:
-    """A method that only a model with the logistic loss has, or one that calibrates its scores."""
+    """A method that only a model with the logistic loss has."""
     made: Any = AvailableOrTold(method, _check_probabilities)
     return made  # type: ignore[no-any-return]
 

@@ -23,7 +23,7 @@ def figure_of(model: TableModel) -> Any:
     if not hasattr(estimator, "relevance_"):
         raise BadInput(
             f"a {type(estimator).__name__} does not know which inputs matter: models without "
-            "settings do (AutoRegressor, AutoClassifier, --learner auto)"
+            "settings do (AutoRegressor, AutoClassifier, --method bank)"
         )
     experts = estimator.experts_ if hasattr(estimator, "bank_") else []
     figure = new_figure(10 if experts else 5.5, 3.6)

@@ -100,7 +100,9 @@ class TableModel:
     @property
     def started(self) -> bool:
         """Whether anything was learned."""
-        return any(hasattr(self.estimator, name) for name in ("state_", "bank_", "folded_"))
+        return any(
+            hasattr(self.estimator, name) for name in ("state_", "network_", "bank_", "folded_")
+        )
 
     @property
     def has_intervals(self) -> bool:

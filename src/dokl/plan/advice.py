@@ -49,7 +49,7 @@ class Plan:
     lines: the choices and predictions, each with its assumption. curve, curve_alone: predicted
     learning curves together and alone (regression only). lengths: the width along each input,
     where learned ones were better than one for all. spent: samples times features of all
-    pilot runs. learner: "auto", the experts without settings; or "gradient" with the settings here,
+    pilot runs. method: "bank", the experts without settings; or "gradient" with the settings here,
     where a budget, a network or the size asked for leaves no room for them. pilot: how the experts
     did on the sample, an `ExpertPilot`.
     """
@@ -70,7 +70,7 @@ class Plan:
     curve_alone: PredictedCurve | None = field(default=None, repr=False)
     spent: float = 0.0
     lengths: tuple[float, ...] | None = None
-    learner: str = "gradient"
+    method: str = "gradient"
     pilot: Any = field(default=None, repr=False)
 
     @property
@@ -84,7 +84,7 @@ class Plan:
         """What `dokl train` is told to learn by gradients with these settings."""
         step = f"--alpha {self.alpha:g}" if self.alpha else f"--step {self.schedule.scale:g}"
         return (
-            f"--learner gradient --kernel {self.kernel} --sigma {self.widths} "
+            f"--method gradient --kernel {self.kernel} --sigma {self.widths} "
             f"--components {self.D} --features {self.variant} --loss {self.loss} {step}"
         )
 
@@ -101,25 +101,25 @@ class Plan:
             f"--variant {self.variant} --loss {self.loss} {step} --every-samples {self.every}"
         )
 
-    def estimator(self, learner: str | None = None, **changes: Any) -> Any:
-        """A single-node estimator as advised, but for the changes; learner: "auto" for experts,
+    def estimator(self, method: str | None = None, **changes: Any) -> Any:
+        """A single-node estimator as advised, but for the changes; method: "bank" for experts,
         "gradient" for the settings of this plan, None for what is advised. Experts have the seed
         of their pilot and of `dokl train`, so that the same rows give the same model.
         """
         from dokl import estimators as kinds
 
         classifying = self.task == "classification"
-        if (learner or self.learner) == "auto":
+        if (method or self.method) == "bank":
             made = kinds.AutoClassifier if classifying else kinds.AutoRegressor
             return made(**{"random_state": 0} | changes)
         kind = kinds.KernelClassifier if classifying else kinds.KernelRegressor
         return kind(**self._parameters() | changes)
 
     def network(self, graph: Any, **changes: Any) -> Any:
-        """A network of nodes with these settings."""
-        from dokl.estimators import NetworkClassifier, NetworkRegressor
+        """A network of nodes that learn by gradient diffusion with these settings."""
+        from dokl.estimators import DiffusionClassifier, DiffusionRegressor
 
-        kind = NetworkClassifier if self.task == "classification" else NetworkRegressor
+        kind = DiffusionClassifier if self.task == "classification" else DiffusionRegressor
         return kind(graph, **{"every": self.every} | self._parameters() | changes)
 
     def _parameters(self) -> dict[str, Any]:
@@ -138,8 +138,8 @@ class Plan:
         """As JSON: choices, lines, and the curves thinned to about 100 points."""
         keys = ("task", "kernel", "sigma", "D", "variant", "loss", "alpha", "average", "every")
         out: dict[str, Any] = {key: getattr(self, key) for key in keys}
-        out |= {"lengths": self.lengths, "learner": self.learner}
-        out["train"] = self.train_options if self.learner == "gradient" else ""
+        out |= {"lengths": self.lengths, "method": self.method}
+        out["train"] = self.train_options if self.method == "gradient" else ""
         out |= {"gradient": self.train_options, "network": self.network_options}
         out |= {"modes": self.modes, "schedule": self.schedule.spec(), "spent": self.spent}
         out["lines"] = [

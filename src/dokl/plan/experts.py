@@ -41,10 +41,10 @@ class ExpertPilot:
     def lines(self) -> list[Advice]:
         """What a plan says of them."""
         if self.refused:
-            return [Advice("learner", "gradient", self.refused)]
+            return [Advice("method", "gradient", self.refused)]
         about = f"{self.rows:,} rows of the sample, the second half counted"
         return [
-            Advice("learner", "experts, no settings", "the best there is, wherever a budget lets"),
+            Advice("method", "bank, no settings", "the best there is, wherever a budget lets"),
             Advice("error of the experts", self.error, about),
             Advice("microseconds a row", self.microseconds, "this machine, just now, with pilots"),
             Advice("memory of the experts, bytes", self.memory, "float64; matrices when full"),

@@ -91,7 +91,7 @@ def plan(
         "classification" if classifying else "regression", kernel, sigma, size, variant, loss.name,
         schedule, alpha, average, made.every(), predicted.r if predicted else None, head + lines,
         predicted.curve if predicted else None, predicted.alone if predicted else None,
-        pilots.spent, lengths, "gradient" if experts.refused else "auto", experts,
+        pilots.spent, lengths, "gradient" if experts.refused else "bank", experts,
     )  # fmt: skip
 
 

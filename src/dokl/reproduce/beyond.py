@@ -21,7 +21,6 @@ from dokl.arrays import Array, Block
 from dokl.diffusion import Problem
 from dokl.engines import run
 from dokl.estimators import NetworkClassifier
-from dokl.estimators.pilots import learner_of
 from dokl.exchange import Exchange, Sending
 from dokl.features import Features
 from dokl.kernels import Gaussian
@@ -187,11 +186,8 @@ def _classified(dealt: Dealt, seed: int) -> tuple[float, float]:
     test = _dense(rows.X_test)
     wrong = [np.mean(model.predict(test, nodes=k) != rows.y_test) for k in range(K)]
     links = (weights.nnz - np.count_nonzero(weights.diagonal())) / K
-    network = model.network_
-    assert network.state is not None
-    numbers = learner_of(network).problem.method.outgoing(network.state).shape[1]
-    rounds = steps // network.exchange.every
-    return 100 * float(np.mean(wrong)), float(links * rounds * numbers * 8)
+    rounds = steps // model.every
+    return 100 * float(np.mean(wrong)), float(links * rounds * model.message_bytes_)
 
 
 @dataclass(frozen=True)

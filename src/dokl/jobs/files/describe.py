@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl.estimators.network import NetworkEstimator
 from dokl.models import TableModel
 from dokl.models.pictures import names_of
 
@@ -15,20 +16,21 @@ from dokl.models.pictures import names_of
 def settings(model: TableModel) -> dict[str, Any]:
     """What the estimator settled on."""
     estimator = model.estimator
-    if not hasattr(estimator, "state_"):
-        return _of_experts(model)
-    if _cooperates(estimator):
+    if isinstance(estimator, NetworkEstimator):
         return {
             "estimator": type(estimator).__name__,
-            "learner": "cooperation",
-            "components": estimator.network_.most,
+            "method": "bank",
+            "components": estimator.n_components,
             "inputs": int(estimator.n_features_in_),
-            "every": int(estimator.exchange_.every),
+            "every": estimator.every,
             "message_bytes": estimator.message_bytes_,
             "fingerprint": model.fingerprint_,
         }
+    if not hasattr(estimator, "state_"):
+        return _of_experts(model)
     return {
         "estimator": type(estimator).__name__,
+        "method": "gradient",
         "kernel": estimator.feature_map_.kernel.spec(),
         "features": estimator.feature_map_.variant,
         "D": estimator.feature_map_.D,
@@ -43,16 +45,11 @@ def settings(model: TableModel) -> dict[str, Any]:
     }
 
 
-def _cooperates(estimator: Any) -> bool:
-    return getattr(estimator, "learner_", "gradient") == "cooperation"
-
-
 def _of_experts(model: TableModel) -> dict[str, Any]:
     """Of a model without settings, or of what `dokl export` left of it."""
     estimator = model.estimator
-    kind = {"estimator": type(estimator).__name__}
+    kind = {"estimator": type(estimator).__name__, "method": "bank"}
     if hasattr(estimator, "bank_"):
-        kind["learner"] = "squares" if estimator.experts == "one" else "auto"
         size = {"components": estimator.n_components}
     else:
         size = {"centres": sum(len(each.centres) for each in estimator.folded_.bumps)}
@@ -81,13 +78,15 @@ def _samples(estimator: Any) -> int:
     """How many were learned."""
     if hasattr(estimator, "state_"):
         return int(estimator.state_.count.sum())
+    if isinstance(estimator, NetworkEstimator):
+        return int(estimator.network_.seen)
     return int(estimator.bank_.seen if hasattr(estimator, "bank_") else estimator.rows_)
 
 
 def _insides(model: TableModel) -> dict[str, Any]:
     """What was learned, in a few numbers."""
     estimator = model.estimator
-    if _cooperates(estimator):
+    if isinstance(estimator, NetworkEstimator):
         return {"sharing": estimator.cooperation_.text}
     if hasattr(estimator, "state_"):
         return {"theta_norm": float(np.linalg.norm(estimator.coef_))}

@@ -21,7 +21,7 @@ def fit_table(
     target: str,
     *,
     task: str = "auto",
-    learner: str | None = None,
+    method: str | None = None,
     drop: Any = (),
     standardise: str | None = None,
     **parameters: Any,
@@ -30,7 +30,8 @@ def fit_table(
 
     rows: a data frame, a dict of columns or a list of dicts, with the target among the columns;
     texts, gaps, dates and decimal commas are taken as `dokl train` takes them. task: "regression"
-    or "classification"; learner: "auto", "squares" or "gradient". parameters: of the estimator.
+    or "classification"; method: "bank" (the default) or "gradient". parameters: of the
+    estimator: those of `AutoRegressor`, or of `KernelRegressor`.
 
     >>> import dokl
     >>> rows = {"place": ["roof", "yard"] * 60, "day": ["2024-01-01", "2024-01-02"] * 60}
@@ -42,9 +43,7 @@ def fit_table(
     options = Options(drop=drop, quantity=target)
     columns = Columns("these rows", tuple(table), options, unit="row")
     chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
-    training = Training(
-        target, task, standardise=standardise, learner=learner, parameters=parameters
-    )
+    training = Training(target, task, standardise=standardise, method=method, parameters=parameters)
     model = start(training, chunk)
     y, keep, nodes = usable(model, chunk, Source("these rows"), "these rows", False)
     classes = known_classes(training, y) if model.classifying else None

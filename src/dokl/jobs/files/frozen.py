@@ -80,8 +80,8 @@ def _still(model: TableModel) -> TableModel:
         return model.predict_only()
     still = copy.deepcopy(replace(model, estimator=None))
     still.estimator = copy.copy(model.estimator)  # learning replaces what it knows
-    network, state = model.estimator.network_, model.estimator.state_
+    network = model.estimator.network_
+    state = network.learned_state
     few = replace(state, nodes={name: state.nodes[name] for name in NEEDED if name in state})
-    still.estimator.state_ = few
     still.estimator.network_ = replace(network, state=few, kept=None)
     return still

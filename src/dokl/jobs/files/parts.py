@@ -20,7 +20,7 @@ from dokl.arrays import Array
 from dokl.estimators import pilots as of_networks
 from dokl.estimators.auto import Auto
 from dokl.estimators.choices import in_order
-from dokl.estimators.cooperating import Cooperating, will_cooperate
+from dokl.estimators.network import NetworkEstimator
 from dokl.experts.bank import AT_ONCE
 from dokl.experts.kinds import PILOTS
 from dokl.models import TableModel
@@ -68,10 +68,7 @@ def stands_still(model: TableModel) -> bool:
     """Whether a snapshot costs little beside the learning itself: of experts, and of nodes that
     cooperate.
     """
-    estimator = model.estimator
-    return isinstance(estimator, Auto) or (
-        isinstance(estimator, Cooperating) and will_cooperate(estimator)
-    )
+    return isinstance(model.estimator, Auto | NetworkEstimator)
 
 
 def rows_seen(model: TableModel) -> int:
@@ -81,7 +78,7 @@ def rows_seen(model: TableModel) -> int:
 
 
 def _pilots(model: TableModel) -> Sequence[int]:
-    if isinstance(model.estimator, Cooperating):
+    if isinstance(model.estimator, NetworkEstimator):
         return of_networks.PILOTS
     bank = getattr(model.estimator, "bank_", None)
     return PILOTS if bank is None else bank.settings.pilots

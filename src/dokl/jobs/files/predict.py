@@ -43,15 +43,13 @@ class PredictionRequest:
             raise BadInput(f"--{self.more} is for classifiers; this model is a regression")
         if self.more == "proba" and not hasattr(model.estimator, "predict_proba"):
             raise BadInput(
-                "--proba needs a model trained with --loss logistic; --scores works always"
+                "--proba needs a model trained with --method bank, or with --loss logistic; "
+                "--scores works always"
             )
         asked = "--interval" if self.interval is not None else "--std" if self.std else None
         if asked is not None and not model.has_intervals:
             what = "a classifier" if model.classifying else f"a {type(model.estimator).__name__}"
-            raise BadInput(
-                f"{asked} is for regressions without settings (--learner auto, or squares), and "
-                f"{what} is none"
-            )
+            raise BadInput(f"{asked} is for regressions by --method bank, and {what} is none")
         if self.std and hasattr(model.estimator, "nodes_"):
             raise BadInput("--std is for models of one place; of a network, --interval works")
         if self.std and not hasattr(model.estimator, "bank_"):

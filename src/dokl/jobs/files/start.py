@@ -14,23 +14,24 @@ from dokl.errors import BadInput, UnknownName, listed
 from dokl.estimators import (
     AutoClassifier,
     AutoRegressor,
+    DiffusionClassifier,
+    DiffusionRegressor,
     KernelClassifier,
     KernelRegressor,
     NetworkClassifier,
     NetworkRegressor,
 )
-from dokl.estimators.cooperating import will_cooperate
+from dokl.estimators.network import NetworkEstimator
 from dokl.models import TableModel
 from dokl.preprocess import Preprocessor, guessed_task, is_text
 from dokl.readers import Chunk
 
 TASKS = ("auto", "regression", "classification")
-LEARNERS = {
-    "auto": (AutoRegressor, AutoClassifier),
-    "squares": (AutoRegressor, AutoClassifier),
-    "gradient": (KernelRegressor, KernelClassifier),
+# Method -> the regressor and the classifier of one place, and those of a network.
+METHODS = {
+    "bank": ((AutoRegressor, AutoClassifier), (NetworkRegressor, NetworkClassifier)),
+    "gradient": ((KernelRegressor, KernelClassifier), (DiffusionRegressor, DiffusionClassifier)),
 }
-NETWORKS = (NetworkRegressor, NetworkClassifier)
 # With more inputs, experts take minutes to learn their length scales.
 MOST_INPUTS = 300
 # Rows are grouped by node where it changes this much less often than in a random order.
@@ -39,13 +40,13 @@ GROUPED = 0.1
 
 @dataclass(frozen=True)
 class Training:
-    """What to learn: target, task, preprocessing, learner and its parameters.
+    """What to learn: target, task, preprocessing, method and its parameters.
 
-    learner: "auto" (experts; the nodes of a network cooperate), "squares" (one of them),
-    "gradient"; None is "auto" where there are few inputs and no setting of gradients. standardise:
-    None is "off" for experts, who bring inputs to unit size themselves, "running" for one node that
-    learns by gradients, "fixed" for a network. node: the column that names the node of each row;
-    graph: the network, a networkx graph of these names; links: where it is from, in words.
+    method: "bank" (experts, mixed; the nodes of a network cooperate) or "gradient". None is "bank",
+    and refuses more inputs than a bank learns from in reasonable time. standardise: None is "off"
+    for a bank, which brings inputs to unit size itself, "running" for one node that learns by
+    gradients, "fixed" for a network. node: the column that names the node of each row; graph: the
+    network, a networkx graph of these names; links: where it is from, in words.
     """
 
     target: str | None = None
@@ -56,7 +57,7 @@ class Training:
     node: str | None = None
     graph: Any = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    learner: str | None = None
+    method: str | None = None
     links: str = ""
 
 
@@ -74,31 +75,35 @@ def start(training: Training, chunk: Chunk) -> TableModel:
             f"column of hours, for example, and --numeric {target} if it does hold numbers"
         )
     inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels, times=chunk.times).d
-    learner = _learner(training, inputs)
-    mode = _scaling(training, learner)
+    method = _method(training, inputs)
+    mode = _scaling(training, method)
     prepared = Preprocessor.plan(chunk.columns, given, mode, training.levels, times=chunk.times)
     prepared.forms = {name: form.spec() for name, form in chunk.forms.items()}
     if training.node is not None:
         _agree(prepared, chunk)
-    estimator = _estimator(training, learner, _classifying(training, chunk.columns[target]))
+    estimator = _estimator(training, method, _classifying(training, chunk.columns[target]))
     return TableModel(estimator, prepared, target, training.node)
 
 
-def _learner(training: Training, d: int) -> str:
-    """The one that was chosen; else experts, where they are quick."""
-    if training.learner is not None:
-        if training.learner not in LEARNERS:
-            raise UnknownName("learner", training.learner, LEARNERS)
-        return training.learner
-    return "gradient" if d > MOST_INPUTS else "auto"
+def _method(training: Training, d: int) -> str:
+    """The method; whoever has very many inputs must choose one."""
+    if training.method is not None and training.method not in METHODS:
+        raise UnknownName("method", training.method, METHODS)
+    if d > MOST_INPUTS and training.method is None:
+        slow = "" if training.node else ", or --method bank, which takes minutes for so many"
+        raise BadInput(
+            f"there are {d:,} inputs, and a bank learns length scales of up to {MOST_INPUTS}: "
+            f"choose --method gradient{slow}"
+        )
+    return training.method or "bank"
 
 
-def _scaling(training: Training, learner: str) -> str:
-    """How numbers are standardised. Experts do that themselves, once at each of their pilots."""
+def _scaling(training: Training, method: str) -> str:
+    """How numbers are standardised. A bank does that itself, once at each of its pilots."""
     usual = "fixed" if training.node is not None else "off"
-    usual = "running" if usual == "off" and learner == "gradient" else usual
+    usual = "running" if usual == "off" and method == "gradient" else usual
     mode = training.standardise or usual
-    if mode == "running" and learner != "gradient" and training.node is None:
+    if mode == "running" and method != "gradient" and training.node is None:
         raise BadInput(
             "a standardisation that runs along would move the experts' features under them; they "
             "bring inputs to unit size themselves: standardise off, or fixed (by the first rows)"
@@ -113,8 +118,8 @@ def _of_rows(training: Training, chunk: Chunk) -> TableModel:
         if value is not None:
             raise BadInput(f"a LIBSVM file has no named columns: leave out the {option}")
     assert chunk.y is not None
-    learner = _learner(training, chunk.X.shape[1])
-    return TableModel(_estimator(training, learner, _classifying(training, chunk.y)))
+    method = _method(training, chunk.X.shape[1])
+    return TableModel(_estimator(training, method, _classifying(training, chunk.y)))
 
 
 def _agree(prepared: Preprocessor, chunk: Chunk) -> None:
@@ -148,7 +153,7 @@ def nodes_grouped(training: Training, chunk: Chunk, model: TableModel) -> list[s
 
     Every row of the same node as the row before is a step by itself; gradients deal rows out.
     """
-    if training.node is None or not will_cooperate(model.estimator):
+    if training.node is None or not isinstance(model.estimator, NetworkEstimator):
         return []
     named = [name for name in chunk.columns[training.node].tolist() if name is not None]
     names, numbers = np.unique(np.array(named, str), return_inverse=True)
@@ -163,40 +168,29 @@ def nodes_grouped(training: Training, chunk: Chunk, model: TableModel) -> list[s
     ]
 
 
-def too_many_inputs(training: Training, model: TableModel) -> list[str]:
-    """Whether the experts were passed over for another learner."""
-    if training.learner is not None or not _by_gradients(model):
-        return []
-    return [
-        f"there are more than {MOST_INPUTS} inputs, for which experts take long: the gradient "
-        "learner was taken. --learner auto insists"
-    ]
-
-
-def _by_gradients(model: TableModel) -> bool:
-    """Whether gradients were taken, and by no setting of theirs, of which a network decides."""
-    if isinstance(model.estimator, NETWORKS):
-        return model.estimator.learner == "gradient" and not model.estimator._told()
-    return isinstance(model.estimator, LEARNERS["gradient"])
-
-
-def _estimator(training: Training, learner: str, classifying: bool) -> Any:
-    kinds: tuple[Any, Any] = LEARNERS[learner]
+def _estimator(training: Training, method: str, classifying: bool) -> Any:
+    network = training.node is not None
+    kind: Any = METHODS[method][network][classifying]
     parameters = dict(training.parameters)
-    if learner == "squares":
-        parameters["experts"] = "one"
-    if training.node is not None:
-        kinds = NETWORKS
+    if network:
         parameters["graph"] = training.graph
-        parameters["learner"] = "cooperation" if training.learner == "auto" else learner
-    kind = kinds[classifying]
     known = [name for name in kind._get_param_names() if name != "n_nodes"]
     for name in parameters:
+        others = (way for way in METHODS if _has(METHODS[way][network][classifying], name))
+        if name not in known and (other := next(others, None)):
+            raise BadInput(
+                f"{name} is a parameter of method {other}, and this is method {method}: choose "
+                f"--method {other} (in Python method={other!r}), or leave it out"
+            )
         if name not in known:
             raise UnknownName(f"parameter of {kind.__name__}", name, known)
     if isinstance(parameters.get("loss"), str):
         parameters["loss"] = parsed_loss(parameters["loss"])
     return kind(**parameters)
+
+
+def _has(kind: Any, name: str) -> bool:
+    return name in kind._get_param_names()
 
 
 def parsed_loss(text: str) -> str | losses.Loss:

@@ -20,7 +20,8 @@ FEW_ROWS = 1024
 def wanted(model: TableModel, *more: str, target: bool, node: bool | None) -> Wanted:
     """The columns to read: the inputs, `more` (as text), the target, the node (None: if there)."""
     chunk = FEW_ROWS if hasattr(model.estimator, "bank_") else None
-    how: dict[str, Any] = {"chunk": chunk, "compiled": hasattr(model.estimator, "state_")}
+    compiled = any(hasattr(model.estimator, name) for name in ("state_", "network_"))
+    how: dict[str, Any] = {"chunk": chunk, "compiled": compiled}
     if model.preprocessor is None:
         return Wanted(n_features=getattr(model.estimator, "n_features_in_", None), **how)
     known = kinds(model, target, bool(node))

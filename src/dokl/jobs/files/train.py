@@ -22,7 +22,6 @@ from dokl.jobs.files.start import (
     nodes_grouped,
     nodes_missing,
     start,
-    too_many_inputs,
 )
 from dokl.jobs.files.tables import notices, usable, wanted
 from dokl.jobs.stopping import Stopped, Whole, stoppable
@@ -207,7 +206,7 @@ class _Work:
         if self.model is None:
             told, node = self.source.options, self.training.node
             text = told.text if node is None else (*told.text, node)
-            by_gradients = node is not None or self.training.learner == "gradient"
+            by_gradients = node is not None or self.training.method == "gradient"
             options = replace(told, text=text, compiled=by_gradients)
             reader = replace(self.source, options=options).open(target=self.training.target)
         else:
@@ -236,7 +235,6 @@ class _Work:
         self.course = Course(self.model.classifying)
         self.remarks = nodes_missing(self.training, chunk)
         self.remarks += nodes_grouped(self.training, chunk, self.model)
-        self.remarks += too_many_inputs(self.training, self.model)
         self.guesses = guesses(self.training, chunk, self.model)
         for line in self.guesses:
             self.say(line)

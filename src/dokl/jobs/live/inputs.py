@@ -82,7 +82,7 @@ def _from_rows(
     sample: Sample, chunk: Chunk, say: Callable[[str], None] | None
 ) -> tuple[AgreedInputs, AgreedRows]:
     told = sample.target, sample.task, sample.classes, sample.levels
-    training = Training(*told, standardise=sample.standardise, learner="gradient")
+    training = Training(*told, standardise=sample.standardise, method="gradient")
     planned = start(training, chunk)
     if say is not None:
         for line in guesses(training, chunk, planned):

@@ -78,7 +78,7 @@ class ModelAgent(Agent):
         model, chunk, found = self.model, self.learner.chunk(X), dict[str, Any]()
         if "intervals" in names:
             if not model.has_intervals:
-                raise BadInput("intervals are for regressions by experts (--learner auto, squares)")
+                raise BadInput("intervals are for regressions by --method bank")
             (ends,) = learning.answers(model, chunk, "predict_interval", coverage=self.level)
             found |= {"lower": ends[0].tolist(), "upper": ends[1].tolist(), "coverage": self.level}
         if "probabilities" in names:

@@ -94,6 +94,8 @@ def _vector(estimator: Any) -> Array:
     """Something whose length tells how much was learned."""
     if hasattr(estimator, "coef_"):
         return np.ravel(estimator.coef_)
+    if hasattr(estimator, "network_"):
+        return np.ravel(estimator.network_.learned_state.delivered()[0])
     bank = getattr(estimator, "bank_", None)
     if bank is None or not bank.memories:
         return np.zeros(1)

@@ -98,7 +98,7 @@ def train_lines(plan: Plan, data: str, told: Sequence[str]) -> dict[str, str]:
     """
     start = shlex.join(["dokl", "train", data, *told, "--model", "model.dokl"])
     tuned = f"{start} --standardise fixed {plan.train_options}"
-    if plan.learner == "auto":
+    if plan.method == "bank":
         return {"applied": start, "by gradients, where time or memory is short": tuned}
     return {"applied": tuned, "without settings, slower, and mostly better": start}
 
