@@ -64,7 +64,7 @@ def learned(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> tup
     """Z: (blocks, E, B, D), Y: (blocks, E, B, 1), w: (E, B); what is known, and f as Y."""
 
     def one(known: Known, step: Any) -> Any:
-        return jax_blocks.block(settings, known, *step, w)
+        return jax_blocks.block(settings, known, *step, w)[:2]
 
     return lax.scan(one, known, (Z, Y))  # type: ignore[no-any-return]
 

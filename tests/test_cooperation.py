@@ -8,6 +8,8 @@ from sklearn.base import clone
 
 import dokl
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, Stream, graphs, run
+from dokl.arrays import Block
+from dokl.engines import choice
 from dokl.errors import BadGraph, BadInput, UnknownName
 from dokl.estimators.choices import in_order
 from dokl.exchange import Mixing, Sending
@@ -16,6 +18,7 @@ from dokl.methods import cooperation, from_spec, squares
 from dokl.methods.cooperation import node, reach
 from dokl.methods.cooperation.members import Member
 from dokl.streams import Example2, Example3, Missing
+from wild_samples import spoil_unused, wild_rows
 
 RING = GraphRecipe("ring", 5)
 PROBLEM = Problem(Features(Gaussian(3.0), 5, 24, "paired"), cooperation())
@@ -46,6 +49,50 @@ def test_the_engine_agrees_with_the_reference(exchange):
     for name, array in fast.states[0].nodes.items():
         if not name.endswith(WORDS):
             np.testing.assert_allclose(array, slow.states[0].nodes[name], atol=1e-8, err_msg=name)
+
+
+def test_wild_rows_and_graphs_in_turn_agree_with_the_reference():
+    """Targets far off, absent rows, rows of weight 0 and of next to none, two outputs."""
+    K, n, rng = 4, 40, np.random.default_rng(0)
+    X, Y, index = wild_rows(rng, (n, K), 5, 2)
+    weight = rng.uniform(0.3, 2.0, n * K)
+    weight[rng.random(n * K) < 0.1] = 0.0
+    weight[rng.random(n * K) < 0.2] = 1e-30
+    spoil_unused(X, index)
+    block, weights = Block(X, Y, weight, index), graphs.metropolis(graphs.build("ring", K, seed=0))
+    problem = Problem(Features(Gaussian(3.0), 5, 24, "paired").draw(0), cooperation())
+    for exchange in (
+        Exchange([weights, np.full((K, K), 1 / K)], "cta", 3),
+        Exchange(weights, every=8, sending=Sending("float32", 0.05, 2)),
+    ):
+        found = []
+        for engine in ("numba", "reference"):
+            learner = Learner(problem, exchange, K=K, m=2, engine=engine)
+            found.append(learner.advance(learner.start(), block))
+        (fast, f), (slow, g) = found
+        np.testing.assert_allclose(f, g, rtol=0, atol=1e-9)
+        assert (fast.clock, fast.sent, fast.peak) == (slow.clock, slow.sent, slow.peak)
+        for name, array in fast.nodes.items():
+            if not name.endswith(WORDS):
+                np.testing.assert_allclose(array, slow.nodes[name], atol=1e-8, err_msg=name)
+
+
+def test_jax_names_the_engine_that_cooperates_and_auto_takes_it(monkeypatch):
+    stream, why = Example2(K=5, n=4), "'jax' does not run the method 'cooperation': use engine='nu"
+    with pytest.raises(BadInput, match=why):
+        run(PROBLEM, Exchange(RING), stream, engine="jax", runs=2, **QUIET)
+    with pytest.raises(BadInput, match=why):
+        Learner(Problem(PROBLEM.features.draw(0), cooperation()), K=5, engine="jax")
+    monkeypatch.setattr(choice, "gpu", lambda: "a card")
+    monkeypatch.setattr(choice, "WORTH_A_GPU", 0.0)
+    assert run(PROBLEM, Exchange(RING), stream, runs=2, **QUIET).engine == "numba"
+
+
+def test_bad_input_is_named():
+    learner, block = made(), Example2(K=5, n=2).draw(0).block()
+    block.Y[3] = np.nan
+    with pytest.raises(BadInput, match="target of row 3 is NaN"):
+        learner.advance(learner.start(), block)
 
 
 def made(K=5, D=24, **exchange):

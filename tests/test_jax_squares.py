@@ -223,7 +223,7 @@ def test_a_long_block_is_halved_and_a_row_of_weight_0_is_none(lam):
             10 * one,
         )
         settings = BlockNumbers(0.1 * one, lam * one, bound * one)
-        known, told = jax.jit(jax_blocks.block)(settings, known, Z[None], Y[None], w[None])
+        known, told, _ = jax.jit(jax_blocks.block)(settings, known, Z[None], Y[None], w[None])
         known = jax_blocks.folded(known)
     np.testing.assert_allclose(told[0][w > 0], np.array(f)[w > 0], atol=1e-11)
     np.testing.assert_allclose(known.theta[0], theta, atol=1e-11)

@@ -24,9 +24,10 @@ ENGINES = {
 OF_METHOD = {
     ("numba", "cooperation"): "dokl.engines.cooperating",
     ("numba", "squares"): "dokl.engines.blas",
-    ("jax", "cooperation"): "dokl.engines.jax_cooperating",
     ("jax", "squares"): "dokl.engines.jax_squares",
 }
+# Methods that an engine does not run, and what to use instead.
+REFUSED = {("jax", "cooperation"): "use engine='numba', or 'reference'"}
 DEFAULT_DTYPE = {
     "reference": np.float64,
     "numba": np.float32,
@@ -57,7 +58,16 @@ class EngineNotice(UserWarning):
 
 
 def module_of(name: str, method: str = "gradient") -> Any:
-    """The module that runs a method; raises MissingExtra where the engine's package is absent."""
+    """The module that runs a method; raises BadInput where the engine does not run it, and
+    MissingExtra where the engine's package is absent.
+
+    >>> module_of("jax", "cooperation")
+    Traceback (most recent call last):
+    dokl.errors.BadInput: engine 'jax' does not run the method 'cooperation': use engine='numba'...
+    """
+    if (name, method) in REFUSED:
+        instead = REFUSED[name, method]
+        raise BadInput(f"engine {name!r} does not run the method {method!r}: {instead}")
     if name in OPTIONAL:
         package, extra = OPTIONAL[name]
         if importlib.util.find_spec(package) is None:
@@ -76,13 +86,17 @@ def gpu() -> str | None:
     return None if devices[0].platform == "cpu" else str(devices[0].device_kind)
 
 
-def candidates(engine: str, work: float) -> list[str]:
-    """Engines to try in turn; "auto" takes the GPU only for much work, and never JAX on a CPU."""
+def candidates(engine: str, work: float, method: str = "gradient") -> list[str]:
+    """Engines to try in turn; "auto" takes the GPU only for much work and a method that JAX runs,
+    and never JAX on a CPU.
+    """
     if engine not in (*ENGINES, "auto"):
         raise UnknownName("engine", engine, (*ENGINES, "auto"))
     if engine != "auto":
         return [engine]
-    return ["jax", "numba"] if work >= WORTH_A_GPU and gpu() is not None else ["numba"]
+    if work < WORTH_A_GPU or ("jax", method) in REFUSED or gpu() is None:
+        return ["numba"]
+    return ["jax", "numba"]
 
 
 def choose(
@@ -97,8 +111,9 @@ def choose(
     dokl.errors.UnknownName: unknown engine 'nuba': did you mean 'numba'? ...
     """
     why = instead = ""
-    for name in candidates(engine, work):
-        module = module_of(name, getattr(getattr(problem, "method", None), "name", "gradient"))
+    method = getattr(getattr(problem, "method", None), "name", "gradient")
+    for name in candidates(engine, work, method):
+        module = module_of(name, method)
         try:
             plan = module.plan(problem, exchange, dtype or DEFAULT_DTYPE.get(name, np.float64))
         except NotCompilable as error:

@@ -2,8 +2,7 @@
 
 The equations of `methods.squares.blocks` with an axis of learners in front: nodes, realizations or
 experts, each with its own P, memory and rows. A row of weight 0 is none: its z and y count as 0,
-and powers of lam count the rows that are there, so learners may have different numbers of rows; but
-a row of weight 0 that is shown is predicted, and nothing follows from it.
+and powers of lam count the rows that are there, so learners may have different numbers of rows.
 
 The covariance is a P + b I, as in `methods.squares.memory`: forgetting changes two numbers, and
 needs no pass over P of its own.
@@ -11,14 +10,13 @@ needs no pass over P of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dokl.methods.squares.memory import CALM, LEAST_NOISE
+from dokl.methods.squares.memory import CALM
 
 # Rows of a block at most: 64 would go over P twice as often.
 BLOCK = 128
@@ -52,40 +50,16 @@ class Known(NamedTuple):
     den: Any
 
 
-class Rows(NamedTuple):
-    """Z: (N, B, D), Y: (N, B, m), w: (N, B); shown: (N, B) rows of weight 0 that are predicted,
-    where there are such.
-    """
-
-    Z: Any
-    Y: Any
-    w: Any
-    shown: Any = None
-
-
-class RowsTold(NamedTuple):
-    """What rows told before they were learned, as `methods.squares.blocks.Found`. f: (N, B, m), q
-    and weight: (N, B), noise: (N, B, m).
-    """
-
-    f: Any
-    q: Any
-    noise: Any
-    weight: Any
-
-
 class Factor(NamedTuple):
     """S + diag(1/w) = C C'. inverse: C^-1 (N, B, B); u: C^-1 R (N, B, m). Of each row before it is
-    learned, error and noise: (N, B, m), q: (N, B, 1), and held: (N, B, 1), its weight as it was
-    bounded; num, den: the noise after these rows.
+    learned, error: (N, B, m), and held: (N, B), its weight as it was bounded; num, den: the noise
+    after these rows.
     """
 
     inverse: Any
     u: Any
     error: Any
-    q: Any
     held: Any
-    noise: Any
     num: Any
     den: Any
 
@@ -99,46 +73,23 @@ class _Begun(NamedTuple):
     end: Any
 
 
-def block(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> tuple[Known, Any]:
-    """Learn rows Z: (N, B, D), Y: (N, B, m), w: (N, B); what is known then, and f: (N, B, m)
-    before each row. B is a power of two.
+def block(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> tuple[Known, Any, Any]:
+    """Learn rows Z: (N, B, D), Y: (N, B, m), w: (N, B); what is known then, f: (N, B, m) before
+    each row, and the weights (N, B) as they were bounded. B is a power of two.
     """
-    known, told = several([(settings, known, Rows(Z, Y, w))])[0]
-    return known, told.f
+    begun = _begun(settings, known, Z, Y, w)
+    C = eliminated(settings, known.num, known.den, begun.S, begun.R, w)
+    return _ended(settings, known, begun, C), Y - C.error, C.held
 
 
-def several(each: Sequence[tuple[BlockNumbers, Known, Rows]]) -> list[tuple[Known, RowsTold]]:
-    """The same for learners of several sizes D, with as many rows and outputs, and all that was
-    told. Their rows are eliminated together, since turns cost more than what is done in one.
-    """
-    begun = [_begun(*one) for one in each]
-    settings = _joined([settings for settings, _, _ in each])
-    noise = _joined([(known.num, known.den) for _, known, _ in each])
-    data = _joined([(one.S, one.R, rows.w) for one, (_, _, rows) in zip(begun, each, strict=True)])
-    whole, found, at = eliminated(settings, *noise, *data), [], 0
-    for (numbers, known, rows), one in zip(each, begun, strict=True):
-        N = len(rows.w)
-        C = Factor(*(part[at : at + N] for part in whole))
-        at += N
-        told = RowsTold(rows.Y - C.error, C.q[..., 0], C.noise, C.held[..., 0])
-        found.append((_ended(numbers, known, one, C), told))
-    return found
-
-
-def _joined(each: Sequence[Any]) -> Any:
-    """Tuples of arrays, put together along their learners."""
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *each) if len(each) > 1 else each[0]
-
-
-def _begun(settings: BlockNumbers, known: Known, rows: Rows) -> _Begun:
-    there, w = rows.w > 0, rows.w
-    seen = there if rows.shown is None else there | rows.shown
-    Z, Y = (jnp.where(seen[..., None], each, 0.0) for each in (rows.Z, rows.Y))
+def _begun(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> _Begun:
+    there = w > 0
+    Z, Y = (jnp.where(there[..., None], each, 0.0) for each in (Z, Y))
     a, b, rho, lam = (v[:, None, None] for v in (known.a, known.b, settings.rho, settings.lam))
     G = Z @ known.P  # of a P + b I it is a G + b Z
     # All powers of lam in `blocks` are products of these two, and i - 1 counts rows that are there:
     # lam^(|i-j|/2) lam^k = r_i r_j and lam^(|i-j|/2) = min(r_i, r_j) / max(r_i, r_j).
-    count = jnp.cumsum(w > 0, axis=1, dtype=Z.dtype)[:, :, None]
+    count = jnp.cumsum(there, axis=1, dtype=Z.dtype)[:, :, None]
     r, end = lam ** ((count - there[:, :, None]) / 2), lam ** (count[:, -1:] / 2)
     both, apart = r * r.mT, jnp.minimum(r, r.mT) / jnp.maximum(r, r.mT)
     S = a * both * (Z @ G.mT) + (b * both + (apart - both) / rho) * (Z @ Z.mT)
@@ -179,7 +130,7 @@ def eliminated(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
     corner = -(second.inverse @ (X.mT @ first.inverse))
     above = jnp.concatenate([first.inverse, jnp.zeros_like(corner)], axis=2)
     inverse = jnp.concatenate([above, jnp.concatenate([corner, second.inverse], axis=2)], axis=1)
-    told = zip(first[1:6], second[1:6], strict=True)
+    told = zip(first[1:4], second[1:4], strict=True)
     parts = [inverse, *(jnp.concatenate(each, axis=1) for each in told)]
     return Factor._make([*parts, second.num, second.den])
 
@@ -196,7 +147,7 @@ def one_by_one(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
         error, q = row[:, 2 * B :], lax.dynamic_index_in_dim(row, i, 1, keepdims=False)
         plain = 1 / jnp.where(there, given, 1.0) + q
         size = jnp.sqrt((error * error / num).mean(axis=1) * den / plain)
-        short, noise = jnp.where(size > bound, bound / size, 1.0), num / den[:, None]
+        short = jnp.where(size > bound, bound / size, 1.0)
         most = settings.calm * jnp.sqrt(jnp.maximum(given, 1.0))
         calm = jnp.where(size > most, most / size, 1.0)
         jolt = (calm[:, None] * error) ** 2 / plain[:, None]
@@ -205,8 +156,7 @@ def one_by_one(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
         # Nothing follows from a row that is not learned.
         row = jnp.where(there[:, None], row / jnp.sqrt(plain / short)[:, None], 0.0)
         below = jnp.where(jnp.arange(B) > i, row[:, :B], 0.0)
-        held = jnp.where(there, 1 / (plain / short - q), 0.0)[:, None]
-        told = row[:, B:], error, q[:, None], held, jnp.maximum(noise, LEAST_NOISE)
+        told = row[:, B:], error, jnp.where(there, 1 / (plain / short - q), 0.0)
         return (M - below[:, :, None] * row[:, None, :], num, den), told
 
     # Every turn of a loop costs a GPU some microseconds; a CPU would compile for a minute instead.

@@ -30,7 +30,7 @@ from dokl.diffusion import (
 )
 from dokl.engines import jax_sums, rounds
 from dokl.engines.choice import NotCompilable
-from dokl.engines.jax_blocks import BLOCK, BlockNumbers, Known, Rows, folded, several
+from dokl.engines.jax_blocks import BLOCK, BlockNumbers, Known, block, folded
 from dokl.engines.jax_parts import traced, translate
 from dokl.exchange import Exchange
 from dokl.features import FeatureMap
@@ -347,9 +347,9 @@ def _learned(
     def one(held: Any, step: Any) -> Any:
         (known, fresh), (x, y, w) = held, step
         Z = features(map, x).reshape(*w.shape, kind.D)
-        known, told = several([(settings, known, Rows(Z, y, w))])[0]
-        grown = fresh if fresh is None else jax_sums.added(fresh, Z, y, told.weight)
-        return (known, grown), told.f
+        known, f, held = block(settings, known, Z, y, w)
+        grown = fresh if fresh is None else jax_sums.added(fresh, Z, y, held)
+        return (known, grown), f
 
     return lax.scan(one, held, (x, y, w))
 

@@ -97,7 +97,7 @@ def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> numba_engine.
     if problem.method.name != "gradient":
         raise BadInput(
             "engine 'mpi' spreads vectors of the method 'gradient' over ranks, not the matrices of "
-            f"{problem.method.name!r}: run that with engine='numba', 'jax' or 'reference'"
+            f"{problem.method.name!r}: run that with engine='numba' or 'reference'"
         )
     try:
         return numba_engine.plan(problem, exchange, dtype)

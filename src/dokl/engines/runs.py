@@ -129,9 +129,10 @@ def run(
         return cluster.run(job, ranks, checkpoint, show_progress)
     if ranks is not None or checkpoint is not None:
         raise BadInput(f"ranks and checkpoints are for engine='mpi', not {engine!r}")
-    likely, bar = module_of(candidates(engine, work)[0]), progress(total, "learning", show_progress)
+    method, bar = problem.method.name, progress(total, "learning", show_progress)
+    likely = module_of(candidates(engine, work, method)[0], method)
     # Compiled loops have threads of their own; least squares is made of small products.
-    alone = nullcontext() if problem.method.name == "gradient" else one_thread()
+    alone = nullcontext() if method == "gradient" else one_thread()
     with alone, bar as shown, ThreadPoolExecutor(min(workers, runs)) as pool:
         if runs > 1 and hasattr(likely, "advance_many"):
             from dokl.engines.jax_parts import batches
