@@ -403,26 +403,3 @@ def test_what_cannot_be_exported(folder, tmp_path):
     small.write_text("precious")
     assert "--overwrite replaces it" in fails("export", path, small, "--predict-only")
     assert small.read_text() == "precious"
-
-
-LIGHT = """
-import sys
-import numpy as np
-from dokl.cli import commands
-try:
-    commands(sys.argv[1:])
-except SystemExit as end:
-    assert not end.code
-assert not {"pandas", "scipy.stats"} & set(sys.modules)  # nobody has asked for them
-from sklearn.utils.fixes import _mode
-assert _mode(np.array([1, 2, 2]))[0] == 2  # by scipy.stats, which comes when it is wanted
-assert "scipy.stats" in sys.modules
-"""
-
-
-def test_only_what_is_needed_is_loaded(folder, tmp_path):
-    """scipy.stats and pandas are a quarter of a small training's time, and not used."""
-    words = ["train", folder / "r.csv", "--model", tmp_path / "m.dokl", "--target", "y"]
-    words += ["--components", "20"]
-    done = subprocess.run([sys.executable, "-c", LIGHT, *map(str, words)], capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()

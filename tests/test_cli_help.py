@@ -3,6 +3,8 @@
 import importlib
 import re
 import shlex
+import subprocess
+import sys
 
 import click
 import pytest
@@ -70,6 +72,25 @@ def test_help_is_there_by_itself_and_fits_a_terminal():
         assert max(map(len, text.splitlines())) <= 100
     assert dokl(code=2).output.startswith("Usage")
     assert dokl("--version").output.startswith("dokl, version")
+
+
+LIGHT = """
+import sys
+from dokl.cli import commands
+for words in ([], *([name] for name in commands.commands)):
+    try:
+        commands([*words, "--help"])
+    except SystemExit as end:
+        assert not end.code
+heavy = {"numpy", "scipy", "sklearn", "pandas", "numba", "rich"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_help_loads_no_library():
+    """It answers in a tenth of a second: a command imports what it needs when it runs."""
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_wrong_command_line_is_exit_code_2_and_names_what_is_wrong():

@@ -345,23 +345,3 @@ _dokl_completion dokl; echo "${{COMPREPLY[@]}}"
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run([bash, "-c", asked], capture_output=True, text=True, env=env, timeout=300)
     assert done.stdout.split() == ["train", "--standardise"], done.stderr
-
-
-def test_what_stood_in_for_libraries_gives_way_to_them():
-    """While scikit-learn is loaded some are kept out; whoever wants them gets the real ones."""
-    code = """
-import sys
-from dokl.cli.light import LATER, Later, load_sklearn
-load_sklearn("scipy.optimize")
-assert not any(isinstance(each, Later) for each in sys.modules.values())
-late = [name for name in LATER if name not in sys.modules]
-assert "scipy.stats" in late and "numpy.f2py" in late, late
-import numpy, scipy
-import sklearn.utils.validation as checks
-assert numpy.testing.assert_allclose and scipy.stats.norm and scipy.spatial.cKDTree
-assert not hasattr(checks, "nw") or checks.nw.from_native
-import asyncio
-asyncio.run(asyncio.sleep(0))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

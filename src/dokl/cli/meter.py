@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from dokl.cli.light import load_sklearn
 from dokl.progress import Bar, progress
 
 PATIENCE = 1.0
@@ -70,10 +69,9 @@ class Meter:
 
 
 @contextmanager
-def loading(quiet: bool, *more: str) -> Iterator[None]:
-    """Say on a terminal that libraries are being loaded, where that takes more than a second.
-
-    more: modules beyond scikit-learn's base. Nothing is garbage until they are there.
+def loading(quiet: bool) -> Iterator[None]:
+    """For the imports of a command: say on a terminal that libraries are being loaded, where that
+    takes more than a second. Nothing is garbage until they are there.
     """
     text = "loading libraries, which is slow the first time"
     seen = not quiet and sys.stderr is not None and sys.stderr.isatty()
@@ -82,7 +80,6 @@ def loading(quiet: bool, *more: str) -> Iterator[None]:
         timer.start()
     gc.disable()
     try:
-        load_sklearn(*more)
         yield
     finally:
         gc.enable()

@@ -57,7 +57,7 @@ def plan(
 ) -> None:
     """Recommend width, size, step and exchange for DATA, and predict what they bring."""
     check_places(plot, html)
-    with loading(quiet or as_json, "scipy.optimize"):
+    with loading(quiet or as_json):
         from dokl.jobs.simulated import planning
         from dokl.plan import Budget
         from dokl.report import table

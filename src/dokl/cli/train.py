@@ -146,8 +146,7 @@ def train(
     _check_new(context, path, options)
     check_places(plot, html)
     _check_method(context, options)
-    by_gradients = options["method"] == "gradient"
-    with loading(quiet, *(() if by_gradients else ("scipy.optimize",))):
+    with loading(quiet):
         from dokl.jobs.files import train as job
 
         model = _existing(path, options)
