@@ -8,6 +8,9 @@ from safetensors.numpy import save_file
 
 from commands import INPUTS, dokl, fails, make_folder, readings, write_csv
 from dokl import files
+from dokl.errors import BadInput
+from dokl.readers import Options, open_table
+from dokl.readers.cells import SKIP
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +128,55 @@ def test_a_wrong_cell_is_named_by_file_line_and_column(tmp_path, model, command)
     path = write_csv(tmp_path / "wrong.csv", columns)
     message = fails(*uses(command, model, path))
     assert f"{path}, line 14, column 'b': 'twelve' is not a number" in message
+
+
+CELL = ("--text COLUMN", "--missing A,B,... names spellings", SKIP)
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "train"])
+def test_options_that_help_are_named_wherever_it_stops(tmp_path, folder, command):
+    """They belong to the error, not to its words, and stay with it when more is said."""
+    columns, kept = readings(20), tmp_path / "kept.dokl"
+    columns["b"] = [*columns["b"][:12], "twelve", *columns["b"][13:]]
+    path = write_csv(tmp_path / "wrong.csv", columns)
+    kept.write_bytes((folder / "y.dokl").read_bytes())
+    for way in ("fail", "stop"):
+        message = dokl(*uses(command, kept, path), "--on-error", way, code=1).stderr.strip()
+        assert message.endswith(f" ({'; '.join(CELL)})")
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "options"),
+    [
+        ("a,b\n1,2\n1,x\n", {}, CELL),
+        ("a,b\n1,2\n1\n", {}, (SKIP,)),
+        ("1,2\n3,4\n", {}, ("--no-header",)),
+        ("a|b\n1,234|1\n2,345|2\n", {}, ("--decimal . or --decimal ,",)),
+        ("a,b\n$3,1\n€4,2\n", {"chunk": 9}, ("--text COLUMN",)),
+        ("a,b\n01/02/2020,1\n03/04/2020,2\n", {}, ("--dates dmy or --dates mdy",)),
+        ("1 0:1\n", {"format": "libsvm"}, ("--zero-based",)),
+        ("1 1:x\n", {"format": "libsvm"}, ()),
+    ],
+)
+def test_what_cannot_be_read_names_the_options_that_help(tmp_path, text, told, options):
+    path = tmp_path / "r.txt"
+    path.write_text(text)
+    with (
+        pytest.raises(BadInput) as found,
+        open_table(path, Options(**{"chunk": 1} | told)) as reader,
+    ):
+        list(reader)
+    assert found.value.options == options
+
+
+def test_words_of_a_message_choose_no_option(monkeypatch, folder):
+    """A node that a simulation does not know was answered with an option of `predict`."""
+
+    def broken(*_):
+        raise BadInput("z: not in the network, whose nodes are a, b. Mend the cell, Exclude it")
+
+    monkeypatch.setattr("dokl.jobs.files.describe.describe", broken)
+    assert fails("inspect", folder / "y.dokl").endswith("Exclude it")
 
 
 def test_a_wrong_cell_far_into_a_new_training_leaves_no_model(tmp_path):

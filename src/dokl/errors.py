@@ -11,7 +11,8 @@
     ├── Diverged            (also an ArithmeticError)  the iterates left the finite numbers
     └── MissingExtra        (also an ImportError)  an optional dependency is absent
 
-A message says what is wrong, where, and what to do about it.
+A message says what is wrong, where, and what to do about it; `options` names the options of the
+command line that do it.
 """
 
 from __future__ import annotations
@@ -35,9 +36,23 @@ __all__ = [
 class DoklError(Exception):
     """Base of every error that dokl raises on purpose."""
 
+    options: tuple[str, ...] = ()
+
 
 class BadInput(DoklError, ValueError):
-    """A value that cannot be used."""
+    """A value that cannot be used.
+
+    >>> BadInput("'x' is not a number", options=["--text COLUMN"]).at("a.csv, line 3")
+    BadInput("a.csv, line 3: 'x' is not a number")
+    """
+
+    def __init__(self, message: str, *, options: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.options = tuple(options)
+
+    def at(self, place: str) -> BadInput:
+        """The same with its place in front."""
+        return BadInput(f"{place}: {self}", options=self.options)
 
 
 class UnknownName(BadInput):

@@ -17,7 +17,6 @@ import click
 from dokl import __version__
 from dokl.cli.agent import agent
 from dokl.cli.bench import bench
-from dokl.cli.common import advice
 from dokl.cli.completion import completion
 from dokl.cli.demo import demo
 from dokl.cli.evaluate import evaluate
@@ -51,7 +50,7 @@ class Commands(click.Group):
             error.show()
             sys.exit(error.exit_code)
         except DoklError as error:
-            _fail(f"{error}{advice(str(error))}", 1)
+            _fail(f"{error} ({'; '.join(error.options)})" if error.options else str(error), 1)
         except (click.Abort, KeyboardInterrupt):
             _fail("interrupted", 130)
         except MemoryError:

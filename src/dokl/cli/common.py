@@ -1,4 +1,4 @@
-"""What the commands share: examples, output switches, results as JSON, KEY=VALUE, advice."""
+"""What the commands share: examples, output switches, results as JSON, KEY=VALUE."""
 
 from __future__ import annotations
 
@@ -8,32 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
-
-SKIP = (
-    "--on-error skip passes over such rows in train, predict and evaluate; stop keeps what was "
-    "done before them"
-)
-# What the library says in words, as options of the command line.
-OPTIONS = {
-    "Give the number of features": "--n-features N",
-    "say that there is no header": "--no-header",
-    "say that the column holds text": "--text COLUMN",
-    "Say so if this file starts at 0": "--zero-based",
-    "Exclude it": "--drop COLUMN",
-    "ay which mark is the decimal one": "--decimal . or --decimal ,",
-    "with the day or with the month: say which": "--dates dmy or --dates mdy",
-    "empty it if the value is missing": "--missing A,B,... names spellings",
-    "cells seem to be parted by blanks": "--delimiter ' '",
-    " the network, whose nodes are": "--together, in predict and evaluate, needs none",
-    "Mend the cell": SKIP,
-    "cells are expected, as in the first line": SKIP,
-}
-
-
-def advice(message: str) -> str:
-    """The options that do what a message recommends, in brackets."""
-    found = [option for words, option in OPTIONS.items() if words in message]
-    return f" ({'; '.join(dict.fromkeys(found))})" if found else ""
 
 
 def examples(*lines: str) -> str:

@@ -67,7 +67,8 @@ def evaluate(
         covered = [] if found.coverage is None else [found.coverage.line()]
         draw(told, plot, html, {"to know": [*covered, *notices(model)]}, quiet or as_json)
     if found.fault is not None:
-        raise BadInput(f"{found.fault}. The scores are those of the rows before")
+        said = f"{found.fault}. The scores are those of the rows before"
+        raise BadInput(said, options=found.fault.options)
 
 
 def _tell(found: Any, title: str, as_json: bool) -> None:

@@ -69,7 +69,7 @@ def predict(
         source, model = make_source(data, options, refused), TableModel.load(path)
     share = None if interval is None else share_of(interval)
     asked = job.PredictionRequest(more, share, std, by_node)
-    fault = None
+    fault: BadInput | None = None
     with (
         Meter("predicting", quiet or out is None) as meter,
         closing(source.on_error),
@@ -82,9 +82,9 @@ def predict(
         except BadInput as error:
             if source.on_error.fault is None:
                 raise
-            fault = str(error)
+            fault = error
     for notice in notices(model):
         remark(notice, quiet)
     remark(source.on_error.words, quiet or not source.on_error.count)
     if fault is not None:
-        raise BadInput(f"{fault}. The rows before it were predicted")
+        raise BadInput(f"{fault}. The rows before it were predicted", options=fault.options)

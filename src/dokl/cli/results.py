@@ -113,6 +113,6 @@ def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
         "words": _words(learned),
         "notices": learned.notices,
         "interrupted": learned.halt is not None,
-        "fault": learned.fault,
+        "fault": None if learned.fault is None else str(learned.fault),
         "settings": settings(model),
     }

@@ -173,7 +173,8 @@ def _end(context: click.Context, learned: Any, path: Path) -> None:
         go_on = _resume(context, learned.rest)
         raise BadInput(
             f"{learned.fault}. What was learned from {learned.model.rows_read:,} rows is in "
-            f"{path}; once the row is mended, go on with: {go_on}"
+            f"{path}; once the row is mended, go on with: {go_on}",
+            options=learned.fault.options,
         )
     if learned.halt is not None:
         click.echo(

@@ -279,7 +279,8 @@ def _levels(name: str, column: Array, most: int) -> list[str]:
     if len(counts) > most and 2 * len(counts) > counts.total():
         raise BadInput(
             f"column {name!r} holds {len(counts)} different texts in {counts.total()} rows: these "
-            "are no categories (but names, times, or numbers with a decimal comma?). Exclude it"
+            "are no categories (but names, times, or numbers with a decimal comma?). Exclude it",
+            options=["--drop COLUMN"],
         )
     return sorted(sorted(counts, key=lambda level: (-counts[level], level))[:most])
 

@@ -15,11 +15,18 @@ from dokl.errors import BadInput
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?", "-")
 
 
-class Ambiguous(BadInput):
-    """Cells that can be read in two ways; `example` is one of them."""
+# An option of commands that is good for any row that cannot be used.
+SKIP = (
+    "--on-error skip passes over such rows in train, predict and evaluate; stop keeps what was "
+    "done before them"
+)
 
-    def __init__(self, problem: str, example: str) -> None:
-        super().__init__(problem)
+
+class Ambiguous(BadInput):
+    """Cells that can be read in two ways; `example` is one of them, `option` decides."""
+
+    def __init__(self, problem: str, example: str, option: str) -> None:
+        super().__init__(problem, options=[option])
         self.example = example
 
 

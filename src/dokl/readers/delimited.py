@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dokl.errors import BadInput
-from dokl.readers.cells import number
+from dokl.readers.cells import SKIP, number
 from dokl.readers.open_file import OpenFile, decode_lines
 from dokl.readers.options import Options
 from dokl.readers.parsing import cells_of, csv_reader, delimiter_of, twice, width
@@ -61,7 +61,8 @@ class _Table:
         if not cells or (header is None and all(number(word) is not None for word in words)):
             raise BadInput(
                 f"{self.name}, line 1: column names are expected and these are none. Add a "
-                "header, or say that there is no header"
+                "header, or say that there is no header",
+                options=["--no-header"],
             )
         names = tuple(cell or f"x{i + 1}" for i, cell in enumerate(cells))
         if (same := twice(names)) is not None:
@@ -134,7 +135,7 @@ class _Table:
                 rows += cells_of([text], self.delimiter)
                 lines.append(self.line)
             except BadInput as error:
-                self.refuse(self.line, str(error), line.decode("utf-8", "replace").rstrip())
+                self.refuse(self.line, error, line.decode("utf-8", "replace").rstrip())
             self.line += 1
         return rows, lines
 
@@ -146,11 +147,13 @@ class _Table:
         kept = [i for i, row in enumerate(rows) if not _blank(row, wanted)]
         uneven = [i for i in kept if len(rows[i]) != wanted]
         for i in uneven:
-            fault = (
+            problem = (
                 f"{wanted} cells are expected, as in the first line, and {len(rows[i])} are there"
             )
             if self.refuse is None:
-                raise BadInput(f"{self.name}, line {lines[i]}: {fault}{self._hint(rows[i])}")
+                fault = BadInput(f"{problem}{self._hint(rows[i])}", options=[SKIP])
+                raise fault.at(f"{self.name}, line {lines[i]}")
+            fault = BadInput(problem, options=[SKIP])
             self.refuse(lines[i], fault, self.delimiter.join(rows[i]))
         kept = [i for i in kept if len(rows[i]) == wanted]
         return [rows[i] for i in kept], [lines[i] for i in kept]

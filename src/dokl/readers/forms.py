@@ -182,6 +182,7 @@ def _guessed_style(counts: Counter[str], decimal: str | None) -> tuple[Form | No
             f"{example!r} may have a decimal comma, or one that parts thousands: say which mark "
             "is the decimal one",
             example,
+            "--decimal . or --decimal ,",
         )
     return Form("number", *best[0], unit), most
 
@@ -201,6 +202,7 @@ def _one_unit(units: Counter[str], found: Mapping[str, tuple[str, str]]) -> str:
             f"numbers in different units stand together, {shown[0]!r} and {shown[1]!r}: write "
             "them all in one, or say that the column holds text",
             shown[0],
+            "--text COLUMN",
         )
     return several[0]
 

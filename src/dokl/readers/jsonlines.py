@@ -54,7 +54,7 @@ def _objects(
         except BadInput as error:
             if refuse is None:
                 raise
-            refuse(at, str(error), line.decode("utf-8", "replace").rstrip())
+            refuse(at, error, line.decode("utf-8", "replace").rstrip())
     return rows, lines
 
 

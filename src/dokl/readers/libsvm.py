@@ -50,7 +50,8 @@ def _n_features(source: OpenFile, options: Options) -> int:
     if not source.regular:
         raise BadInput(
             f"{source.name}: a LIBSVM stream does not say how many features there are, and can "
-            "be read only once. Give the number of features"
+            "be read only once. Give the number of features",
+            options=["--n-features N"],
         )
     return max(1, scanned(OpenFile(source.path or "")) + options.zero_based)
 
@@ -96,7 +97,7 @@ def _loaded(
         problem = str(error)
     for at, row in rows:
         if fault := _fault(decode_lines([row], name, at), 0 if zero_based else 1, d):
-            raise BadInput(f"{name}, line {at}: {fault}")
+            raise fault.at(f"{name}, line {at}")
     raise BadInput(f"{name}, lines {rows[0][0]} to {rows[-1][0]}: {problem}")
 
 
@@ -110,7 +111,7 @@ def _passed(
         try:
             fault = _fault(decode_lines([row], name, at), 0 if options.zero_based else 1, d)
         except BadInput as error:
-            fault = str(error)
+            fault = error
         if fault is None:
             good.append((at, row))
         else:
@@ -118,24 +119,25 @@ def _passed(
     return good
 
 
-def _fault(line: str, low: int, d: int) -> str | None:
+def _fault(line: str, low: int, d: int) -> BadInput | None:
     """What is wrong with a line, or None."""
     label, *pairs = line.partition("#")[0].split()
     if not _finite(label):
-        return f"the label {quote_cell(label)} is not a number"
+        return BadInput(f"the label {quote_cell(label)} is not a number")
     before = low - 1
     for pair in pairs:
         feature, _, value = pair.partition(":")
         if feature == "qid":
             continue
         if not (feature.isdigit() and _finite(value)):
-            return f"{quote_cell(pair)} is not a feature number and a value, like 3:0.5"
+            return BadInput(f"{quote_cell(pair)} is not a feature number and a value, like 3:0.5")
         if int(feature) < low:
-            return "feature number 0, and they start at 1. Say so if this file starts at 0"
+            problem = "feature number 0, and they start at 1. Say so if this file starts at 0"
+            return BadInput(problem, options=["--zero-based"])
         if int(feature) >= low + d:
-            return f"feature number {feature}, and there are {d} features"
+            return BadInput(f"feature number {feature}, and there are {d} features")
         if int(feature) <= before:
-            return f"feature number {feature} comes after {before}: they must ascend"
+            return BadInput(f"feature number {feature} comes after {before}: they must ascend")
         before = int(feature)
     return None
 

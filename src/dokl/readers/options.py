@@ -10,7 +10,7 @@ from dokl.readers.cells import MISSING
 from dokl.readers.forms import Form
 
 # What takes a row that cannot be used: its line, why, and the row as text.
-Refuse = Callable[[int, str, str], None]
+Refuse = Callable[[int, BadInput, str], None]
 
 MOST_ROWS = 8192
 CHUNK_BYTES = 1 << 21

@@ -13,7 +13,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.readers import told
-from dokl.readers.cells import Ambiguous, infinite, number, quote_cell, text
+from dokl.readers.cells import SKIP, Ambiguous, infinite, number, quote_cell, text
 from dokl.readers.forms import TEXT, Form, guessed_form, has_thousand_points
 from dokl.readers.options import Options
 from dokl.readers.times import counted_order
@@ -120,14 +120,14 @@ class Columns:
         if begins := not self._begun:
             self._settle(cells)
             self._begun = True
-        wrong: dict[int, str] = {}
+        wrong: dict[int, BadInput] = {}
         columns = {name: self._column(name, cells[name], lines, wrong) for name in self.kept}
         odd = {name: self.forms[name] for name in self.kept if not self.forms[name].plain}
         guesses = (*self.guesses, *told.silent(columns)) if begins else ()
         made = Chunk(self.kept, columns, lines, forms=odd, guesses=guesses)
         return self._passed(made, cells, wrong) if wrong else made
 
-    def _passed(self, made: Chunk, cells: Mapping[str, Any], wrong: dict[int, str]) -> Chunk:
+    def _passed(self, made: Chunk, cells: Mapping[str, Any], wrong: dict[int, BadInput]) -> Chunk:
         """The rows in which nothing is wrong; the others go where refused rows go."""
         assert self.options.refuse is not None
         for i, reason in sorted(wrong.items()):
@@ -185,7 +185,7 @@ class Columns:
                 return self._guessed(cells, mark)
             raise unclear
         except Ambiguous as error:
-            raise BadInput(f"{self.name}, column {name!r}: {error}") from None
+            raise error.at(f"{self.name}, column {name!r}") from None
 
     def _points_part_thousands(self, cells: Mapping[str, Any], names: Sequence[str]) -> None:
         """Where commas are decimal, a column of 1.234 and the like holds thousands."""
@@ -194,7 +194,9 @@ class Columns:
                 self.forms[name] = Form(decimal=",", thousands=".")
 
     # -- columns ---------------------------------------------------------------------------------
-    def _column(self, name: str, cells: Any, lines: Sequence[int], wrong: dict[int, str]) -> Array:
+    def _column(
+        self, name: str, cells: Any, lines: Sequence[int], wrong: dict[int, BadInput]
+    ) -> Array:
         form = self.forms[name]
         if form.kind == "text":
             return self._texts(name, cells, lines, wrong)
@@ -210,13 +212,14 @@ class Columns:
         return np.where(np.isin(values, found), np.nan, values)
 
     def _texts(
-        self, name: str, cells: Sequence[Any], lines: Sequence[int], wrong: dict[int, str]
+        self, name: str, cells: Sequence[Any], lines: Sequence[int], wrong: dict[int, BadInput]
     ) -> Array:
         types = set(map(type, cells))
         missing = self.options.missing
         for i, cell in enumerate(cells if types & {list, dict} else ()):
             if isinstance(cell, list | dict):
-                self._wrong(i, lines, name, f"{quote_cell(cell)} is no single value", wrong)
+                fault = BadInput(f"{quote_cell(cell)} is no single value")
+                self._wrong(i, lines, name, fault, wrong)
         values = np.empty(len(cells), dtype=object)
         if types <= {str, type(None)}:  # few different ones, as a rule
             seen = {cell: text(cell, missing) for cell in set(cells)}
@@ -226,15 +229,14 @@ class Columns:
         return values
 
     def _wrong(
-        self, i: int, lines: Sequence[int], name: str, fault: str, wrong: dict[int, str]
+        self, i: int, lines: Sequence[int], name: str, fault: BadInput, wrong: dict[int, BadInput]
     ) -> None:
         """A cell that does not fit: its row is passed over, or an error."""
-        place = f"{self.unit} {lines[i]}, column {name!r}"
         if self.options.refuse is None:
-            raise BadInput(f"{self.name}, {place}: {fault}")
-        wrong.setdefault(i, f"column {name!r}: {fault}")
+            raise fault.at(f"{self.name}, {self.unit} {lines[i]}, column {name!r}")
+        wrong.setdefault(i, fault.at(f"column {name!r}"))
 
-    def _fault(self, form: Form, cell: Any) -> str:
+    def _fault(self, form: Form, cell: Any) -> BadInput:
         """What is wrong with a cell, and what to do about it."""
         if infinite(cell):
             problem = "infinite"
@@ -244,7 +246,8 @@ class Columns:
             problem = "not a number"
         else:
             problem = f"not a number like those before ({told.words(form)})"
-        return (
+        return BadInput(
             f"{quote_cell(cell)} is {problem}. Mend the cell, empty it if the value is missing, or "
-            "say that the column holds text"
+            "say that the column holds text",
+            options=["--text COLUMN", "--missing A,B,... names spellings", SKIP],
         )

@@ -171,7 +171,9 @@ def guessed_order(counts: Counter[str], told: str | None = None) -> tuple[str | 
         dated = [cell for cell in counts if _NUMBERS.fullmatch(cell)]
         if not all("." in cell for cell in dated):
             raise Ambiguous(
-                f"{dated[0]!r} may begin with the day or with the month: say which", dated[0]
+                f"{dated[0]!r} may begin with the day or with the month: say which",
+                dated[0],
+                "--dates dmy or --dates mdy",
             )
         best = "dmy"
     return best, fits[best]

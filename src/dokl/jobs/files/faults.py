@@ -25,13 +25,13 @@ class OnError:
 
     mode: None makes it an error that leaves all files as they were; "stop" uses the rows before it
     and then raises, so that what was done by then is kept; "skip" passes over it, and writes it to
-    `path` with its reason. count: rows passed over. fault: why it stopped, in words.
+    `path` with its reason. count: rows passed over. fault: why it stopped.
     """
 
     mode: str | None = None
     path: Path | None = None
     count: int = 0
-    fault: str | None = None
+    fault: BadInput | None = None
     again: bool = False
     _line: int = field(default=0, repr=False)
     _file: Any = field(default=None, repr=False)
@@ -44,11 +44,11 @@ class OnError:
         """Options of a reader that tells of bad rows; as they are where a bad row is an error."""
         return options if self.mode is None else replace(options, refuse=self.refuse)
 
-    def refuse(self, line: int, reason: str, row: str) -> None:
+    def refuse(self, line: int, reason: BadInput, row: str) -> None:
         """A row that cannot be used."""
         if self.mode == "stop":
             if self.fault is None or line < self._line:
-                self.fault, self._line = f"line {line}: {reason}", line
+                self.fault, self._line = reason, line
             return
         if self.again:  # another pass over the same file
             return
@@ -74,9 +74,9 @@ class OnError:
     def check(self, reader: Reader) -> None:
         """Stop where a row was wrong, if it is to stop there."""
         if self.fault is not None:
-            raise BadInput(f"{reader.name}, {self.fault}")
+            raise self.fault.at(f"{reader.name}, line {self._line}")
 
-    def usable(self, chunk: Chunk, keep: Array, strange: dict[int, str]) -> Array:
+    def usable(self, chunk: Chunk, keep: Array, strange: dict[int, BadInput]) -> Array:
         """Which rows to keep (n,), of those kept so far, where some are strange: {row: why}."""
         keep = keep.copy()
         if self.mode == "stop":

@@ -178,7 +178,7 @@ class Evaluation:
     score: Score
     coverage: Coverage | None
     course: Course
-    fault: str | None = None
+    fault: BadInput | None = None
 
 
 def evaluate(
@@ -207,7 +207,7 @@ def evaluate(
     except BadInput as error:
         if source.on_error.fault is None or not made.score.n:
             raise
-        made.fault = str(error)
+        made.fault = error
     if not made.score.n:
         raise BadInput(f"{source.path}: no row has a target to compare with")
     return made

@@ -216,7 +216,10 @@ def _target_name(training: Training, chunk: Chunk) -> str:
     if training.target not in chunk.columns and len(chunk.names) == 1:
         (only,) = chunk.names
         if training.target in only.split():
-            raise BadInput(f"the file has one column, {only!r}: cells seem to be parted by blanks")
+            raise BadInput(
+                f"the file has one column, {only!r}: cells seem to be separated by spaces",
+                options=["--delimiter ' '"],
+            )
     if training.target not in chunk.columns:
         raise UnknownName("target column", training.target, chunk.names)
     return training.target

@@ -57,19 +57,25 @@ def usable(
     return y[fine[keep]], fine, nodes_for(model, chunk, fine) if by_node else None
 
 
-def _refuse(strange: dict[int, str], chunk: Chunk, source: Source, keep: Array, name: str) -> Array:
+def _refuse(
+    strange: dict[int, BadInput], chunk: Chunk, source: Source, keep: Array, name: str
+) -> Array:
     """The rows to keep (n,) without the strange ones, {row: why}, or an error, by `on_error`."""
     if not strange:
         return keep
     if source.on_error.mode is None:
         first = min(strange)
-        raise BadInput(f"{name}, line {chunk.lines[first]}{strange[first]}")
-    wrong = {row: why.removeprefix(": ").removeprefix(", ") for row, why in strange.items()}
+        why = strange[first]
+        raise BadInput(f"{name}, line {chunk.lines[first]}{why}", options=why.options)
+    wrong = {
+        row: BadInput(str(why).removeprefix(": ").removeprefix(", "), options=why.options)
+        for row, why in strange.items()
+    }
     return source.on_error.usable(chunk, keep, wrong)
 
 
-def _strange_labels(model: TableModel, y: Array, keep: Array) -> dict[int, str]:
-    """Rows whose label was never seen, and that in words."""
+def _strange_labels(model: TableModel, y: Array, keep: Array) -> dict[int, BadInput]:
+    """Rows whose label was never seen, with the error; a message goes on after "line 3"."""
     strange = np.flatnonzero(~np.isin(y, model.classes_))
     at = np.flatnonzero(keep)[strange].tolist()
     return {
@@ -77,9 +83,9 @@ def _strange_labels(model: TableModel, y: Array, keep: Array) -> dict[int, str]:
     }
 
 
-def _never_seen(model: TableModel, label: Any) -> str:
+def _never_seen(model: TableModel, label: Any) -> BadInput:
     numbers = "" if isinstance(label, str) else ", or say --task regression"
-    return (
+    return BadInput(
         f": label {label!r} was never seen; the classes are {listed(model.labels or ())}. Name all "
         f"of them with --classes when you start{numbers}"
     )
@@ -105,12 +111,13 @@ def _network_nodes(model: TableModel) -> set[str]:
     return set(estimator.nodes_ if hasattr(estimator, "nodes_") else estimator.graph.nodes)
 
 
-def _strange_nodes(model: TableModel, chunk: Chunk, keep: Array) -> dict[int, str]:
-    """Rows whose node is not in the network, and that in words."""
+def _strange_nodes(model: TableModel, chunk: Chunk, keep: Array) -> dict[int, BadInput]:
+    """Rows whose node is not in the network, with the error; a message goes on after "line 3"."""
     known, at = _network_nodes(model), np.flatnonzero(keep).tolist()
     there = f"the network, whose nodes are {listed(sorted(known))}"
+    without = ["--together, in predict and evaluate, needs none"]
     return {
-        at[i]: f", column {model.node!r}: {_no_node(node)} {there}"
+        at[i]: BadInput(f", column {model.node!r}: {_no_node(node)} {there}", options=without)
         for i, node in enumerate(nodes_for(model, chunk, keep))
         if node not in known
     }

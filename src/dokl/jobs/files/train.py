@@ -48,8 +48,8 @@ class Learned:
 
     notices: what the user may not have meant. frozen: how a snapshot did, coverage: how often
     intervals held the target; both of this run, and of experts only. guesses: what was found out
-    about the file, and the task. fault: the row where it stopped, in words, if it was to stop
-    there. course: how errors went along the rows, and nodes' scores. rest: where to go on.
+    about the file, and the task. fault: the row where it stopped, if it was to stop there. course:
+    how errors went along the rows, and nodes' scores. rest: where to go on.
     """
 
     model: TableModel
@@ -60,7 +60,7 @@ class Learned:
     frozen: Frozen | None = None
     coverage: Coverage | None = None
     guesses: tuple[str, ...] = ()
-    fault: str | None = None
+    fault: BadInput | None = None
     course: Course = field(default_factory=Course)
     rest: Halt = Halt(0, 0, 0)
 
@@ -94,7 +94,7 @@ def train(
     except BadInput as error:
         if source.on_error.fault is None or not work.begun:
             raise
-        work.fault = str(error)
+        work.fault = error
     if work.model is None or not work.model.started:
         raise BadInput(f"{source.path}: no row with a target was read; nothing was saved")
     with suppress(Stopped), stoppable() as whole, whole():
@@ -130,8 +130,7 @@ def _learn_each(
                 left -= part.chunk.n
                 work.cut_short = left > 0
                 watch(reader, work.score, "", left / chunk.n)
-        if work.source.on_error.fault is not None:
-            raise BadInput(f"{reader.name}, {work.source.on_error.fault}")
+        work.source.on_error.check(reader)
 
 
 def _unsaid(line: str) -> None:
@@ -153,7 +152,7 @@ class _Work:
     remarks: list[str] = field(default_factory=list)
     say: Callable[[str], None] = _unsaid
     guesses: tuple[str, ...] = ()
-    fault: str | None = None
+    fault: BadInput | None = None
     cut_short: bool = False  # amid a chunk
 
     def __post_init__(self) -> None:
