@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dokl.agents.clock import Clock, JumpWatch
-from dokl.agents.curve import POINTS, LossCurve
+from dokl.agents.curve import LossCurve
 from dokl.agents.logs import KINDS, Log
+from dokl.metrics import MOST_BINS
 from memory_agents import Lines
 
 
@@ -18,10 +19,11 @@ def test_the_curve_is_bounded_and_keeps_the_mean():
     for start_ in range(0, len(losses), 70):
         piece = losses[start_ : start_ + 70]
         curve.add(piece, start_ + len(piece))
-    assert POINTS / 2 - 1 <= len(curve.points) < POINTS
+    assert MOST_BINS / 2 - 1 <= len(curve.points) < MOST_BINS
     learned, values = zip(*curve.points, strict=True)
     assert list(learned) == sorted(learned)
     assert abs(np.mean(values) - losses.mean()) < 0.01
+    np.testing.assert_allclose(values[0], losses[: learned[0]].mean())
     assert abs(curve.recent - 0.5) < 0.1
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dokl.answers import wrong_answers
 from dokl.arrays import Array
+
+MOST_BINS, FIRST_BIN, MOST_DRAWN = 200, 10, 40
 
 
 def decibels(power: Any) -> Any:
@@ -81,3 +84,62 @@ def bytes_sent(graphs: list[Any], steps: Array, size: int) -> Array:
 def regret(losses: Array, best: Array) -> Array:
     """Cumulated loss beyond that of a fixed comparator; both (n,) or (n, K)."""
     return np.asarray(np.cumsum(losses - best, axis=0))
+
+
+@dataclass
+class Bins:
+    """A curve of bounded length: sums over bins of rows; when there are too many, each two become
+    one. done: (last row, rows, sum) of each bin.
+
+    >>> bins = Bins()
+    >>> bins.add(np.arange(20.0))
+    >>> bins.means()
+    (array([10., 20.]), array([ 4.5, 14.5]))
+    """
+
+    size: int = FIRST_BIN
+    done: list[tuple[int, int, float]] = field(default_factory=list)
+    end: int = 0
+    n: int = 0
+    total: float = 0.0
+
+    def add(self, values: Array, end: int | None = None) -> None:
+        """A value for each of some more rows; end: the number of the last one, if not all rows
+        have a value here.
+        """
+        at, self.end = 0, self.end if end is None else end - len(values)
+        while at < len(values):
+            piece = values[at : at + self.size - self.n]
+            self._add(len(piece), float(piece.sum()))
+            at += len(piece)
+
+    def _add(self, n: int, total: float) -> None:
+        self.end, self.n, self.total = self.end + n, self.n + n, self.total + total
+        if self.n >= self.size:
+            self.done.append((self.end, self.n, self.total))
+            self.n, self.total = 0, 0.0
+        if len(self.done) >= MOST_BINS:
+            self.done = _halved(self.done)
+            self.size *= 2
+
+    def means(self) -> tuple[Array, Array]:
+        """The last row of each bin, and the mean in it; a short rest joins the bin before."""
+        bins, rest = list(self.done), (self.end, self.n, self.total)
+        if self.n and (not bins or 2 * self.n >= self.size):
+            bins.append(rest)
+        elif self.n:
+            bins.append(_joined(bins.pop(), rest))
+        while len(bins) > MOST_DRAWN:  # what is left is less noisy
+            if len(bins) % 2:
+                bins[-2:] = [_joined(*bins[-2:])]
+            bins = _halved(bins)
+        ends, counts, totals = np.array(bins, float).reshape(-1, 3).T
+        return ends, totals / counts
+
+
+def _joined(a: tuple[int, int, float], b: tuple[int, int, float]) -> tuple[int, int, float]:
+    return b[0], a[1] + b[1], a[2] + b[2]
+
+
+def _halved(bins: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    return [_joined(*pair) for pair in zip(bins[0::2], bins[1::2], strict=True)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from dokl.arrays import Array
+from dokl.metrics import Bins
 
-POINTS = 200
 RECENT = 200.0  # samples over which the recent error is averaged
 
 
 class LossCurve:
-    """Mean losses over bins of samples; when there are too many bins, each two become one.
+    """Mean losses over bins of samples, and over the most recent ones.
 
     >>> import numpy as np
     >>> curve = LossCurve()
@@ -21,9 +21,13 @@ class LossCurve:
     """
 
     def __init__(self, bin: int = 50) -> None:
-        self.points: list[tuple[int, float]] = []
         self.recent: float | None = None
-        self._bin, self._sum, self._n, self._seen = bin, 0.0, 0, 0.0
+        self._bins, self._seen = Bins(bin), 0.0
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        """(samples learned, mean loss) at the end of each bin."""
+        return [(end, total / n) for end, n, total in self._bins.done]
 
     def add(self, losses: Array, learned: int) -> None:
         """Losses (n,) of the samples that brought the number learned to `learned`."""
@@ -34,14 +38,4 @@ class LossCurve:
         share = min(1.0, n / self._seen)
         before = mean if self.recent is None else self.recent
         self.recent = before + share * (mean - before)
-        self._sum, self._n = self._sum + mean * n, self._n + n
-        if self._n >= self._bin:
-            self.points.append((learned, self._sum / self._n))
-            self._sum, self._n = 0.0, 0
-            if len(self.points) >= POINTS:
-                self._halve()
-
-    def _halve(self) -> None:
-        pairs = zip(self.points[0::2], self.points[1::2], strict=True)
-        self.points = [(end, (a + b) / 2) for (_, a), (end, b) in pairs]
-        self._bin *= 2
+        self._bins.add(losses, learned)

@@ -1,4 +1,4 @@
-"""How errors went along the rows, in bins of bounded number; and scores of each node."""
+"""How errors went along the rows of a run; and scores of each node."""
 
 from __future__ import annotations
 
@@ -9,60 +9,8 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
+from dokl.metrics import Bins
 from dokl.models.scores import Score, make_score
-
-MOST_BINS, FIRST_BIN, MOST_DRAWN = 200, 10, 40
-
-
-@dataclass
-class Bins:
-    """Sums over bins of rows; when there are too many, each two become one.
-
-    >>> bins = Bins()
-    >>> bins.add(np.arange(20.0))
-    >>> bins.means()
-    (array([10., 20.]), array([ 4.5, 14.5]))
-    """
-
-    size: int = FIRST_BIN
-    done: list[tuple[int, float]] = field(default_factory=list)
-    n: int = 0
-    total: float = 0.0
-
-    def add(self, values: Array) -> None:
-        """A value for each of some more rows."""
-        at = 0
-        while at < len(values):
-            piece = values[at : at + self.size - self.n]
-            self._add(len(piece), float(piece.sum()))
-            at += len(piece)
-
-    def _add(self, n: int, total: float) -> None:
-        self.n, self.total = self.n + n, self.total + total
-        if self.n >= self.size:
-            self.done.append((self.n, self.total))
-            self.n, self.total = 0, 0.0
-        if len(self.done) >= MOST_BINS:
-            pairs = zip(self.done[0::2], self.done[1::2], strict=True)
-            self.done = [(m + k, a + b) for (m, a), (k, b) in pairs]
-            self.size *= 2
-
-    def means(self) -> tuple[Array, Array]:
-        """The last row of each bin, and the mean in it; a short rest joins the bin before."""
-        bins = list(self.done)
-        if self.n and (not bins or 2 * self.n >= self.size):
-            bins.append((self.n, self.total))
-        elif self.n:
-            n, total = bins.pop()
-            bins.append((n + self.n, total + self.total))
-        while len(bins) > MOST_DRAWN:  # what is left is less noisy
-            if len(bins) % 2:
-                (m, a), (k, b) = bins[-2:]
-                bins[-2:] = [(m + k, a + b)]
-            pairs = zip(bins[0::2], bins[1::2], strict=True)
-            bins = [(m + k, a + b) for (m, a), (k, b) in pairs]
-        counts, totals = np.array(bins, float).reshape(-1, 2).T
-        return np.cumsum(counts), totals / counts
 
 
 @dataclass
