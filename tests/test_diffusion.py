@@ -291,6 +291,7 @@ def test_lam_is_finite_and_not_negative(lam):
         ({"average": "wheighted"}, "did you mean 'weighted'"),
         ({"every": 0}, "every must be a whole number of steps, at least 1, got 0"),
         ({"every": 1.5}, "every must be a whole number"),
+        ({"every": True}, "every must be a whole number"),
         ({"intercept": -1.0}, "intercept must be finite and at least 0"),
         ({"intercept": math.nan}, "intercept must be finite"),
     ],

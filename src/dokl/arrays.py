@@ -93,3 +93,19 @@ def check_rows(X: Any, d: int, what: str = "X") -> Any:
         where = f"row {bad[0]}, column {bad[1]}" if values.ndim == 2 else "a stored entry"
         raise BadInput(f"{what} contains NaN or infinity ({where}): remove or fill it first")
     return X
+
+
+def check_whole(
+    name: str, value: Any, least: int = 1, most: int | None = None, of: str = ""
+) -> int:
+    """A parameter that counts something, as an int; of: what it counts.
+
+    >>> check_whole("every", 1.5, of="steps")
+    Traceback (most recent call last):
+    dokl.errors.BadInput: every must be a whole number of steps, at least 1, got 1.5
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        counted = f"{name} must be a whole number{f' of {of}' if of else ''}, at least {least}"
+        raise BadInput(f"{counted}{'' if most is None else f' and at most {most}'}, got {value!r}")
+    return int(value)

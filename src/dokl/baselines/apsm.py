@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
+from dokl.arrays import Array, check_whole
 from dokl.baselines.networks import OverNetwork
 from dokl.baselines.on_features import FeatureLearner
 from dokl.baselines.runs import BaselineLearner, Samples
@@ -44,8 +44,7 @@ class APSM(OverNetwork):
             raise BadInput(f"mu must be above 0 and below 2, got {self.mu!r}")
         if not (np.isfinite(self.eps) and self.eps >= 0):
             raise BadInput(f"eps must be finite and at least 0, got {self.eps!r}")
-        if not (isinstance(self.q, int | np.integer) and self.q >= 1):
-            raise BadInput(f"q must be a whole number of samples, at least 1, got {self.q!r}")
+        check_whole("q", self.q, of="samples")
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""

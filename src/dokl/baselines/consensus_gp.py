@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
+from dokl.arrays import Array, check_whole
 from dokl.baselines.networks import OverNetwork
 from dokl.baselines.on_features import FeatureLearner, FeatureModel
 from dokl.baselines.runs import BaselineLearner, Samples, positive
-from dokl.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +40,7 @@ class ConsensusGP(OverNetwork):
 
     def __post_init__(self) -> None:
         positive("noise", self.noise)
-        if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 0):
-            raise BadInput(f"rounds must be a whole number, at least 0, got {self.rounds!r}")
+        check_whole("rounds", self.rounds, 0)
 
     def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
         """Ready for the first step."""

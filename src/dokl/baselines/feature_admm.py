@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
+from dokl.arrays import Array, check_whole
 from dokl.baselines.networks import OverNetwork
 from dokl.baselines.on_features import FeatureLearner
 from dokl.baselines.runs import BaselineLearner, Samples, positive
@@ -49,8 +49,7 @@ class FeatureADMM(OverNetwork):
     def __post_init__(self) -> None:
         for what in ("lam", "rho"):
             positive(what, getattr(self, what))
-        if not (isinstance(self.every, int | np.integer) and self.every >= 1):
-            raise BadInput(f"every must be a whole number of steps, at least 1, got {self.every!r}")
+        check_whole("every", self.every, of="steps")
         if not (self.threshold >= 0 and 0 < self.decay <= 1):
             what = f"{self.threshold!r}, {self.decay!r}"
             raise BadInput(f"threshold must be at least 0, decay above 0 and at most 1, got {what}")

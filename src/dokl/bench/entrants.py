@@ -15,7 +15,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.bench.own_table import OwnTable
-from dokl.bench.peers import is_installed, one_by_one, version_of
+from dokl.bench.peers import OfPackage, one_by_one
 from dokl.bench.tasks import Rows
 
 BATCH = 256
@@ -26,7 +26,7 @@ Feed = Callable[[int, int], Array]
 
 
 @dataclass(frozen=True)
-class Entrant:
+class Entrant(OfPackage):
     """A way to learn a table. name: what --only calls it; start: a feed, and what ends it."""
 
     name: str
@@ -34,16 +34,6 @@ class Entrant:
     package: str
     settings: str
     start: Callable[[OwnTable], tuple[Feed, Callable[[], Any]]]
-
-    @property
-    def installed(self) -> bool:
-        """Whether it can be imported."""
-        return is_installed(self.package)
-
-    @property
-    def version(self) -> str:
-        """Of the library."""
-        return version_of(self.package)
 
 
 def _nothing() -> None:

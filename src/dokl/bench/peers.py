@@ -39,8 +39,28 @@ class Run:
     close: Callable[[], None] = lambda: None
 
 
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+NOT_INSTALLED = f"not installed: {install_line('bench')}"
+
+
+class OfPackage:
+    """Something that a package does, which may be absent."""
+
+    package: str
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be imported."""
+        return importlib.util.find_spec(self.package) is not None
+
+    @property
+    def version(self) -> str:
+        """The version that is installed."""
+        return importlib.metadata.version(DISTRIBUTIONS.get(self.package, self.package))
+
+
 @dataclass(frozen=True)
-class Peer:
+class Peer(OfPackage):
     """A way to learn a task."""
 
     family: str  # what --peers calls it
@@ -51,30 +71,6 @@ class Peer:
     start: Callable[[Task], Run]
     suits: Callable[[Task], bool] = lambda task: True
     most: int | None = None  # rows at most
-
-    @property
-    def installed(self) -> bool:
-        """Whether it can be imported."""
-        return is_installed(self.package)
-
-    @property
-    def version(self) -> str:
-        """Of the library."""
-        return version_of(self.package)
-
-
-DISTRIBUTIONS = {"sklearn": "scikit-learn"}
-NOT_INSTALLED = f"not installed: {install_line('bench')}"
-
-
-def is_installed(package: str) -> bool:
-    """Whether it can be imported."""
-    return importlib.util.find_spec(package) is not None
-
-
-def version_of(package: str) -> str:
-    """The version that is installed."""
-    return importlib.metadata.version(DISTRIBUTIONS.get(package, package))
 
 
 def pickled(model: Any) -> int:

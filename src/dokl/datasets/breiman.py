@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dokl.arrays import Array
-from dokl.errors import BadInput
+from dokl.arrays import Array, check_whole
 from dokl.random_numbers import generator
 
 PAIRS = ((1, 2), (0, 2), (0, 1))  # waves of the classes 0, 1 and 2 as UCI numbers them
@@ -36,8 +35,7 @@ def waveform(n: int, seed: int = 0) -> tuple[Array, Array]:
     >>> X.shape, bool(np.bincount(labels).min() > 280)
     ((1000, 21), True)
     """
-    if not (isinstance(n, int | np.integer) and n >= 1):
-        raise BadInput(f"n must be a whole number, at least 1, got {n!r}")
+    check_whole("n", n)
     rng = generator(seed, "waveform")
     labels = rng.integers(3, size=n)
     first, second = waves()[np.array(PAIRS)[labels].T]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
+from dokl.arrays import Array, check_whole
 from dokl.errors import BadInput
 
 
@@ -85,9 +85,7 @@ def machine_memory() -> float:
 
 def whole(name: str, value: Any) -> int:
     """A parameter that counts something."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise BadInput(f"{name} must be a whole number, at least 1, got {value!r}")
-    return int(value)
+    return check_whole(name, value)
 
 
 def not_negative(name: str, value: Any) -> float:

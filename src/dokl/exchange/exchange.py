@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
+from dokl.arrays import Array, check_whole
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import conserving
 from dokl.exchange.attacks import Attack
@@ -55,8 +55,7 @@ class Exchange:
             raise UnknownName("order", self.order, ORDERS)
         if self.average not in AVERAGES:
             raise UnknownName("average", self.average, AVERAGES)
-        if not (isinstance(self.every, int | np.integer) and self.every >= 1):
-            raise BadInput(f"every must be a whole number of steps, at least 1, got {self.every!r}")
+        check_whole("every", self.every, of="steps")
         if not (np.isfinite(self.intercept) and self.intercept >= 0):
             raise BadInput(f"intercept must be finite and at least 0, got {self.intercept!r}")
         object.__setattr__(self, "liars", tuple(int(liar) for liar in self.liars))

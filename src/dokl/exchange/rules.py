@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
+from dokl.arrays import Array, check_whole
 from dokl.errors import BadInput, UnknownName
 from dokl.exchange import robust
 from dokl.exchange.attacks import Attack, Seen
@@ -58,13 +58,7 @@ class Sending:
         if not (np.isfinite(self.least) and self.least >= 0):
             raise BadInput(f"least must be a finite change, at least 0, got {self.least!r}")
         for name, low, high in (("parts", 1, None), ("bits", 0, MOST_BITS), ("refresh", 0, None)):
-            value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and value >= low
-            if not whole or (high is not None and value > high):
-                most = "" if high is None else f" and at most {high}"
-                raise BadInput(
-                    f"{name} must be a whole number, at least {low}{most}, got {value!r}"
-                )
+            check_whole(name, getattr(self, name), low, high)
         if self.refresh and not self.bits:
             raise BadInput("refresh is for bits: without them every message is whole")
 

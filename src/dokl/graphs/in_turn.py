@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dokl.errors import BadInput
+from dokl.arrays import check_whole
 from dokl.graphs.topologies import check_size
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def one_peer(K: int, every: int = 1) -> list[csr_array]:
     from scipy.sparse import csr_array, eye_array
 
     check_size(K)
-    if not (isinstance(every, int | np.integer) and every >= 1):
-        raise BadInput(f"every must be a whole number of steps, at least 1, got {every!r}")
+    check_whole("every", every, of="steps")
     if K == 1:
         return [csr_array(eye_array(1))]
     nodes, half = np.arange(K), np.full(2 * K, 0.5)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dokl import metrics
-from dokl.arrays import Array
+from dokl.arrays import Array, check_whole
 from dokl.diffusion import combines_now
 from dokl.errors import BadInput, UnknownName
 from dokl.random_numbers import check_seed
@@ -84,11 +84,10 @@ def check_asked(
             raise UnknownName("quantity to record", name, recordable)
         if name in now_and_then and snapshot is None:
             raise BadInput(f"recording {name!r} needs snapshot=: every how many steps to take it")
-    if not (isinstance(runs, int | np.integer) and runs >= 1):
-        raise BadInput(f"runs must be a whole number, at least 1, got {runs!r}")
-    if snapshot is not None and not (isinstance(snapshot, int | np.integer) and snapshot >= 1):
-        raise BadInput(f"snapshot must be a whole number of steps, at least 1, got {snapshot!r}")
-    return Asked(record, None if snapshot is None else int(snapshot), int(runs), check_seed(seed))
+    runs = check_whole("runs", runs)
+    if snapshot is not None:
+        snapshot = check_whole("snapshot", snapshot, of="steps")
+    return Asked(record, snapshot, runs, check_seed(seed))
 
 
 class Recorder:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array, is_sparse
+from dokl.arrays import Array, check_whole, is_sparse
 from dokl.errors import BadInput
 from dokl.random_numbers import draw_recipe, generator
 from dokl.streams.examples import Law, draw_law
@@ -45,8 +45,7 @@ class Shards:
             raise BadInput(f"need X: (N, d), y: (N,) or (N, m); got {X.shape} and {y.shape}")
         if not isinstance(self.K, int | np.integer) or not 1 <= self.K <= X.shape[0]:
             raise BadInput(f"cannot deal {X.shape[0]} rows over {self.K} nodes")
-        if not isinstance(self.passes, int | np.integer) or self.passes < 1:
-            raise BadInput(f"passes must be a whole number, at least 1; got {self.passes}")
+        check_whole("passes", self.passes)
         object.__setattr__(self, "X", X)
         object.__setattr__(self, "y", y)
 

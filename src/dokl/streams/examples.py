@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from dokl.arrays import Array
+from dokl.arrays import Array, check_whole
 from dokl.errors import BadInput, UnknownName
 from dokl.random_numbers import generator
 from dokl.streams.stream import Stream
@@ -65,9 +65,7 @@ def _noise(sd: float, seed: int, shape: tuple[int, ...]) -> Array:
 
 def _check_example(recipe: Any, *counts: str) -> None:
     for name in counts:
-        value = getattr(recipe, name)
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise BadInput(f"{name} must be a whole number, at least 1; got {value!r}")
+        check_whole(name, getattr(recipe, name))
     if not recipe.noise >= 0:
         raise BadInput(f"noise is a standard deviation, 0 or more; got {recipe.noise!r}")
 
