@@ -29,7 +29,8 @@ import numpy as np
 from dokl import alarms
 from dokl.agents.description import read
 from dokl.agents.protocol import standing
-from dokl.agents.protocol.standing import SECONDS, TESTS, Standing
+from dokl.agents.protocol.standing import TESTS, Standing
+from dokl.alarms import SECONDS
 from dokl.methods.squares import checks
 from dokl.methods.squares import sums as added_up
 from dokl.methods.squares.origins import Entry

@@ -103,9 +103,9 @@ def test_without_robust_mixing_the_same_liar_poisons_all():
 @pytest.mark.parametrize("attack", [largest, flipped])
 def test_a_vector_far_from_all_others_is_told_and_weighs_nothing(attack):
     lab = Lab()
-    lab.lie(attack, 1.0)
+    lab.lie(attack, 10.0)
     assert lab.facts()["problems"] == []  # it could be one that starts again from nothing
-    lab.lie(attack, 1.5)
+    lab.lie(attack, 6.0)
     facts = lab.facts()
     assert facts["problems"] == [f"the vector of '{LIAR}' is far from all others, and not used"]
     assert facts["neighbours"][LIAR]["weight"] == 0
@@ -129,7 +129,7 @@ def test_a_liar_does_not_profit_from_those_who_are_down(attack, away):
     before = lab.error()
     for name in HONEST[4 - away :]:
         lab.kill(name)
-    assert lab.lie(attack, 5.0) < 2 * before + 1e-3
+    assert lab.lie(attack, 16.0) < 2 * before + 1e-3
     assert lab.facts()["problems"] == [
         f"the vector of '{LIAR}' is far from all others, and not used"
     ]
@@ -150,10 +150,10 @@ def test_honest_nodes_exchange_also_when_most_are_down():
 def test_where_nobody_can_be_left_out_it_is_said():
     lab = Lab(ExchangePolicy(every_seconds=0.1, clip=1e-3), nx.path_graph([0, 1, 2, 3, 4]))
     learned = lab.theta("n03")
-    lab.lie(lambda theta, turn: -learned, 2.5, learning=False)
+    lab.lie(lambda theta, turn: -learned, 16.0, learning=False)
     (text,) = lab.facts("n03")["problems"]
     assert text == f"the vector of '{LIAR}' is far from all others, and clipped"
-    lab.lie(lambda theta, turn: theta, 1.0)
+    lab.lie(lambda theta, turn: theta, 8.0)
     assert f"the vector of '{LIAR}' was far from all others" in lab.facts("n03")["problems"]
 
 

@@ -37,6 +37,41 @@ def test_a_curve_forgets_old_errors():
     assert curve.recent == 1.0
 
 
+def curve_of(losses):
+    """A curve of 50 s of usual losses around 1, and then of these: 20 rows every half second."""
+    curve, rng = LossCurve(), np.random.default_rng(3)
+    usual = rng.exponential(size=(100, 20))
+    for turn, some in enumerate([*usual, *losses]):
+        curve.add(np.asarray(some, float), 20 * (turn + 1), 0.5 * turn)
+    return curve
+
+
+def test_losses_that_stay_beyond_all_that_was_usual_raise_an_alarm_which_ends():
+    broken = np.full((40, 20), 1e4)
+    curve = curve_of(broken)
+    assert curve.alarm.raised
+    assert curve.usual < 10
+    assert not curve_of(broken[:15]).alarm.raised
+    over = curve_of([*broken, *np.ones((12, 20))])
+    assert not over.alarm.raised
+    assert over.alarm.told(80.0)
+    assert not over.alarm.told(700.0)
+
+
+def test_what_is_in_doubt_does_not_become_the_usual_of_a_short_curve():
+    curve = LossCurve()
+    for turn in range(40):
+        curve.add(np.full(50, 1.0 if turn < 4 else 1e4), 50 * (turn + 1), 0.5 * turn)
+    assert curve.alarm.told(20.0)
+
+
+@pytest.mark.parametrize("outlier", [1e4, 1e9, 1e300])
+def test_single_losses_raise_no_alarm_however_large(outlier):
+    losses = np.ones((200, 20))
+    losses[::4, 0] = outlier
+    assert not curve_of(losses).alarm.raised
+
+
 def test_floods_of_log_lines_are_thinned_out():
     class Still(Clock):
         seconds = 0.0

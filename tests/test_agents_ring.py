@@ -35,12 +35,12 @@ class Ring(Lab):
         state, _ = self.learner.learn(self.learner.start(), *rows(np.random.default_rng(7), n))
         return float(np.mean((self.learner.predict(state, X) - Y) ** 2))
 
-    def named(self):
+    def named(self, now=None):
         """Who names whom."""
         return {
             (name, peer)
             for name, node in self.nodes.items()
-            for text in node.facts()["problems"]
+            for text in node.facts(now)["problems"]
             for peer in self.network.names
             if repr(peer) in text
         }
@@ -107,6 +107,54 @@ def test_honest_nodes_of_few_neighbours_agree_and_nobody_is_named(graph):
             link.start(last)
     link.run(30)
     assert link.apart() < 1e-2
+
+
+def test_nodes_of_other_inputs_agree_again_after_a_partition_while_rows_come():
+    """Each has seen half of the inputs, and mixing costs it something there; nobody is named."""
+    link, source = Link(described(nx.path_graph(2), D=60), PUSH, seed=3).start(), Halves()
+    link.run(1)
+    link.part(("n00", "n01"))
+    for _ in range(20):
+        source.teach(link, 25)
+        link.run(0.2)
+    parted = source.error(link)
+    link.heal()
+    for _ in range(60):
+        source.teach(link, 10)
+        link.run(0.5)
+        assert not any(node.facts()["problems"] for node in link.nodes.values())
+    assert source.error(link) < 0.5 * parted
+    assert link.apart() < 1e-2
+
+
+class Halves:
+    """Rows of sin(2 x1) x2, of positive x1 for the first node and of negative for the other."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(1)
+
+    def rows(self, n):
+        X = self.rng.normal(size=(n, 2))
+        return X, np.sin(2 * X[:, :1]) * X[:, 1:] + 0.05 * self.rng.normal(size=(n, 1))
+
+    def teach(self, link, n):
+        for name, sign in zip(link.nodes, (1.0, -1.0), strict=True):
+            X, Y = self.rows(4 * n)
+            there = X[:, 0] * sign > 0
+            link.feed(name, X[there][:n], Y[there][:n])
+
+    def error(self, link):
+        X, Y = self.rows(1000)
+        said = [link.learner.predict(node.state, X) for node in link.nodes.values()]
+        return max(float(np.mean((f - Y) ** 2)) for f in said)
+
+
+def test_a_problem_of_a_neighbour_ends_also_where_no_more_rows_come():
+    ring = Ring()
+    ring.lie(flipped, 18.0)
+    assert ring.named()
+    assert ring.named(ring.now + 590.0)
+    assert ring.named(ring.now + 610.0) == set()
 
 
 def test_a_neighbour_that_is_repaired_is_believed_again():

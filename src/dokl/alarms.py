@@ -20,9 +20,14 @@ least c. Payoffs may depend on each other as long as their mean given the past i
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 BET = 0.9
 HOURS = 1000.0  # of one node, on average, from one false alarm to the next at the soonest
+SECONDS = 0.5  # from one test to the next of its kind, at least
+PER_HOUR = 3600.0 / SECONDS
+MOST = 25.0  # evidence that is kept, so that an alarm soon ends when its cause does
+TOLD = 600.0  # seconds in which people are told of an alarm after the last test that confirmed it
 
 
 def updated(evidence: float, payoff: float) -> float:
@@ -33,6 +38,39 @@ def updated(evidence: float, payoff: float) -> float:
 def threshold(tests_per_hour: float) -> float:
     """The evidence at which to give an alarm, where there are so many tests in an hour."""
     return math.log(HOURS * tests_per_hour)
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One kind of test of one thing. at: the time of the last test; seen: of the last one at which
+    the alarm was raised. It ends when nothing speaks for it any more, and people are told of it for
+    TOLD seconds at most after that, also where there are no more tests.
+
+    >>> alarm = Alarm()
+    >>> for turn in range(30):
+    ...     alarm = alarm.tested(1.0, threshold(PER_HOUR), SECONDS * turn)
+    >>> alarm.raised, alarm.told(600.0), alarm.told(615.0)
+    (True, True, False)
+    """
+
+    evidence: float = 0.0
+    raised: bool = False
+    at: float = -math.inf
+    seen: float = -math.inf
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for the next test."""
+        return now >= self.at + SECONDS
+
+    def tested(self, payoff: float, limit: float, now: float) -> Alarm:
+        """The alarm after one more test; limit: the evidence at which it is raised."""
+        evidence = min(updated(self.evidence, payoff), max(MOST, limit))
+        raised = evidence >= limit or (self.raised and evidence > 0.0)
+        return Alarm(evidence, raised, now, now if raised else self.seen)
+
+    def told(self, now: float) -> bool:
+        """Whether people are told of it."""
+        return now < self.seen + TOLD
 
 
 def worse(error: float, other: float) -> float:

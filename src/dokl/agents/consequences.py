@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dokl.agents.clock import Clock
 from dokl.agents.curve import LossCurve
 from dokl.agents.logs import Log
 from dokl.agents.newest import NewestRows
@@ -23,9 +24,10 @@ class Consequences:
     """Who hears of an effect: neighbours, the curve of losses and the newest rows, the log."""
 
     def __init__(
-        self, transport: Transport, curve: LossCurve, newest: NewestRows, log: Log
+        self, transport: Transport, curve: LossCurve, newest: NewestRows, log: Log, clock: Clock
     ) -> None:
-        self._transport, self._curve, self._newest, self._log = transport, curve, newest, log
+        self._transport, self._curve, self._newest = transport, curve, newest
+        self._log, self._clock = log, clock
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Send what is to be sent, and note the rest."""
@@ -42,7 +44,7 @@ class Consequences:
     def note(self, effect: Effect) -> None:
         """An effect that is no message."""
         if isinstance(effect, LearnedRows):
-            self._curve.add(effect.losses, effect.learned)
+            self._curve.add(effect.losses, effect.learned, self._clock.now())
             self._newest.add(effect)
         elif isinstance(effect, Refuse):
             about = {"neighbour": effect.peer, "reason": effect.reason, "text": effect.text}

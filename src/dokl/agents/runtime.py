@@ -77,7 +77,8 @@ class Agent:
         self.log = log or Log(name, self.clock)
         self.learner, self.inputs = network.learner(), Inputs(network)
         self.curve, self.newest, self.counts = LossCurve(), NewestRows(), Counter[str]()
-        self._consequences = Consequences(transport, self.curve, self.newest, self.log)
+        told = self.curve, self.newest, self.log, self.clock
+        self._consequences = Consequences(transport, *told)
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
         self.problems, self._disputes = Problems(self.clock), Disputes(self.log)
@@ -86,8 +87,8 @@ class Agent:
         self._began = self.clock.now()
         self._jumps = JumpWatch(self.clock)
         prepare(self.learner, self.log, self.clock)  # before the journal is learned again
-        told = self.log, self.problems, self._consequences.note
-        self.protocol = restored(network, name, self.learner, store, warm, *told)
+        heard = self.log, self.problems, self._consequences.note
+        self.protocol = restored(network, name, self.learner, store, warm, *heard)
         self._adopted = self.protocol.state  # what is stored, while a group is under way
         self._inbox = Inbox(transport, self.log)
         self._backlog = Backlog(self.protocol.queued)

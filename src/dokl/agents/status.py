@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dokl import __version__
+from dokl.agents.curve import FAR_OFF
 from dokl.agents.process import process_facts
 from dokl.agents.protocol.messages import REASONS
 from dokl.agents.sums import SquaresLearner
@@ -18,7 +19,6 @@ from dokl.exchange.rules import sum_of_squares
 if TYPE_CHECKING:
     from dokl.agents.runtime import Agent
 
-FAR_OFF = 100.0
 SOON = 14.0  # days before its end in which a certificate is a problem
 
 
@@ -96,14 +96,13 @@ def _problems(agent: Agent, facts: dict[str, Any]) -> list[str]:
 
 
 def _far_off(agent: Agent) -> str:
-    """Whether the error is beyond all that was usual: a broken sensor, a liar, another function."""
-    curve = agent.curve
-    usual = sorted(value for _, value in curve.points)[len(curve.points) // 2 :][:1]
-    if not usual or curve.recent is None or curve.recent <= FAR_OFF * max(usual[0], 1e-12):
+    """Whether the error is beyond all that was usual, for seconds, and not by chance."""
+    alarm, usual = agent.curve.alarm, agent.curve.usual
+    if usual is None or not alarm.told(agent.clock.now()):
         return ""
     return (
-        f"the recent error, {curve.recent:.3g}, is more than {FAR_OFF:g} times the usual "
-        f"{usual[0]:.3g}: look at the last samples, here and at the neighbours"
+        f"the error of new samples {'is' if alarm.raised else 'was'} more than {FAR_OFF:g} times "
+        f"the usual, {usual:.3g}: look at these samples, here and at the neighbours"
     )
 
 

@@ -115,8 +115,7 @@ class Gossip:
 
     def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
         """Its weight returns to self."""
-        peer.fresh = peer.last = None
-        peer.judged(left_out=False, far=False, news=False)
+        peer.fresh, peer.last, peer.left_out = None, None, False
         peer.interest = after(peer.interest, Event.PEER_LOST)
         return self._join(now)
 

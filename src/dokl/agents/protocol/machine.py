@@ -363,12 +363,12 @@ def _disputes(peer: Neighbour, now: float) -> list[str]:
         found.append(f"two agents speak as {name}, and neither is used: end one of them")
     elif peer.trust is not Trust.ALIKE:
         found.append(f"what {name} sends is refused ({peer.reason}): {peer.unlike}")
-    elif peer.harms:
-        found.append(
-            f"the vector of {name} predicts this node's rows more than {WORSE:g} times as badly as "
-            f"its own, and is {'not used' if peer.left_out else 'clipped'}"
-        )
-    elif peer.outside or now < peer.told_until:
+    elif peer.record.alarm.told(now):
+        when = "predicts" if peer.harms else "predicted"
+        what = f"this node's rows more than {WORSE:g} times as badly as its own"
+        then = ", and is clipped or not used" if peer.harms else ""
+        found.append(f"the vector of {name} {when} {what}{then}")
+    elif peer.far.told(now):
         used = "not used" if peer.left_out else "used all the same: this node can stand no liar"
         used = "clipped" if peer.clipped and not peer.left_out else used
         when = f"is far from all others, and {used}" if peer.outside else "was far from all others"

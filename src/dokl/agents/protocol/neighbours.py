@@ -9,13 +9,13 @@ from typing import Any
 from dokl.agents.protocol.messages import OF_SUMS, TWICE, Message, ToldRefusal, mark_of
 from dokl.agents.protocol.own_rows import NeighbourTest
 from dokl.agents.protocol.states import Contact, Event, Interest, Patience, Trust, after
+from dokl.alarms import Alarm
 from dokl.arrays import Array
 
 NOTHING = (-1, -1)
 OFTEN, LASTING = 3, 2.0  # messages, and seconds between the first and the last: not by chance
 LAPSE = 10.0  # seconds after which an incarnation that fell silent makes room for an older one
 _THERE, _AWAY = (Contact.UP, Contact.BACK), (Contact.LOST, Contact.BACK)
-TOLD = 600.0  # seconds in which it is told that a vector was far off: the others may follow it soon
 OUTSIDE = "outside"  # why a vector that can be read is not mixed
 _ON_ITS_WAY = ("duplicate", "stale", "off", "stranger")  # reasons that say nothing of its sender
 _SEALED = ("sums", "ahead")  # reasons that speak of who sealed an entry, whoever passed it on
@@ -46,9 +46,8 @@ class Neighbour:
 
     known: (incarnation, step) of its newest theta here. said: the same of its newest message,
     hellos included. fresh: a theta that was not combined with yet; last: its newest while it is
-    there, to compare others with. far: how often in a row it was far from all others, since
-    far_since, and for how many seconds at the last one. record: what own rows say of its vectors,
-    where nobody can be left out; harms: whether that is no chance. rounds: in lockstep, its thetas
+    there, to compare others with. far: the alarm that its vectors are far from all others. record:
+    what own rows say of its vectors, where nobody can be left out. rounds: in lockstep, its thetas
     by round. unlike: why its thetas are not used, and reason: the word for that, while it is not
     believed. faults: what was refused of it, by what it was about: an origin of sums, or "" for the
     neighbour itself.
@@ -85,12 +84,8 @@ class Neighbour:
     refuses: frozenset[bytes] = frozenset()
     fresh: Array | None = None
     last: Array | None = None
-    far: int = 0
-    far_since: float = 0.0
-    far_for: float = 0.0
+    far: Alarm = field(default_factory=Alarm)
     record: NeighbourTest = field(default_factory=NeighbourTest)
-    harms: bool = False
-    told_until: float = float("-inf")
     left_out: bool = False
     rounds: Mapping[int, Array] = field(default_factory=dict)
     clipped: bool = False
@@ -153,27 +148,20 @@ class Neighbour:
 
     @property
     def outside(self) -> bool:
-        """Whether its vectors have been far from all others for a while: not by chance. One that
+        """Whether its vectors are far from all others, again and again: not by chance. One that
         starts again from nothing is far, too, until it has heard its neighbours.
         """
-        return self.far >= OFTEN and self.far_for >= LASTING
+        return self.up and self.far.raised
 
-    def judged(self, left_out: bool, far: bool, news: bool, now: float = 0.0) -> None:
-        """Whether its last vector is not mixed, and is far from all others; news: a new one."""
-        self.left_out = left_out
-        self.far_since = self.far_since if self.far else now
-        self.far, self.far_for = (self.far + news, now - self.far_since) if far else (0, 0.0)
-        if self.outside:
-            self.told_until = now + TOLD
+    @property
+    def harms(self) -> bool:
+        """Whether its vectors predict own rows badly, again and again: not by chance."""
+        return self.record.alarm.raised
 
-    def tested(self, record: NeighbourTest, limit: float, now: float) -> None:
-        """What new own rows say of its vectors. One that harms does so until nothing speaks
-        against it any more.
-        """
-        self.record = record
-        self.harms = record.evidence >= limit or (self.harms and record.evidence > 0.0)
-        if self.harms:
-            self.told_until = now + TOLD
+    def tested_far(self, far: bool, limit: float, now: float) -> None:
+        """Whether a new vector of it is far from all others."""
+        if self.far.due(now):
+            self.far = self.far.tested(1.0 if far else -1.0, limit, now)
 
     @property
     def has(self) -> tuple[int, int]:

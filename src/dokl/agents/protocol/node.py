@@ -210,8 +210,13 @@ class LiveNode:
             if peer.up and peer.last is not None and self.now is not None:
                 said = self.learner.predict_by(self.state, peer.last, X)
                 loss = float(own_rows.losses_of(self.learner, Y, said).sum())
-                record = own_rows.tested(peer.record, loss, own, len(X), self.now)
-                peer.tested(record, own_rows.threshold(len(self.peers)), self.now)
+                found = peer.record, loss, own, len(X), self._limit
+                peer.record = own_rows.tested(*found, self.now)
+
+    @property
+    def _limit(self) -> float:
+        """The evidence at which a neighbour is named."""
+        return own_rows.threshold(len(self.peers))
 
     def drain(self, learn: Callable[[Array, Array], list[Effect]]) -> list[Effect]:
         """Learn the next rows of the queue, which were accepted, by a function of X and Y."""
@@ -287,7 +292,9 @@ class LiveNode:
         out = outliers.left_out(self.exchange.mixing, own, vectors, speakers, every)
         far = outliers.far(own, [theta for _, theta in vectors])
         for (peer, _), drop, off in zip(heard, out, far, strict=True):
-            peer.judged(drop, off, peer.name in news, self.now or 0.0)
+            peer.left_out = drop
+            if peer.name in news:
+                peer.tested_far(off, self._limit, self.now or 0.0)
         gone = sum(weight for (weight, _), drop in zip(vectors, out, strict=True) if drop)
         return 1.0 - gone if gone else 1.0
 

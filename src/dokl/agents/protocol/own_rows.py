@@ -8,18 +8,20 @@ predicted no worse than SLACK times as when they came, or than they are now. Tha
 grow while a neighbour pulls, so pulling again and again gains nothing.
 
 They also name the neighbour: a vector that predicts new rows more than WORSE times as badly as the
-node itself, again and again, is no chance (`dokl.alarms`).
+node itself, again and again, is no chance (`dokl.alarms`). That is one of two tests of a neighbour;
+the other one is by distance (`outliers.far`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dokl import alarms
+from dokl.alarms import Alarm
 from dokl.arrays import Array
 from dokl.learner import Learner
 from dokl.state import State
@@ -28,8 +30,8 @@ MOST = 100  # rows
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 SLACK = 1.1  # what a neighbour may cost, for good
 WORSE = 4.0  # times one's own loss: an honest neighbour may know less, or have seen other rows
-MOST_EVIDENCE = 25.0  # so that a neighbour that is repaired is soon believed again
-SECONDS, ROWS = 0.5, 5  # from test to test, and new own rows in each
+ROWS = 5  # new own rows in each test
+TESTS = 2  # of each neighbour: by own rows, and by distance
 
 
 @dataclass(frozen=True)
@@ -82,26 +84,26 @@ def _share(rows: OwnRows, learner: Learner, own: Array, other: Array) -> float:
 
 @dataclass(frozen=True)
 class NeighbourTest:
-    """What new rows said of one neighbour. evidence: that it is faulty. loss, own: of its vector
-    and of one's own on rows that wait for the next test, at: the time of the last one.
+    """What new rows said of one neighbour. alarm: that it is faulty. loss, own: of its vector and
+    of one's own on rows that wait for the next test.
     """
 
-    evidence: float = 0.0
+    alarm: Alarm = field(default_factory=Alarm)
     loss: float = 0.0
     own: float = 0.0
     rows: int = 0
-    at: float = 0.0
 
 
-def tested(record: NeighbourTest, loss: float, own: float, rows: int, now: float) -> NeighbourTest:
+def tested(
+    record: NeighbourTest, loss: float, own: float, rows: int, limit: float, now: float
+) -> NeighbourTest:
     """The record after new rows, on which its vector lost this much and one's own that."""
     loss, own, rows = record.loss + loss, record.own + own, record.rows + rows
-    if rows < ROWS or now < record.at + SECONDS:
-        return NeighbourTest(record.evidence, loss, own, rows, record.at)
-    evidence = alarms.updated(record.evidence, alarms.worse(loss, WORSE * own))
-    return NeighbourTest(min(evidence, MOST_EVIDENCE), at=now)
+    if rows < ROWS or not record.alarm.due(now):
+        return replace(record, loss=loss, own=own, rows=rows)
+    return NeighbourTest(record.alarm.tested(alarms.worse(loss, WORSE * own), limit, now))
 
 
 def threshold(neighbours: int) -> float:
     """The evidence at which one of so many neighbours is named."""
-    return alarms.threshold(neighbours * 3600.0 / SECONDS)
+    return alarms.threshold(TESTS * neighbours * alarms.PER_HOUR)

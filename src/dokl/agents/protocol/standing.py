@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dokl import alarms
+from dokl.alarms import SECONDS, TOLD
 from dokl.arrays import Array
 from dokl.methods.squares import checks
 from dokl.methods.squares.checks import Trial
@@ -25,12 +26,10 @@ from dokl.methods.squares.origins import Account, Entry
 from dokl.methods.squares.sums import Sums
 
 ROWS = 20  # own new rows by which the others are judged, at least
-SECONDS = 0.5  # between two judgements
 TESTS = 2  # of each origin at most: with and without it, and by its rows alone
 AT_ONCE = 2  # origins judged at a time: each takes a solution, and senders of rows wait meanwhile
 MOST = 0.5  # of its rows: with fewer left an origin has taken most of them back
 PROBATION = checks.BACK - 0.01  # evidence: one judgement in its favour is enough
-TOLD = 600.0  # seconds in which a problem is told after the last judgement that confirmed it
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def judged(
         first = AT_ONCE * standing.turn % len(others)
         names = (2 * sorted(others))[first : first + min(AT_ONCE, len(others))]
         solos |= {each: checks.solo(others[each], rho) for each in names}
-        limit = alarms.threshold(TESTS * len(others) * 3600.0 / SECONDS)
+        limit = alarms.threshold(TESTS * len(others) * alarms.PER_HOUR)
         trial = checks.judged(trial, account, name, own - before, rho, limit, names, solos)
     seen = {each: _confirmed(standing, trial, each, now) for each in trial.out}
     found = Standing(trial, own, now, rows, standing.turn + 1, solos=solos, seen=seen)
