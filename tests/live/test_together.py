@@ -199,9 +199,9 @@ def test_up_runs_everybody_and_control_c_ends_them(tmp_path):
             stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         try:
-            lab.processes["a"] = up  # for `answers`
-            lab.answers("a")
             for name in "abc":
+                lab.processes[name] = up  # for `answers`
+                lab.answers(name)
                 wait_for(lambda: finished(lab, name), f"{name} has read its file")  # noqa: B023
             pids = [lab.status(name)["pid"] for name in "abc"]
             up.send_signal(signal.SIGINT)
