@@ -11,8 +11,10 @@ half second, of 11 others, by two tests each:
     beijing    what twelve stations say of each other, day by day, in blocks of ten days drawn again
 
 `--sums` hours are whole: streams whose weather, offsets and errors change slowly, sums, solutions
-and judgements (`agents.protocol.standing`). Then one station of Beijing has its targets flipped,
-and the judgements until each other one names it are counted.
+and judgements (`agents.protocol.standing`). `--vectors` hours are whole networks by gradient steps,
+in virtual time: messages are lost, and every half minute a node starts again from nothing or is cut
+off for up to 20 s. Then one station of Beijing has its targets flipped, and the judgements until
+each other one names it are counted.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ def main() -> None:
     ask = argparse.ArgumentParser(prog="python -m benchmarks.alarms")
     ask.add_argument("--hours", type=int, default=10_000, help="of one node, of each kind")
     ask.add_argument("--sums", type=float, default=2.0, help="hours with sums and solutions")
+    ask.add_argument("--vectors", type=float, default=2.0, help="hours of nodes by gradient steps")
     args = ask.parse_args()
     limit = alarms.threshold(TESTS * OTHERS * PER_HOUR)
     print(f"{OTHERS} others, {PER_HOUR:,} judgements an hour: named at evidence {limit:.1f}")
@@ -58,6 +61,10 @@ def main() -> None:
     named, most, turns = whole_hours(args.sums)
     print(f"sums     {args.sums:7.1f} node-hours ({turns:,} judgements): {named} false alarms; the "
           f"largest evidence {most:.1f}")  # fmt: skip
+    for shape in ("complete", "cycle"):
+        named, most, faults = vectors(shape, args.vectors / 2)
+        print(f"{shape:8} {args.vectors / 2:7.1f} node-hours by gradient, {faults} restarts and "
+              f"partitions: {named} false alarms; the largest evidence {most:.1f}")  # fmt: skip
     soon = detections(faulty, margins, limit)
     print(f"flipped targets of one station of twelve, a judgement a day: named by all {len(soon)} "
           f"judges after {min(soon)} to {max(soon)} judgements")  # fmt: skip
@@ -167,6 +174,43 @@ def whole_hours(hours: float, others: int = 4, rows: int = 20) -> tuple[int, flo
         found = [*held.trial.hurts.values(), *held.trial.opposed.values()]
         most = max(most, *found) if found else most
     return named, most, turns
+
+
+def vectors(shape: str, hours: float, nodes: int = 5) -> tuple[int, float, int]:
+    """Honest nodes of a network by gradient steps: false alarms, largest evidence, faults."""
+    sys.path.insert(0, str(HERE / "tests"))
+    import networkx as nx
+
+    from fake_link import PUSH, Link, described, rows
+
+    network = described(getattr(nx, f"{shape}_graph")(nodes))
+    link = Link(network, PUSH, seed=3, loss=0.05).start()
+    rng, most, named, turn = np.random.default_rng(5), 0.0, set[tuple[str, str]](), 0
+    while link.now < 3600 * hours / nodes:
+        turn += 1
+        for name in link.nodes:
+            link.feed(name, *rows(rng, int(rng.integers(1, 8))))
+        link.run(SECONDS)
+        for name, node in link.nodes.items():
+            named |= {(name, text) for text in node.disputes()}
+            peers = node._node.peers.values()
+            most = max(most, *(max(p.far.evidence, p.record.alarm.evidence) for p in peers))
+        if turn % 60 == 0:
+            _trouble(link, rng, restart=turn % 120 == 0)
+    return len(named), most, turn // 60
+
+
+def _trouble(link: Any, rng: np.random.Generator, restart: bool) -> None:
+    """One node is down, and starts again from nothing; or it is cut off from all others."""
+    name = str(rng.choice(sorted(link.nodes)))
+    if restart:
+        link.kill(name)
+        link.run(float(rng.uniform(0.1, 8)))
+        link.start(name)
+    else:
+        link.part(*((name, other) for other in link._near(name)))
+        link.run(float(rng.uniform(1, 20)))
+        link.heal()
 
 
 def detections(faulty: np.ndarray, margins: np.ndarray, limit: float) -> list[int]:
