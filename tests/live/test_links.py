@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lab import MODEL, Lab, body, free_ports, ring, samples, wait_for
+from lab import MODEL, PATIENCE, Lab, body, free_ports, ring, samples, wait_for
 from proxy import Proxy
 
 from dokl.agents.description import ExchangePolicy
@@ -52,8 +52,13 @@ def test_a_partition_heals(tmp_path, how):
         assert lab.metric("a", "dokl_neighbour_up", neighbour="b") == 0
         proxy.heal()
         lab.neighbours_up("a")
-        # With one neighbour each, own rows say how far it may pull: agreeing takes new ones.
-        wait_for(lambda: teach() or apart(lab) < 0.05, "they agree again")
+
+        def agree():  # own rows say how far the only neighbour may pull, so it takes new ones
+            teach()
+            time.sleep(0.5)  # some exchanges after the last rows, which each has of its own half
+            return apart(lab) < 0.05
+
+        wait_for(agree, "they agree again", 2 * PATIENCE)
         assert max(lab.error("a"), lab.error("b")) < 0.4
 
 
