@@ -29,8 +29,7 @@ from dokl.methods.cooperation import members as parts
 from dokl.methods.cooperation import node
 from dokl.methods.cooperation.members import MEMBERS, Member
 from dokl.methods.cooperation.node import Team
-from dokl.methods.squares import checks, shared, squares
-from dokl.methods.squares import memory as memories
+from dokl.methods.squares import checks, memory_slots, shared, squares
 from dokl.methods.squares.blocks import NotDefinite
 from dokl.methods.squares.shared import ROWS
 from dokl.methods.squares.sums import solved
@@ -73,7 +72,7 @@ class Cooperation:
         D, kind, crew = features.D, np.float64, self.crew(exchange)
         made = {"theta": Slot((m, D), kind), "bias": Slot((m,), kind)}
         for member, name, numbers in zip(crew.members, crew.names, crew.numbers, strict=True):
-            known = memories.slots(member.D(D), m, numbers.rho)
+            known = memory_slots(member.D(D), m, numbers.rho)
             made |= {f"{name}.{part}": slot for part, slot in known.items()}
         counts = {"alone": len(crew.own), "all": 1 + len(crew.others)}
         for name, count in counts.items():

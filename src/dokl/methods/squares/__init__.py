@@ -87,7 +87,7 @@ class Squares:
     def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
         """What `Memory` holds, how many rows there were, and what sharing needs."""
         D = features.D
-        known = memories.slots(D, m, self.ridge) | {"count": Slot((), np.int64)}
+        known = memory_slots(D, m, self.ridge) | {"count": Slot((), np.int64)}
         return known | self._sharing(D, m, exchange)
 
     def _sharing(self, D: int, m: int, exchange: Exchange) -> dict[str, Slot]:
@@ -189,6 +189,24 @@ def of_spec(spec: Mapping[str, Any]) -> Squares:
     memory, bound = (math.inf if spec[k] is None else spec[k] for k in ("memory", "bound"))
     more = {name: spec[name] for name in ("share", "fewest", "wary") if name in spec}
     return squares(spec["ridge"], memory, bound, **more)
+
+
+def memory_slots(D: int, m: int, rho: float) -> dict[str, Slot]:
+    """What `Memory` holds as a node's named arrays, knowing nothing. Everything is float64: a
+    covariance forgives no rounding.
+    """
+    kind, prior = np.float64, memories.start(1, m, rho)
+    return {
+        "theta": Slot((m, D), kind),
+        "P": Slot((D, D), kind, np.eye(D) / rho, triangle=True),
+        "a": Slot((), kind, 1.0),
+        "b": Slot((), kind),
+        "W": Slot((memories.LIST, D), kind),
+        "c": Slot((memories.LIST,), kind),
+        "n": Slot((), np.int64),
+        "num": Slot((m,), kind, prior.num),
+        "den": Slot((), kind, prior.den),
+    }
 
 
 def memory_of(state: State, k: int) -> Memory:

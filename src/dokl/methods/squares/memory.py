@@ -20,7 +20,6 @@ import numpy as np
 
 from dokl import unlocked
 from dokl.arrays import Array
-from dokl.state import Slot
 
 LIST = 64
 # Noise variance to begin with, for targets of unit variance, and the rows that this counts for.
@@ -101,24 +100,6 @@ def start(D: int, m: int, rho: float) -> Memory:
     noise = np.full(m, FIRST_NOISE * FIRST_ROWS), FIRST_ROWS
     empty = np.zeros((LIST, D)), np.zeros(LIST), 0
     return Memory(np.zeros((m, D)), P, 1.0, 0.0, *empty, *noise)
-
-
-def slots(D: int, m: int, rho: float) -> dict[str, Slot]:
-    """What `Memory` holds as a node's named arrays, knowing nothing. Everything is float64: a
-    covariance forgives no rounding.
-    """
-    kind, prior = np.float64, start(1, m, rho)
-    return {
-        "theta": Slot((m, D), kind),
-        "P": Slot((D, D), kind, np.eye(D) / rho, triangle=True),
-        "a": Slot((), kind, 1.0),
-        "b": Slot((), kind),
-        "W": Slot((LIST, D), kind),
-        "c": Slot((LIST,), kind),
-        "n": Slot((), np.int64),
-        "num": Slot((m,), kind, prior.num),
-        "den": Slot((), kind, prior.den),
-    }
 
 
 def folded(memory: Memory, over: bool = False) -> Memory:
