@@ -21,8 +21,9 @@ from dokl.agents.certificates import (
     node_files,
 )
 from dokl.agents.certificates import files as certificate_files
+from dokl.agents.certificates.checks import problems
 from dokl.agents.certificates.files import new_folder, replace_files
-from dokl.agents.description import Node, problems
+from dokl.agents.description import Node
 from dokl.errors import BadFile, BadInput
 from live_networks import on_disk, small
 

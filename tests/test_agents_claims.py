@@ -6,9 +6,9 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
+from dokl.agents.certificates.signing import Seals
 from dokl.agents.protocol.messages import LARGEST_COUNT, SUMS, VERSIONS, mark_of
 from dokl.agents.protocol.versions import _VERSION
-from dokl.agents.sums import Seals
 from dokl.methods.squares import origins
 from fake_link import letter, reasons
 from live_networks import on_disk

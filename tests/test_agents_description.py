@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dokl.agents.certificates.checks import problems
 from dokl.agents.description import (
     About,
     AgreedInputs,
@@ -15,7 +16,6 @@ from dokl.agents.description import (
     host_port,
     is_loopback,
     parse,
-    problems,
     read,
 )
 from dokl.agents.description.inspection import layout_problems

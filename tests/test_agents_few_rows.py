@@ -7,13 +7,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from dokl.agents.certificates.signing import seal_and_entry
 from dokl.agents.description import ExchangePolicy, Model
 from dokl.agents.protocol.effects import SendTheta
 from dokl.agents.protocol.messages import HEADER, HELLO, SUMS, VERSIONS, Message, mark_of, pack
 from dokl.agents.protocol.sealing import UNKNOWN
 from dokl.agents.protocol.versions import _VERSION
 from dokl.agents.store import Store
-from dokl.agents.sums.signing import seal_and_entry
 from dokl.agents.transports.memory import Hub, MemoryTransport
 from dokl.errors import BadFile
 from dokl.methods.squares import origins

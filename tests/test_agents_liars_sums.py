@@ -6,11 +6,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from dokl.agents.certificates.signing import Seals
 from dokl.agents.protocol import standing
 from dokl.agents.protocol.effects import Refuse
 from dokl.agents.protocol.messages import SUMS
 from dokl.agents.protocol.standing import Standing
-from dokl.agents.sums import Seals
 from dokl.methods.squares import origins
 from dokl.methods.squares.checks import Trial
 from dokl.methods.squares.origins import Entry

@@ -6,10 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from dokl.agents.certificates.signing import Seals
 from dokl.agents.protocol import pieces
 from dokl.agents.protocol.effects import SendTheta
 from dokl.agents.protocol.messages import HEADER, PIECE, SUMS
-from dokl.agents.sums import Seals
 from dokl.agents.transports.boxes import ReceiveBox, SendBox
 from dokl.errors import BadInput
 from dokl.methods.squares import origins

@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from dokl.agents.certificates import load_authorities, load_certificate
-from dokl.agents.certificates.checks import issued_by
-from dokl.agents.description import problems
+from dokl.agents.certificates.checks import issued_by, problems
 from dokl.agents.http import app as http_app
 from dokl.agents.store import StoreFailed
 from dokl.agents.store.database import lock_store, open_database

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from dokl.agents.certificates.signing import Seals
 from dokl.agents.description import ExchangePolicy, Model, read
-from dokl.agents.sums import Seals, forgetting
+from dokl.agents.sums import forgetting
 from dokl.agents.sums.forgetting import Fading, Remainder
 from dokl.agents.transports.memory import Hub
 from dokl.errors import BadInput

@@ -6,6 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from dokl.agents.certificates.signing import Seals
 from dokl.agents.clock import Clock
 from dokl.agents.description import ExchangePolicy, parse
 from dokl.agents.description.text import text
@@ -15,7 +16,7 @@ from dokl.agents.protocol.messages import SUMS, mark_of
 from dokl.agents.protocol.roll import Roll
 from dokl.agents.protocol.versions import pack_versions, unpack_versions
 from dokl.agents.rolls import roll_of
-from dokl.agents.sums import Seals, SquaresLearner
+from dokl.agents.sums import SquaresLearner
 from dokl.errors import BadInput
 from dokl.methods.cooperation import loops
 from dokl.methods.cooperation import node as row_by_row

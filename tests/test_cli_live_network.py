@@ -11,7 +11,8 @@ import pytest
 
 from commands import dokl, fails, json_of, readings, write_csv
 from dokl.agents.certificates import load_certificate
-from dokl.agents.description import problems, read
+from dokl.agents.certificates.checks import problems
+from dokl.agents.description import read
 from dokl.cli.network import network as group
 from dokl.errors import BadInput
 from dokl.estimators.choices import median_distance, width

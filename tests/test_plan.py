@@ -18,7 +18,8 @@ from dokl import (
     graphs,
     run,
 )
-from dokl.agents.description import problems, read
+from dokl.agents.certificates.checks import problems
+from dokl.agents.description import read
 from dokl.cli import commands
 from dokl.errors import BadInput
 from dokl.models import TableModel

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from dokl.agents.certificates.signing import Seals
 from dokl.agents.clock import Clock
 from dokl.agents.description import Network
 from dokl.agents.protocol.roll import Roll
-from dokl.agents.sums import Seals
 
 
 def roll_of(network: Network, name: str, clock: Clock | None = None) -> Roll | None:

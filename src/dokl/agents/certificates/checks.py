@@ -1,4 +1,4 @@
-"""What can be wrong with the certificates of a network, said in one line each."""
+"""What can be wrong with a network, its certificates among that, said in one line each."""
 
 from __future__ import annotations
 
@@ -16,10 +16,22 @@ from dokl.agents.certificates.authority import (
     load_key,
 )
 from dokl.agents.description.checks import is_loopback
+from dokl.agents.description.inspection import layout_problems, reachable
 from dokl.errors import BadFile
 
 if TYPE_CHECKING:
     from dokl.agents.description import Network
+
+
+def problems(network: Network, name: str | None = None) -> list[str]:
+    """Everything wrong with a network, each in a line; empty when all is well.
+
+    name: look at the certificate of this node only; others may not be on its machine.
+    """
+    found = layout_problems(network)
+    if network.secure and reachable(network):
+        found += certificate_problems(network, network.names if name is None else (name,))
+    return found
 
 
 def certificate_problems(network: Network, names: tuple[str, ...]) -> list[str]:

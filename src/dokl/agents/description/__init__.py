@@ -2,7 +2,7 @@
 
 from dokl.agents.description.agreed import AgreedInputs
 from dokl.agents.description.checks import check_name, host_port, is_loopback
-from dokl.agents.description.network import Network, parse, problems, read
+from dokl.agents.description.network import Network, parse, read
 from dokl.agents.description.sections import (
     About,
     Durability,
@@ -27,6 +27,5 @@ __all__ = [
     "host_port",
     "is_loopback",
     "parse",
-    "problems",
     "read",
 ]

@@ -1,7 +1,7 @@
 """Everything that can be wrong with the description of a network, said in one line each.
 
-`nonsense` is what no agent can start with; `problems` adds what one should know before: ports used
-twice, a network that falls apart, certificates that are missing, foreign, or have run out.
+`nonsense` is what no agent can start with; `layout_problems` adds what one should know before:
+ports used twice, a network that falls apart. `certificates.checks.problems` adds certificates.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from dokl.agents.description.checks import NAME, host_port, is_loopback
 from dokl.agents.description.sections import Node
-from dokl.agents.protocol.messages import most_bytes
 from dokl.errors import BadInput
+from dokl.methods.squares.origins import most_bytes
 
 if TYPE_CHECKING:
     from dokl.agents.description.network import Network
@@ -23,23 +23,15 @@ MOST_ENTRY, MOST_ACCOUNT = 20_000_000, 1_000_000_000  # bytes of sums: one origi
 ANYWHERE = ("0.0.0.0", "::")  # hosts to listen at, not to dial
 
 
-def problems(network: Network, name: str | None = None) -> list[str]:
-    """Everything wrong with a network, each in a line; empty when all is well.
-
-    name: look at the certificate of this node only; others may not be on its machine.
-    """
-    found = layout_problems(network)
-    if network.secure and not [*_addresses(network), *_routes(network)]:
-        from dokl.agents.certificates.checks import certificate_problems
-
-        found += certificate_problems(network, network.names if name is None else (name,))
-    return found
-
-
 def layout_problems(network: Network) -> list[str]:
     """Everything but certificates."""
     further = (_ports, _nowhere, _exposed, _lonely, _revoked)
     return nonsense(network) + [text for look in further for text in look(network)]
+
+
+def reachable(network: Network) -> bool:
+    """Whether addresses and routes can be read at all: certificates are made out for them."""
+    return not [*_addresses(network), *_routes(network)]
 
 
 def nonsense(network: Network) -> list[str]:

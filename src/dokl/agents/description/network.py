@@ -274,7 +274,7 @@ def read(path: str | Path, *, strict: bool = True) -> Network:
     """The network that a file describes; BadInput names section and key.
 
     strict: refuse links and routes that lead nowhere, and a fingerprint that is not that of the
-    content. Without it these are left to `problems`.
+    content. Without it these are left to `layout_problems`.
     """
     path = Path(path)
     return _understood(config.read_toml(path), path, strict)
@@ -329,13 +329,3 @@ def _refuse_nonsense(network: Network) -> None:
     if wrong:
         more = f" (and {len(wrong) - 1} more: dokl network check)" if len(wrong) > 1 else ""
         raise BadInput(wrong[0] + more)
-
-
-def problems(network: Network, name: str | None = None) -> list[str]:
-    """Everything wrong with a network, each in a line; empty when all is well.
-
-    name: look at the certificate of this node only; others may not be on its machine.
-    """
-    from dokl.agents.description import inspection
-
-    return inspection.problems(network, name)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dokl.agents.certificates.signing import seal_and_entry
 from dokl.agents.protocol import pieces, sealing, standing
 from dokl.agents.protocol.effects import Effect, SaveSealed, SendHello, SendTheta
 from dokl.agents.protocol.messages import (
@@ -24,7 +25,6 @@ from dokl.agents.protocol.messages import (
     VERSIONS,
     Message,
     mark_of,
-    most_bytes,
 )
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import LiveNode
@@ -33,10 +33,9 @@ from dokl.agents.protocol.sealing import UNKNOWN, Sealed
 from dokl.agents.protocol.standing import Standing
 from dokl.agents.protocol.versions import Version, apart, pack_versions, unpack_versions
 from dokl.agents.sums import SquaresLearner, forgetting
-from dokl.agents.sums.signing import seal_and_entry
 from dokl.errors import BadInput
 from dokl.methods.squares import origins
-from dokl.methods.squares.origins import Account, Entry
+from dokl.methods.squares.origins import Account, Entry, most_bytes
 
 SOLVE_SECONDS = 1.0  # between two solutions of the total, and between two own entries
 MUCH = 0.02  # of an origin's rows: what makes a difference to others; less goes out more slowly

@@ -20,7 +20,7 @@ from dokl.agents.protocol.accounts import Accounts
 from dokl.agents.protocol.effects import Effect
 from dokl.agents.protocol.gossip import Gossip
 from dokl.agents.protocol.lockstep import Lockstep
-from dokl.agents.protocol.messages import HELLO, TWICE, Message, Refused, most_bytes
+from dokl.agents.protocol.messages import HELLO, TWICE, Message, Refused
 from dokl.agents.protocol.neighbours import Neighbour
 from dokl.agents.protocol.node import SOON, LiveNode
 from dokl.agents.protocol.own_rows import WORSE
@@ -30,6 +30,7 @@ from dokl.agents.protocol.states import Event, Life, Supply, Trust, after
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.learner import Learner
+from dokl.methods.squares.origins import most_bytes
 from dokl.state import State
 
 if TYPE_CHECKING:

@@ -119,11 +119,6 @@ class Message:
         return self.incarnation, self.step
 
 
-def most_bytes(m: int, D: int) -> int:
-    """The most bytes of a sealed entry of sums: numbers in float32, a name, a seal."""
-    return 4 * (2 + D * (D + 1) // 2 + m * (D + 1)) + 16_384
-
-
 def fits(theta: Array, dtype: str) -> bool:
     """Whether every number can be sent as it is, up to rounding."""
     return dtype == "float32" or float(np.abs(theta).max(initial=0.0)) <= LARGEST16

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dokl.agents.certificates.signing import Seals, seal_and_entry
 from dokl.agents.protocol.messages import LARGEST_COUNT
-from dokl.agents.sums import Seals, SquaresLearner
-from dokl.agents.sums.signing import seal_and_entry
+from dokl.agents.sums import SquaresLearner
 from dokl.errors import BadInput
 from dokl.methods.squares import checks, origins
 from dokl.methods.squares.origins import Entry

@@ -15,11 +15,11 @@ from dokl.agents.description import Network
 from dokl.agents.doors.accepting import Note
 from dokl.agents.process import give_back_memory
 from dokl.agents.protocol import pieces
-from dokl.agents.protocol.messages import most_bytes
 from dokl.agents.transports.boxes import ReceiveBox, SendBox
 from dokl.agents.transports.zenoh_session import Version, ZenohSession, zenoh_module
 from dokl.agents.transports.zenoh_settings import check
 from dokl.errors import BadInput
+from dokl.methods.squares.origins import most_bytes
 
 log = logging.getLogger("dokl.agents")
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dokl.agents.answers import Busy, Stopping
+from dokl.agents.certificates.checks import problems
 from dokl.agents.clock import Clock
-from dokl.agents.description import Network, problems, read
+from dokl.agents.description import Network, read
 from dokl.agents.inputs import Arrival
 from dokl.agents.logs import Log
 from dokl.agents.process import use_few_arenas

@@ -26,9 +26,9 @@ from dokl.agents.certificates import (
     node_files,
 )
 from dokl.agents.certificates.authority import pem
-from dokl.agents.certificates.checks import issued_by
+from dokl.agents.certificates.checks import issued_by, problems
 from dokl.agents.certificates.files import replace_files
-from dokl.agents.description import Network, Node, check_name, is_loopback, parse, problems, read
+from dokl.agents.description import Network, Node, check_name, is_loopback, parse, read
 from dokl.agents.description.inspection import layout_problems, nonsense
 from dokl.errors import BadFile, BadInput, MissingExtra
 from dokl.files import atomic_text

@@ -142,6 +142,11 @@ def check_size(K: int, D: int, m: int, most: int = MOST_BYTES) -> None:
 
 
 # -- as bytes ----------------------------------------------------------------------------------
+def most_bytes(m: int, D: int) -> int:
+    """The most bytes of a sealed entry of sums: numbers in float32, a name, a seal."""
+    return 4 * (2 + D * (D + 1) // 2 + m * (D + 1)) + 16_384
+
+
 def to_bytes(entry: Entry, dtype: Any = np.float32) -> bytes:
     """An entry in bytes; numbers rounded to float32, or exact in float64."""
     kind = np.dtype(dtype).char
