@@ -94,13 +94,11 @@ def test_probabilities_are_refused_with_the_remedy(tmp_path):
 
 
 def test_install_lines_work_from_a_checkout(monkeypatch, tmp_path):
-    from dokl import errors
-
     (tmp_path / "src" / "dokl").mkdir(parents=True)
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.setattr(errors, "__file__", str(tmp_path / "src" / "dokl" / "errors.py"))
+    monkeypatch.setattr(dokl, "__file__", str(tmp_path / "src" / "dokl" / "__init__.py"))
     assert f"pip install -e '{tmp_path}[plot]'" in str(MissingExtra("a picture", "plot"))
-    monkeypatch.setattr(errors, "__file__", str(tmp_path / "lib" / "dokl" / "x" / "errors.py"))
+    monkeypatch.setattr(dokl, "__file__", str(tmp_path / "lib" / "x" / "dokl" / "__init__.py"))
     assert str(MissingExtra("x", "plot")) == "x needs an optional package: pip install 'dokl[plot]'"
 
 

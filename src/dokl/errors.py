@@ -101,7 +101,9 @@ class MissingExtra(DoklError, ImportError):
 
 def install_line(extra: str) -> str:
     """What installs an extra: from the checkout that this is, if it is one, or from an index."""
-    root = Path(__file__).parents[2]
+    import dokl
+
+    root = Path(dokl.__file__).parents[2]
     here = (root / "pyproject.toml").is_file() and (root / "src" / "dokl").is_dir()
     checkout = f"pip install -e '{root}[{extra}]', or of a release: " if here else ""
     return f"{checkout}pip install 'dokl[{extra}]'"
