@@ -1,0 +1,20 @@
+"""A row's way does not become longer than CONTRIBUTING says."""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import row_path  # noqa: E402
+
+
+def test_a_row_passes_through_no_more_files_than_said():
+    name = "AutoRegressor.partial_fit, a row"
+    path = row_path.passed(row_path.JOURNEYS[name]())
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    (most,) = re.findall(rf"^{re.escape(name)} +(\d+) files", text, re.M)
+    assert "estimators/auto_regressor.py" in path.files
+    assert path.hops >= len(path.files) - 1
+    assert len(path.files) <= int(most), path.files
