@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl import answers
+from dokl import answers, unlocked
 from dokl.arrays import Array
 from dokl.errors import UnknownName
 from dokl.unlocked import one_thread
@@ -134,27 +134,18 @@ def negative_likelihood(
     where the room has groups of c. room: what one evaluation leaves to the next. slopes: whether
     b is of each input.
     """
-    from scipy.linalg import lapack
-    from scipy.linalg.blas import dsymm, dsymv
+    from scipy.linalg.blas import dsymv
 
-    (n, d), m, numbers = X.shape, Y.shape[1], len(p)
+    (n, d), numbers = X.shape, len(p)
     room = _room(X) if room is None else room
     p, c = (p, -math.inf) if room.same is None else (p[:-1], float(p[-1]))
     made = _covariances(p, X, kernel, room)
     if room.same is not None:
         made.K[...] += np.multiply(room.same, math.exp(2.0 * c), out=room.spare)
-    C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
-    if info:
+    found = likelihood_by_kernel(made.K, Y, room.spare)
+    if found is None:
         return 1e25, np.zeros(numbers)
-    half_determinant = float(np.log(C.diagonal()).sum())
-    inverse, _ = lapack.dpotri(C, lower=1, overwrite_c=1)  # its lower triangle, as all from here on
-    alpha = dsymm(1.0, inverse, Y, lower=1)
-    value = 0.5 * float((Y * alpha).sum()) + m * half_determinant
-    pull = inverse  # d value / d K
-    pull *= 0.5 * m
-    crossed = np.matmul(alpha, alpha.T, out=room.spare)
-    crossed *= 0.5
-    pull -= crossed.T
+    value, pull = found
     slope = _by_parameters(X, made, pull, room)
     value, slope = _with_penalty(value, slope, p, d, slopes)
     if room.same is None:
@@ -163,6 +154,29 @@ def negative_likelihood(
     along = 2.0 * math.exp(2.0 * c) * float(dsymv(1.0, within, np.ones(n), lower=1).sum())
     value += PENALTY * (c - OFFSET) ** 2
     return value, np.append(slope, along + 2.0 * PENALTY * (c - OFFSET))
+
+
+def likelihood_by_kernel(K: Array, Y: Array, spare: Array) -> tuple[float, Array] | None:
+    """Minus the log marginal likelihood of targets Y: (n, m) with covariance K: (n, n), and its
+    derivatives by K, of which the lower triangle counts. None where K is not positive definite.
+
+    K and spare, (n, n) too, are overwritten.
+    """
+    from scipy.linalg.blas import dsymm
+
+    m, inverse = Y.shape[1], K.T
+    if not unlocked.potrf(inverse):
+        return None
+    half_determinant = float(np.log(inverse.diagonal()).sum())
+    unlocked.potri(inverse)  # its lower triangle, as all from here on
+    alpha = dsymm(1.0, inverse, Y, lower=1)
+    value = 0.5 * float((Y * alpha).sum()) + m * half_determinant
+    pull = inverse
+    pull *= 0.5 * m
+    crossed = np.matmul(alpha, alpha.T, out=spare)
+    crossed *= 0.5
+    pull -= crossed.T
+    return value, pull
 
 
 def _with_penalty(
@@ -217,15 +231,31 @@ def leave_one_out_loss(
     p: logarithms of the d lengths, of a, of b, of the noise's standard deviation, of the steepness.
     Without row i, f_i = y_i - (K^-1 y)_i/(K^-1)_ii.
     """
-    from scipy.linalg import lapack
-
-    n, d = X.shape
+    d = X.shape[1]
     room = _room(X) if room is None else room
-    made, steep, centre = _covariances(p[:-1], X, kernel, room), math.exp(p[-1]), Y.mean(axis=0)
-    C, info = lapack.dpotrf(made.K.T, lower=1, overwrite_a=1)
-    if info:
+    made = _covariances(p[:-1], X, kernel, room)
+    found = class_loss_by_kernel(made.K, Y, numbers, math.exp(p[-1]))
+    if found is None:
         return 1e25, np.zeros_like(p)
-    inverse, _ = lapack.dpotri(C, lower=1, overwrite_c=1)
+    value, pull, by_steepness = found
+    slope = np.append(_by_parameters(X, made, pull, room), by_steepness)
+    off = p[: d + 3] - np.array([0.5 * math.log(d)] * d + [0.0, 0.0, _MIDDLE_NOISE])
+    weight = CLASS_PENALTY * np.array([1.0] * (d + 2) + [4.0])
+    slope[:-1] += 2.0 * weight * off
+    return value + float(weight @ off**2), slope
+
+
+def class_loss_by_kernel(
+    K: Array, Y: Array, numbers: Array, steep: float
+) -> tuple[float, Array, float] | None:
+    """The log loss of classes by number (n,), coded as Y: (n, m), with covariance K: (n, n), which
+    is overwritten; its derivatives by K, and by the logarithm of the steepness. None where K is
+    not positive definite.
+    """
+    n, centre, inverse = len(Y), Y.mean(axis=0), K.T
+    if not unlocked.potrf(inverse):
+        return None
+    unlocked.potri(inverse)
     inverse = np.tril(inverse) + np.tril(inverse, -1).T
     alpha, own = inverse @ (Y - centre), inverse.diagonal()[:, None]
     f = Y - alpha / own
@@ -239,11 +269,7 @@ def leave_one_out_loss(
     by_own = (by_f * alpha).sum(axis=1) / own[:, 0] ** 2
     crossed = (inverse @ (by_f / own)) @ alpha.T
     pull = 0.5 * (crossed + crossed.T) - (inverse * by_own) @ inverse
-    slope = np.append(_by_parameters(X, made, pull, room), (off_class * level).sum())
-    off = p[: d + 3] - np.array([0.5 * math.log(d)] * d + [0.0, 0.0, _MIDDLE_NOISE])
-    weight = CLASS_PENALTY * np.array([1.0] * (d + 2) + [4.0])
-    slope[:-1] += 2.0 * weight * off
-    return value + float(weight @ off**2), slope
+    return value, pull, float((off_class * level).sum())
 
 
 def squared_distances(A: Array, B: Array, out: Array | None = None) -> Array:

@@ -1,8 +1,9 @@
-"""Four functions of BLAS that let other threads run meanwhile.
+"""Functions of BLAS and LAPACK that let other threads run meanwhile.
 
-`scipy.linalg.blas` holds the interpreter's lock while it computes, so experts in several threads
-would wait for each other. The same functions of the same library are called here through ctypes,
-which lets go of it. Matrices are float64 in Fortran's order, of which the lower triangle counts.
+`scipy.linalg.blas` and `lapack` hold the interpreter's lock while they compute, so experts in
+several threads would wait for each other. The same functions of the same library are called here
+through ctypes, which lets go of it. Matrices are float64 in Fortran's order, of which the lower
+triangle counts.
 """
 
 from __future__ import annotations
@@ -100,10 +101,11 @@ def _libraries() -> tuple[list[Any], list[Any]]:
 
 @lru_cache(maxsize=8)
 def _function(name: str, arguments: int) -> Any:
-    """A function of BLAS from the table that SciPy offers to compiled code."""
-    from scipy.linalg import cython_blas
+    """A function of BLAS or LAPACK from the tables that SciPy offers to compiled code."""
+    from scipy.linalg import cython_blas, cython_lapack
 
-    capsule, api = cython_blas.__pyx_capi__[name], ctypes.pythonapi
+    known = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}
+    capsule, api = known[name], ctypes.pythonapi
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
@@ -118,6 +120,21 @@ def _at(a: Array) -> int:
 
 def _ref(value: Any) -> Any:
     return ctypes.byref(value)
+
+
+def potrf(A: Array) -> bool:
+    """The Cholesky factor of A: (n, n) in Fortran's order, over its lower triangle; whether there
+    is one: A must be positive definite.
+    """
+    n, info = ctypes.c_int(len(A)), ctypes.c_int()
+    _function("dpotrf", 5)(_ref(_LOWER), _ref(n), _at(A), _ref(n), _ref(info))
+    return info.value == 0
+
+
+def potri(C: Array) -> None:
+    """The inverse of C C' over the lower triangle of C, which `potrf` made."""
+    n, info = ctypes.c_int(len(C)), ctypes.c_int()
+    _function("dpotri", 5)(_ref(_LOWER), _ref(n), _at(C), _ref(n), _ref(info))
 
 
 def symm(factor: float, P: Array, Z: Array) -> Array:
