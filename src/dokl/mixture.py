@@ -95,3 +95,10 @@ def _weights(gain: Array, square: Array, largest: float, awake: Array) -> Array:
         return np.asarray(awake / awake.sum())
     share = positive / (largest + square)
     return np.asarray(share / share.sum())
+
+
+def combine(weights: Array, F: Array, V: Array) -> tuple[Array, Array]:
+    """Means and variances (n, m) of experts' F, V: (n, E, m) with weights: (E,)."""
+    mean = np.einsum("e,nem->nm", weights, F)
+    apart = F - mean[:, None]
+    return mean, np.einsum("e,nem->nm", weights, V + apart * apart)

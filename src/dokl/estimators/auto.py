@@ -19,7 +19,7 @@ from dokl.errors import BadInput, MissingExtra, UnknownName
 from dokl.estimators.checked import checked_weight, everywhere, machine_memory, whole
 from dokl.estimators.choices import seed_of
 from dokl.experts import learning
-from dokl.experts.bank import Bank, Told, fingerprint, remembers, start
+from dokl.experts.bank import Bank, Prediction, fingerprint, matrix_bytes, remembers, start
 from dokl.experts.kinds import FOR_NUMBERS, Kind, Settings
 
 
@@ -52,7 +52,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         seed = seed_of(self.random_state)
         return Settings(kinds, most, float(self.bound), seed, sums=lasting)
 
-    def _fit(self, X: Array, y: Array, sample_weight: Any) -> Told:
+    def _fit(self, X: Array, y: Array, sample_weight: Any) -> Prediction:
         X, Y, weight, _ = self._rows(X, y, sample_weight)
         if not len(X):
             raise BadInput("all sample weights are zero: there is nothing to start from")
@@ -60,13 +60,13 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         self.bank_: Bank = bank
         return told
 
-    def _partial_fit(self, X: Array, y: Array, sample_weight: Any) -> Told:
+    def _partial_fit(self, X: Array, y: Array, sample_weight: Any) -> Prediction:
         """Learn once; what was said of each row before, NaN for rows of weight 0."""
         X, Y, weight, kept = self._rows(X, y, sample_weight)
         if not hasattr(self, "bank_"):
             self.bank_ = start(X.shape[1], Y.shape[1], self._settings())
         self.bank_, told = learning.learn(self.bank_, X, Y, weight)
-        return Told(*(everywhere(part, kept, len(y)) for part in vars(told).values()))
+        return Prediction(*(everywhere(part, kept, len(y)) for part in vars(told).values()))
 
     def _rows(
         self, X: Array, y: Array, sample_weight: Any
@@ -198,12 +198,6 @@ def experts_html(estimator: Any) -> str:
     )
     title = f"{estimator.bank_.seen:,} rows learned; {html.escape(estimator.remembers_)}"
     return f"<div><p>{title}</p><table>{head}{cells}</table>{more}</div>"
-
-
-def matrix_bytes(kinds: Any, most: int) -> float:
-    """What the matrices of these experts take, all awake, with `most` centres for the widest."""
-    widths = [most if kind.width is None else min(most, kind.width) for kind in kinds]
-    return 8.0 * sum(2 * width * width for width in widths)
 
 
 def check_memory(kinds: Any, most: int) -> None:

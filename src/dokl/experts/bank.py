@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ from dokl.arrays import Array
 from dokl.experts import kept as keeping
 from dokl.experts.kept import Kept
 from dokl.experts.kinds import Kind, Settings
-from dokl.experts.maps import NestedMap
+from dokl.experts.maps import GroupedMap, NestedMap
+from dokl.experts.places import GroupPlaces
 from dokl.experts.scaling import Scaling
 from dokl.intervals import Tracker
 from dokl.methods.squares.memory import Memory, Numbers
@@ -39,7 +40,14 @@ class Generation:
     inputs: Scaling
     targets: Scaling
     scales: Scales
-    maps: dict[tuple[Any, str], NestedMap]
+    maps: Mapping[tuple[Any, str], NestedMap | GroupedMap]
+    places: GroupPlaces | None = None  # of groups, where the last input is one
+
+    def inward(self, X: Array) -> Array:
+        """Rows X: (n, d) standardised; the number of a group stays as it is."""
+        if self.places is None:
+            return self.inputs.clipped(X)
+        return np.hstack([self.inputs.clipped(X[:, :-1]), X[:, -1:]])
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class Bank:
 
 
 @dataclass(frozen=True)
-class Told:
+class Prediction:
     """What was said of rows before they were learned: mean (n, m), variance (n, m), and half the
     width of their intervals in standard deviations, (n, m, levels).
     """
@@ -110,7 +118,7 @@ def features(
     bank: Bank, now: Generation, X: Array, which: Sequence[int], each: Each = map
 ) -> dict[int, Array]:
     """z of rows X: (n, d) for each of these experts, (n, D), shared where they are the same."""
-    rows = now.inputs.clipped(X)
+    rows = now.inward(X)
     widths = {i: now.maps[bank.kinds[i].features].width(bank.kinds[i].width) for i in which}
     most: dict[Any, int] = {}
     for i, D in widths.items():
@@ -146,3 +154,9 @@ def remembers(bank: Bank) -> float:
     weights = bank.weights
     spans = [min(kind.memory, bank.seen) for kind in bank.kinds]
     return float(math.exp(float(weights @ np.log(np.maximum(spans, 1.0)))))
+
+
+def matrix_bytes(kinds: Sequence[Kind], most: int) -> float:
+    """What the matrices of these experts take, all awake, with `most` centres for the widest."""
+    widths = [most if kind.width is None else min(most, kind.width) for kind in kinds]
+    return 8.0 * sum(2 * width * width for width in widths)

@@ -22,23 +22,27 @@ from dokl.arrays import Array
 from dokl.experts.agreed import AgreedMap
 from dokl.experts.bank import AT_ONCE, Bank
 from dokl.experts.bending import Bending
-from dokl.experts.maps import NestedMap
+from dokl.experts.maps import GroupedMap, NestedMap
 from dokl.experts.scaling import Scaling
 from dokl.scales import KERNELS, correlation, squared_distances
 
 
 @dataclass(frozen=True)
 class Bumps:
-    """A sum of kernels. lengths: (d,); centres: (M, d) over their lengths; heights: (m, M)."""
+    """A sum of kernels. lengths: (d,); centres: (M, d) over their lengths; heights: (m, M); apart:
+    (M,), what is added to the squared distance from each centre.
+    """
 
     kernel: str
     lengths: Array
     centres: Array
     heights: Array
+    apart: Array
 
     def at(self, rows: Array) -> Array:
         """(n, m) for standardised rows: (n, d)."""
-        near = correlation(self.kernel, squared_distances(rows / self.lengths, self.centres))
+        squared = squared_distances(rows / self.lengths, self.centres)
+        near = correlation(self.kernel, squared + self.apart)
         return np.asarray(near @ self.heights.T)
 
 
@@ -56,17 +60,25 @@ class Folded:
     bumps: tuple[Bumps, ...]
 
 
-def folded(bank: Bank) -> Folded:
-    """What predicts as the bank does now; before the first pilot the mean of the targets."""
+def folded(bank: Bank, group: int = -1) -> Folded:
+    """What predicts as the bank does now; before the first pilot the mean of the targets.
+
+    group: where the bank's rows are of groups, the one whose rows are predicted; -1 is any other.
+    """
     now, d, m = bank.now, bank.d, bank.m
     if now is None:
         weight, first, _ = bank.total
         mean = first / weight if weight else first
         as_they_are = Scaling(np.zeros(d), np.ones(d)), Scaling(mean, np.ones(m))
         return Folded(*as_they_are, np.zeros(m), np.zeros((m, d)), ())
+    d -= now.places is not None
     base, slope, bumps = np.zeros(m), np.zeros((m, d)), []
     for key, theta in _added(bank).items():
-        parts = _parts(now.maps[key], theta)
+        made = now.maps[key]
+        if isinstance(made, GroupedMap):
+            parts = _parts_of_group(made, theta, group)
+        else:
+            parts = _parts(made, theta)
         base += parts[0]
         slope += parts[1]
         bumps.append(parts[2])
@@ -89,6 +101,25 @@ def _parts(made: NestedMap, theta: Array) -> tuple[Array, Array, Bumps]:
     return theta[:, 0], slope, _bumps(made, theta[:, d + 1 :])
 
 
+def _parts_of_group(made: GroupedMap, theta: Array, group: int) -> tuple[Array, Array, Bumps]:
+    """The same for the rows of one group: how far its centres are is fixed then, so a Gaussian
+    kernel and the linear part only become lower.
+    """
+    d, s, m = made.centres.shape[1] - 1, made.scales, len(theta)
+    h, M = _heights(made.lower, 1.0, theta[:, d + 1 :]), theta.shape[1] - d - 1
+    centres, groups = made.centres[:M, :-1], made.centres[:M, -1].astype(np.int64)
+    apart = made.places.apart(np.array([group]), groups)[0]
+    near = h * np.exp(-0.5 * apart)
+    base = theta[:, 0] + s.offset**2 * h[:, groups == group].sum(axis=1)
+    slope = theta[:, 1 : d + 1] * (s.linear / math.sqrt(d))
+    if made.slopes:
+        slope = slope + near @ centres * (s.linear**2 / d)
+    smooth = made.kernel == "gaussian"
+    heights, rest = (near, np.zeros(M)) if smooth else (h, apart)
+    bumps = Bumps(made.kernel, s.lengths, centres / s.lengths, s.amplitude**2 * heights, rest)
+    return base, slope.reshape(m, d), bumps
+
+
 def _added(bank: Bank) -> dict[tuple[Any, str], Array]:
     """For each map that counts the experts' vectors, weighed and added: (m, D of the widest)."""
     out: dict[tuple[Any, str], Array] = {}
@@ -104,14 +135,20 @@ def _added(bank: Bank) -> dict[tuple[Any, str], Array]:
 
 def _bumps(made: NestedMap, theta: Array) -> Bumps:
     """theta: (m, M), of the first M features beyond the linear ones."""
+    M = theta.shape[1]
+    heights = _heights(made.lower, made.scales.amplitude, theta)
+    return Bumps(made.kernel, made.scales.lengths, made.centres[:M], heights, np.zeros(M))
+
+
+def _heights(lower: Array, amplitude: float, theta: Array) -> Array:
+    """a L^-T theta of theta: (m, M), by the first M rows of L."""
     from scipy.linalg.blas import dtrsm
 
     M = theta.shape[1]
-    lower = np.asfortranarray(made.lower[:M, :M])
-    heights = dtrsm(made.scales.amplitude, lower, theta.T, lower=1, trans_a=1) if M else theta.T
-    return Bumps(
-        made.kernel, made.scales.lengths, made.centres[:M], np.ascontiguousarray(heights.T)
-    )
+    if not M:
+        return theta
+    first = np.asfortranarray(lower[:M, :M])
+    return np.ascontiguousarray(dtrsm(amplitude, first, theta.T, lower=1, trans_a=1).T)
 
 
 def predict(made: Folded, X: Array) -> Array:
@@ -134,6 +171,7 @@ def to_arrays(made: Folded) -> tuple[list[str], dict[str, Array]]:
         out |= {f"{name}.centre": scaling.centre, f"{name}.size": scaling.size}
     for i, each in enumerate(made.bumps):
         parts = {"lengths": each.lengths, "centres": each.centres, "heights": each.heights}
+        parts |= {"apart": each.apart} if each.apart.any() else {}
         out |= {f"map.{i}.{name}": array for name, array in parts.items()}
     return [each.kernel for each in made.bumps], out
 
@@ -148,7 +186,9 @@ def from_arrays(kernels: Sequence[str], arrays: Mapping[str, Array]) -> Folded:
         M = len(arrays[f"map.{i}.centres"])
         shapes = {"lengths": (d,), "centres": (M, d), "heights": (m, M)}
         parts = [checked(arrays, f"map.{i}.{name}", *shape) for name, shape in shapes.items()]
-        bumps.append(Bumps(kernel, *parts))
+        there = f"map.{i}.apart" in arrays
+        apart = checked(arrays, f"map.{i}.apart", M) if there else np.zeros(M)
+        bumps.append(Bumps(kernel, parts[0], parts[1], parts[2], apart))
     inputs, targets = (
         Scaling(checked(arrays, f"{name}.centre", k), checked(arrays, f"{name}.size", k))
         for name, k in (("inputs", d), ("targets", m))

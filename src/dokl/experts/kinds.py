@@ -87,7 +87,8 @@ class Settings:
     """What a bank of experts is told. most: centres of the widest; bound: on innovations, in
     standard deviations; seed: of the reservoir and of the pilots' choice of rows; levels: of
     intervals; sums: whether an infinite memory keeps its sums, for adding and taking away; classes:
-    how many there are, 0 where targets are numbers.
+    how many there are, 0 where targets are numbers; grouped: whether the last input is the number
+    of the row's group (a node of a network), whose place is learned.
     """
 
     kinds: tuple[Kind, ...] = field(default_factory=for_numbers)
@@ -99,3 +100,4 @@ class Settings:
     levels: tuple[float, ...] = LEVELS
     sums: bool = False
     classes: int = 0
+    grouped: bool = False

@@ -28,7 +28,7 @@ from dokl.experts.bank import (
     Bank,
     Each,
     Generation,
-    Told,
+    Prediction,
     features,
     fingerprint,
     numbers_of,
@@ -46,6 +46,7 @@ from dokl.unlocked import one_thread
 FEW = 8
 # `fit` weighs experts on every row up to so many; of more rows, half are enough.
 ENOUGH = 2000
+GROUPED_ENOUGH = 500  # learning places takes longer
 
 Rows = tuple[Array, Array, Array]  # X: (n, d), Y: (n, m), weight: (n,)
 
@@ -54,7 +55,7 @@ class MendedNotice(UserWarning):
     """A matrix lost its definiteness to rounding, and was made anew."""
 
 
-def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[Bank, Told]:
+def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[Bank, Prediction]:
     """Rows X: (n, d), Y: (n, m), finite, of positive weight: (n,), in order."""
     w = np.ones(len(X)) if weight is None else weight
     told, at = [], 0
@@ -69,7 +70,7 @@ def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[
 
 def fitted(
     settings: Settings, X: Array, Y: Array, weight: Array | None = None
-) -> tuple[Bank, Told]:
+) -> tuple[Bank, Prediction]:
     """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them, and what
     was said of those that it was weighed by: NaN elsewhere.
 
@@ -83,7 +84,8 @@ def fitted(
     told = [np.full((len(X), *like), np.nan) for like in ((bank.m,), (bank.m,), _widths(bank))]
     ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
     with on_all_cores() as each:
-        for ours, theirs in ways[: 2 if 1 < len(X) <= ENOUGH else 1]:
+        enough = GROUPED_ENOUGH if settings.grouped else ENOUGH
+        for ours, theirs in ways[: 2 if 1 < len(X) <= enough else 1]:
             known, _ = _swept(bank, rows, ours, each)
             known = replace(known, mixture=fair.mixture, tracker=fair.tracker)
             fair, said = _swept(known, rows, theirs, each)
@@ -93,17 +95,17 @@ def fitted(
         total = _running_mean(bank, *rows[1:])[1]
         bank, _ = _swept(bank, rows, slice(None), each)
     about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
-    return replace(bank, **about), Told(*told)  # type: ignore[arg-type]
+    return replace(bank, **about), Prediction(*told)  # type: ignore[arg-type]
 
 
 def _widths(bank: Bank) -> tuple[int, int]:
     return bank.m, len(bank.tracker.levels)
 
 
-def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, Told]:
+def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, Prediction]:
     """The bank after these rows, by maps made from a sample of them where there are none yet."""
     X, Y, w = (part[which] for part in rows)
-    told, settings = list[Told](), bank.settings
+    told, settings = list[Prediction](), bank.settings
     if bank.now is None:
         none = keeping.nothing(bank.d, bank.m)
         some = keeping.and_then(none, X, Y, w, settings.kept, settings.seed)
@@ -117,13 +119,13 @@ def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, Told
     return bank, _joined(bank, told)
 
 
-def _joined(bank: Bank, told: list[Told]) -> Told:
+def _joined(bank: Bank, told: list[Prediction]) -> Prediction:
     if len(told) == 1:
         return told[0]
     m = bank.m
-    nothing = Told(np.empty((0, m)), np.empty((0, m)), np.empty((0, *_widths(bank))))
+    nothing = Prediction(np.empty((0, m)), np.empty((0, m)), np.empty((0, *_widths(bank))))
     parts = [(t.mean, t.variance, t.widths) for t in told or [nothing]]
-    return Told(*map(np.concatenate, zip(*parts, strict=True)))
+    return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _until_pilot(bank: Bank) -> int:
@@ -131,7 +133,7 @@ def _until_pilot(bank: Bank) -> int:
     return min((p - bank.seen for p in bank.settings.pilots if p > bank.seen), default=1 << 62)
 
 
-def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[Bank, Told]:
+def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[Bank, Prediction]:
     """Rows without a pilot among them; a pilot after the last, if it is time."""
     if bank.now is None:
         told, total = _running_mean(bank, Y, w)
@@ -146,7 +148,7 @@ def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[B
     return (bank if bank.now is None else checked(bank, bank.now, bank.seen)), told
 
 
-def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Told, tuple[float, Array, Array]]:
+def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, tuple[float, Array, Array]]:
     """The mean and variance of the targets before each row."""
     weight, first, second = bank.total
     W = weight + np.concatenate([[0.0], np.cumsum(w)])
@@ -157,12 +159,12 @@ def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Told, tuple[float, Ar
     variance = np.maximum(Q / known - mean**2, 0.0)
     variance[W == 0] = 1.0
     widths = np.tile(bank.tracker.width, (len(Y), 1, 1))
-    return Told(mean[:-1], variance[:-1], widths), (float(W[-1]), S[-1], Q[-1])
+    return Prediction(mean[:-1], variance[:-1], widths), (float(W[-1]), S[-1], Q[-1])
 
 
 def _learn_by_experts(
     bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
-) -> tuple[Bank, Told]:
+) -> tuple[Bank, Prediction]:
     assert bank.awake is not None
     up = np.flatnonzero(bank.awake).tolist()
     y, Z = now.targets.inward(Y), features(bank, now, X, up, each)
@@ -191,7 +193,7 @@ def _learn_by_experts(
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
     about: dict[str, Any] = {"sums": tuple(totals), "mended": mended, "tracker": tracker}
     bank = replace(bank, memories=tuple(known), mixture=mixture, **about)
-    return surprised(bank, scores), Told(f, variance, widths)
+    return surprised(bank, scores), Prediction(f, variance, widths)
 
 
 def _mended(bank: Bank, now: Generation, i: int) -> Memory:

@@ -12,7 +12,16 @@ from dokl import answers, scales
 from dokl.arrays import Array
 from dokl.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
 from dokl.experts.kinds import Settings
-from dokl.experts.maps import drawn_rows, median_distance, nested_map, some_rows
+from dokl.experts.maps import (
+    GroupedMap,
+    drawn_rows,
+    evenly_apart,
+    grouped_map,
+    median_distance,
+    nested_map,
+    some_rows,
+)
+from dokl.experts.places import learn_class_places, learn_places
 from dokl.experts.scaling import FAR, scaling_of, tamed
 from dokl.methods.squares import blocks, sums
 from dokl.methods.squares import memory as memories
@@ -24,6 +33,8 @@ from dokl.scales import Scales
 CANDIDATES, CLASS_CANDIDATES = 4, 2
 # Where rows are many, each kernel learns the scales of classes from so many rows of its own.
 OWN_ROWS, MANY = 800, 5000
+# Places are learned from so many rows: as good as by a thousand, in half the time.
+GROUPED_ROWS = 700
 
 
 def pilot(bank: Bank, each: Each = map) -> Bank:
@@ -94,6 +105,8 @@ def _learned(
 
 def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Generation:
     """Scalings, scales and maps by these rows."""
+    if bank.settings.grouped:
+        return _grouped_generation(bank, X, Y, w, each)
     Y = tamed(Y, FAR)
     inputs, targets = scaling_of(X, w), scaling_of(Y, w)
     rows, y = inputs.clipped(X), targets.inward(Y)
@@ -114,6 +127,35 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Ge
         among = _candidates(bank.settings, rows, centres, f"{base} {kernel}")
         maps[base, kernel] = nested_map(kernel, own, among, min(centres, used))
     return Generation(inputs, targets, learned["gaussian"], maps)
+
+
+def _grouped_generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Generation:
+    """The same where the last input is a group, with places learned."""
+    Y, settings = tamed(Y, FAR), bank.settings
+    inputs, targets = scaling_of(X[:, :-1], w), scaling_of(Y, w)
+    rows, y = np.hstack([inputs.clipped(X[:, :-1]), X[:, -1:]]), targets.inward(Y)
+    some = some_rows(settings.seed, len(rows), GROUPED_ROWS)
+    group, seed = rows[some, -1].astype(np.int64), settings.seed
+    if settings.classes:
+        numbers = answers.class_numbers(Y[some])
+        given = rows[some, :-1], numbers, settings.classes, group
+        learned, places = learn_class_places(*given, seed=seed)
+    else:
+        learned, places = learn_places(rows[some, :-1], y[some], group, seed=seed)
+    centres = min(settings.most, len(rows))
+
+    def one(key: tuple[str | float, str]) -> GroupedMap:
+        base, kernel = key
+        learns = base == "learned"
+        own = (learned, places) if learns else evenly_apart(float(base), rows[some])
+        widths = [kind.width for kind in bank.kinds if kind.features == key]
+        used = max(centres if width is None else width for width in widths)
+        among = _candidates(settings, rows, centres, f"{base} {kernel}")
+        return grouped_map(kernel, *own, among, min(centres, used), learns)
+
+    keys = list(dict.fromkeys(kind.features for kind in bank.kinds))
+    maps = dict(zip(keys, each(one, keys), strict=True))
+    return Generation(inputs, targets, learned, maps, places)
 
 
 def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[str, Scales]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.experts import folding
-from dokl.experts.bank import AT_ONCE, Bank, Generation, Told, features
+from dokl.experts.bank import AT_ONCE, Bank, Generation, Prediction, features
 from dokl.experts.learning import FEW, on_all_cores
 
 
@@ -17,7 +17,7 @@ def predict(bank: Bank, X: Array) -> Array:
     return folding.predict(folding.folded(bank), X)
 
 
-def predict_with_variance(bank: Bank, X: Array) -> Told:
+def predict_with_variance(bank: Bank, X: Array) -> Prediction:
     """Means and variances (n, m) of rows X: (n, d)."""
     if bank.now is None:
         weight, first, second = bank.total
@@ -28,7 +28,7 @@ def predict_with_variance(bank: Bank, X: Array) -> Told:
         now = bank.now
         both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)
     widths = np.tile(bank.tracker.width, (len(X), 1, 1))
-    return Told(both[:, : bank.m], both[:, bank.m :], widths)
+    return Prediction(both[:, : bank.m], both[:, bank.m :], widths)
 
 
 def _both(bank: Bank, now: Generation, X: Array) -> Array:

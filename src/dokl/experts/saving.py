@@ -29,13 +29,18 @@ MATRICES = ("P", "zz", "lower")  # in Fortran's order, of which the lower triang
 
 def to_meta(bank: Bank) -> dict[str, Any]:
     """Everything that is no array."""
-    settings = asdict(bank.settings)
-    for kind in settings["kinds"]:
-        kind["memory"] = None if kind["memory"] == math.inf else kind["memory"]
-    settings["bound"] = None if settings["bound"] == math.inf else settings["bound"]
     counts = {"n": bank.kept.n, "seen": bank.kept.seen, "mended": bank.mended}
     keys = [] if bank.now is None else [list(key) for key in bank.now.maps]
-    return {"settings": settings, "d": bank.d, "m": bank.m, "maps": keys, **counts}
+    return {"settings": _packed(bank.settings), "d": bank.d, "m": bank.m, "maps": keys, **counts}
+
+
+def _packed(settings: Settings) -> dict[str, Any]:
+    """None stands for infinity."""
+    packed = asdict(settings)
+    for kind in packed["kinds"]:
+        kind["memory"] = None if kind["memory"] == math.inf else kind["memory"]
+    packed["bound"] = None if packed["bound"] == math.inf else packed["bound"]
+    return packed
 
 
 def to_arrays(bank: Bank) -> Arrays:
@@ -69,6 +74,8 @@ def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
     for name, size in (("n", n), ("d", d), ("m", m)):
         whole(name, meta[name], size, size)
     settings = _settings(meta["settings"], n)
+    if settings.grouped:
+        raise ValueError("rows of a lone learner are not of groups")
     bank, L, E = start(d, m, settings), len(settings.levels), len(settings.kinds)
     kept = _kept(arrays, n, d, m, whole("seen", meta["seen"], n))
     _check(arrays, {"total.weight": (), "total.first": (m,), "total.second": (m,)})
@@ -120,6 +127,11 @@ def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
     return replace(bank, now=now, awake=arrays["awake"].astype(bool), **about)
 
 
+def check_settings(settings: Settings, n: int) -> None:
+    """Refuse settings that cannot be; n: rows that are kept."""
+    _settings(_packed(settings), n)
+
+
 def _settings(packed: Mapping[str, Any], n: int) -> Settings:
     """n: rows that are kept, so many may be."""
     kinds = tuple(map(_kind, packed["kinds"]))
@@ -131,8 +143,9 @@ def _settings(packed: Mapping[str, Any], n: int) -> Settings:
     whole("kept", packed["kept"], max(1, n), max(KEPT, n))
     whole("classes", packed["classes"], 0, MOST)
     check_seed(packed["seed"])
-    if not isinstance(packed["sums"], bool):
-        raise ValueError(f"sums is {packed['sums']!r}: true or false is expected")
+    for name in ("sums", "grouped"):
+        if not isinstance(packed.get(name, False), bool):
+            raise ValueError(f"{name} is {packed[name]!r}: true or false is expected")
     lists = {"pilots": pilots, "levels": tuple(map(check_level, packed["levels"]))}
     return Settings(**{**packed, **lists, "kinds": kinds, "bound": bound})
 

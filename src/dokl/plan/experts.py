@@ -12,7 +12,7 @@ import numpy as np
 from dokl import answers
 from dokl.arrays import Array, is_sparse
 from dokl.estimators import AutoClassifier, AutoRegressor
-from dokl.estimators.auto import matrix_bytes
+from dokl.experts.bank import matrix_bytes
 from dokl.plan.advice import Advice, Budget
 from dokl.plan.lengths import MOST_INPUTS
 
