@@ -1,0 +1,437 @@
+"""A network whose nodes are lone learners that also listen, simulated.
+
+Every node has its own bank. One bank over (row, node) stands for what each node has heard, with
+the delay of the farthest. At each step nodes with a row predict it first, by their own bank, by the
+network's and by their corrections, mixed; then they learn it and share it (`sharing`).
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dokl.arrays import Array
+from dokl.experts import bank as banks
+from dokl.experts import learning, predicting
+from dokl.experts.bank import Bank, Prediction
+from dokl.experts.kinds import Kind, Settings
+from dokl.experts.scaling import Scaling
+from dokl.network import node as nodes
+from dokl.network import sharing as share
+from dokl.network.node import NetworkNode
+from dokl.network.sharing import NEVER, SentRows, SharingRule
+from dokl.unlocked import one_thread
+
+# A row of less weight is predicted and not learned: its label never came.
+LEAST_WEIGHT = 1e-20
+# Bytes that the matrices of all own banks may take. Beyond, each has fewer centres.
+OWN_BYTES = 4e9
+# In `fit` of more nodes than this, one with fewer rows than that has no map of its own, as in
+# `learn`: maps of thousands of nodes would take minutes, and twenty rows say little.
+MANY_NODES, FEW_ROWS = 100, 30
+# The sums of one expert that remembers everything, and of two that forget.
+SUMMED = (
+    Kind("learned", "gaussian"),
+    Kind("learned", "gaussian", 10_000, 400),
+    Kind("learned", "gaussian", 1000, 200),
+)
+
+
+@dataclass(frozen=True)
+class BankNetwork:
+    """K nodes that learn d inputs and m outputs. bank: over (row, node), None where nobody shares;
+    rows: that not everybody has heard; steps: taken; sent: (K,) rows that each node has sent;
+    units: how the bank's first map scaled inputs and targets, in which nodes learn corrections;
+    traffic: bytes that all nodes together have to send over one link each.
+    """
+
+    sharing: SharingRule
+    nodes: tuple[NetworkNode, ...]
+    bank: Bank | None
+    rows: SentRows
+    steps: int
+    sent: Array
+    units: tuple[Scaling, Scaling] | None = None
+    traffic: float = 0.0
+
+    @property
+    def K(self) -> int:
+        """Nodes."""
+        return len(self.nodes)
+
+    @property
+    def m(self) -> int:
+        """Outputs."""
+        return self.nodes[0].own.m
+
+    @property
+    def seen(self) -> Array:
+        """Rows that each node has learned: (K,)."""
+        return np.array([node.own.seen for node in self.nodes])
+
+    @property
+    def bytes(self) -> Array:
+        """Bytes that each node has sent so far: (K,). Everything is passed on over every link."""
+        return self.traffic * self.sharing.degree
+
+
+def start(d: int, m: int, settings: Settings, sharing: SharingRule) -> BankNetwork:
+    """A network that has seen nothing; settings: those of a lone learner."""
+    K = len(sharing.degree)
+    own = replace(settings, most=_own_centres(settings, K))
+    bank = None
+    if sharing.degree.any():
+        bank = banks.start(d + 1, m, _shared_settings(settings, sharing))
+    first = nodes.start(d, m, own)  # arrays of records are never written to
+    fresh = share.no_rows(d, m)
+    return BankNetwork(sharing, (first,) * K, bank, fresh, 0, np.zeros(K, np.int64))
+
+
+def _shared_settings(settings: Settings, sharing: SharingRule) -> Settings:
+    """Settings of the network's bank."""
+    kinds = settings.kinds if sharing.way == "rows" else SUMMED
+    return replace(settings, kinds=kinds, grouped=True)
+
+
+def _own_centres(settings: Settings, K: int) -> int:
+    """Centres of each node's own bank, so that all of them fit into OWN_BYTES."""
+    most = settings.most
+    while K * banks.matrix_bytes(settings.kinds, most) > OWN_BYTES and most > 50:
+        most = max(50, int(0.9 * most))
+    return most
+
+
+# -- learning ------------------------------------------------------------------------------------
+def learn(
+    network: BankNetwork, X: Array, Y: Array, weight: Array, index: Array
+) -> tuple[BankNetwork, Prediction]:
+    """Rows X: (n, d), Y: (n, m) of positive weight, in the order of index: (steps, K), -1 where a
+    node has none. Returns what was predicted for each row before it was learned.
+    """
+    step, owner = np.nonzero(index >= 0)
+    at = index[step, owner]
+    rows = SentRows(X[at], Y[at], weight[at], owner, step + network.steps, np.full(len(at), NEVER))
+    with ThreadPoolExecutor(1) as beside:  # neither needs the other
+        own = beside.submit(_learn_alone, network.nodes, rows)
+        network, shared, mapped = _hear(network, rows, len(index))
+        known, alone = own.result()
+    network, out = replace(network, nodes=known), alone
+    if shared is not None:
+        network, out = _mix(network, rows, alone, shared, mapped)
+    back = np.empty(len(X), np.int64)
+    back[at] = np.arange(len(at))
+    return network, Prediction(*(part[back] for part in vars(out).values()))
+
+
+def _learn_alone(
+    known: tuple[NetworkNode, ...], rows: SentRows
+) -> tuple[tuple[NetworkNode, ...], Prediction]:
+    """Every node's own bank after its rows, and what it predicted for each of them."""
+    new, out = list(known), _empty(known[0].own, len(rows.X))
+    for k, mine in _by_node(rows.node):
+        own, found = _learn_one(known[k].own, rows[mine])
+        new[k] = replace(known[k], own=own)
+        _put(out, mine, found)
+    return tuple(new), out
+
+
+def _learn_one(own: Bank, rows: SentRows) -> tuple[Bank, Prediction]:
+    """A bank after rows, some of which may have no label and are predicted alone."""
+    labelled = rows.weight >= LEAST_WEIGHT
+    weight = None if (rows.weight == 1.0).all() else rows.weight
+    if labelled.all():
+        return learning.learn(own, rows.X, rows.Y, weight)
+    out, starts = (
+        _empty(own, len(rows.X)),
+        np.flatnonzero(np.diff(labelled, prepend=not labelled[0])),
+    )
+    for at, stop in zip(starts, [*starts[1:], len(labelled)], strict=True):
+        part = slice(at, stop)
+        if labelled[at]:
+            own, found = learning.learn(own, rows.X[part], rows.Y[part], rows.weight[part])
+        else:
+            found = predicting.predict_with_variance(own, rows.X[part])
+        _put(out, part, found)
+    return own, out
+
+
+def _hear(
+    network: BankNetwork, rows: SentRows, steps: int
+) -> tuple[BankNetwork, Prediction | None, Array]:
+    """The network's bank after so many steps in which these rows came; what it predicted for each
+    of them by what everybody had heard by then; and whether it had a map: (n,).
+    """
+    bank, sharing, mapped = network.bank, network.sharing, np.zeros(len(rows.X), bool)
+    if bank is None:
+        return replace(network, steps=network.steps + steps), None, mapped
+    labelled = rows.weight >= LEAST_WEIGHT
+    waiting = network.rows.and_then(rows[labelled])
+    waiting, sent, messages = share.send(sharing, waiting, network.sent)
+    waiting = waiting[np.argsort(waiting.due, kind="stable")]
+    out, X = _empty(bank, len(rows.X)), np.hstack([rows.X, rows.node[:, None]])
+    heard, done, end, traffic = 0, 0, network.steps + steps, network.traffic
+    units = network.units
+    with one_thread():
+        while done < len(X):
+            now = int(rows.step[done])
+            until = int(np.searchsorted(waiting.due, now, side="right"))
+            if until > heard:
+                bank, more = _hear_rows(bank, waiting[np.arange(heard, until)], sharing)
+                heard, traffic = until, traffic + more
+            next_due = int(waiting.due[until]) if until < len(waiting.due) else NEVER
+            stop = int(np.searchsorted(rows.step, max(now + 1, min(next_due, end))))
+            part = slice(done, stop)
+            _put(out, part, predicting.predict_with_variance(bank, X[part]))
+            if bank.now is not None:
+                mapped[part], units = True, units or (bank.now.inputs, bank.now.targets)
+            done = stop
+    if sharing.way == "sums":
+        traffic += messages * share.sum_bytes(_widths(bank), network.m)
+    left = waiting[np.arange(heard, len(waiting.due))]
+    left = left[np.argsort(left.step, kind="stable")]
+    about = {"rows": left, "steps": end, "sent": sent, "traffic": traffic, "units": units}
+    return replace(network, bank=bank, **about), out, mapped  # type: ignore[arg-type]
+
+
+def _hear_rows(bank: Bank, rows: SentRows, sharing: SharingRule) -> tuple[Bank, float]:
+    """The network's bank after these rows, and the bytes that they and new maps took."""
+    before = bank.now
+    X = np.hstack([rows.X, rows.node[:, None]])
+    bank, _ = learning.learn(bank, X, rows.Y, rows.weight)
+    d, m = rows.X.shape[1], bank.m
+    if sharing.way == "rows":
+        return bank, float(len(X) * share.row_bytes(d, m))
+    if bank.now is before:
+        return bank, 0.0
+    # A new map: its sample travels, and every node's sums on it.
+    sample = min(bank.kept.n, 4 * bank.settings.most)
+    senders = len(np.unique(bank.kept.X[: bank.kept.n, -1]))
+    resent = senders * share.sum_bytes(_widths(bank), m)
+    return bank, float(sample * share.row_bytes(d, m) + resent)
+
+
+def _widths(bank: Bank) -> list[int]:
+    """Features of the bank's experts; none before it has a map."""
+    if bank.now is None:
+        return []
+    return [bank.now.maps[kind.features].width(kind.width) for kind in bank.kinds]
+
+
+def _mix(
+    network: BankNetwork, rows: SentRows, alone: Prediction, shared: Prediction, mapped: Array
+) -> tuple[BankNetwork, Prediction]:
+    """Every node's corrections and mixture after these rows, and what it predicted. Corrections
+    begin with the first row for which the network had a map: (n,).
+    """
+    known, out = list(network.nodes), _empty(network.nodes[0].own, len(rows.X))
+    for k, mine in _by_node(rows.node):
+        first = int(np.argmax(mapped[mine])) if mapped[mine].any() else len(mine)
+        for part in (mine[:first], mine[first:]):
+            if len(part):
+                known[k] = _ready(network, known[k]) if mapped[part[0]] else known[k]
+                own, theirs = (_part(each, part) for each in (alone, shared))
+                known[k], found = _mix_one(known[k], rows[part], own, theirs)
+                _put(out, part, found)
+    return replace(network, nodes=tuple(known)), out
+
+
+def _mix_one(
+    node: NetworkNode, rows: SentRows, alone: Prediction, shared: Prediction
+) -> tuple[NetworkNode, Prediction]:
+    labelled = rows.weight >= LEAST_WEIGHT
+    weight = None if (rows.weight == 1.0).all() else rows.weight
+    if labelled.all():
+        return nodes.learn(node, rows.X, rows.Y, weight, alone, shared)
+    out = _empty(node.own, len(rows.X))
+    starts = np.flatnonzero(np.diff(labelled, prepend=not labelled[0]))
+    for at, stop in zip(starts, [*starts[1:], len(labelled)], strict=True):
+        part = slice(at, stop)
+        own, theirs = _part(alone, part), _part(shared, part)
+        if labelled[at]:
+            given = rows.X[part], rows.Y[part], rows.weight[part]
+            node, found = nodes.learn(node, *given, own, theirs)
+        else:
+            found = nodes.predict(node, rows.X[part], own, theirs)
+        _put(out, part, found)
+    return node, out
+
+
+def _ready(network: BankNetwork, node: NetworkNode) -> NetworkNode:
+    """The node with corrections, once the network has a map."""
+    if network.units is None:
+        return node
+    inputs, targets = network.units
+    return nodes.with_corrections(node, inputs, targets.size)
+
+
+# -- all rows at once ------------------------------------------------------------------------------
+def fit(
+    network: BankNetwork, X: Array, Y: Array, weight: Array, owner: Array
+) -> tuple[BankNetwork, Prediction]:
+    """A network that has learned rows X: (n, d), Y: (n, m) of nodes (n,), with maps made from all
+    of them; and what was predicted for rows that it was weighed by, NaN elsewhere.
+
+    network: one that has seen nothing. Members are weighed on rows that chose no map of theirs.
+    """
+    # Evenly over every node's rows, so that each half of them has half of every node's.
+    rank, count = np.zeros(len(X)), np.bincount(owner, minlength=network.K)
+    for k, mine in _by_node(owner):
+        rank[mine] = (np.arange(len(mine)) + 0.5) / count[k]
+    order = np.argsort(rank, kind="stable")
+    new = SentRows(X, Y, weight, owner, np.arange(len(X)), np.full(len(X), NEVER))[order]
+    network = replace(network, steps=int(count.max(initial=0)))
+    with ThreadPoolExecutor(1) as beside:
+        own = beside.submit(_fit_alone, network, new)
+        network, shared = _fit_shared(network, new)
+        known, alone = own.result()
+    network, out = replace(network, nodes=known), alone
+    if shared is not None:
+        network, out = _weigh(network, new, alone, shared)
+    back = np.empty(len(X), np.int64)
+    back[order] = np.arange(len(X))
+    return network, Prediction(*(part[back] for part in vars(out).values()))
+
+
+def _fit_alone(network: BankNetwork, rows: SentRows) -> tuple[tuple[NetworkNode, ...], Prediction]:
+    known = list(network.nodes)
+    out = _nothing_known(network.nodes[0].own, len(rows.X))
+    for k, mine in _by_node(rows.node):
+        own, few = known[k].own, network.K > MANY_NODES and len(mine) < FEW_ROWS
+        weight = None if (rows.weight[mine] == 1.0).all() else rows.weight[mine]
+        if few:
+            own, found = learning.learn(own, rows.X[mine], rows.Y[mine], weight)
+        else:
+            own, found = learning.fitted(own.settings, rows.X[mine], rows.Y[mine], weight)
+        known[k] = replace(known[k], own=own)
+        _put(out, mine, found)
+    return tuple(known), out
+
+
+def _fit_shared(network: BankNetwork, rows: SentRows) -> tuple[BankNetwork, Prediction | None]:
+    """The network's bank after all rows that nodes may send."""
+    if network.bank is None:
+        return network, None
+    sharing, d = network.sharing, rows.X.shape[1]
+    rows = replace(rows, step=np.arange(len(rows.X)))
+    counted, sent, _ = share.send(replace(sharing, delay=0), rows, network.sent)
+    there = np.flatnonzero(counted.due < NEVER)
+    out = _nothing_known(network.bank, len(rows.X))
+    bank, traffic = network.bank, 0.0
+    if len(there):
+        X = np.hstack([rows.X, rows.node[:, None]])[there]
+        bank, found = learning.fitted(bank.settings, X, rows.Y[there], rows.weight[there])
+        _put(out, there, found)
+        sample = share.row_bytes(d, bank.m) * min(len(there), 4 * bank.settings.most)
+        sums = len(np.unique(rows.node[there])) * share.sum_bytes(_widths(bank), bank.m)
+        rest = len(there) * share.row_bytes(d, bank.m)
+        traffic = float(rest if sharing.way == "rows" else sample + sums)
+    left = counted[np.flatnonzero(counted.due == NEVER)]
+    left = replace(left, step=np.full(len(left.due), network.steps - 1))
+    units = None if bank.now is None else (bank.now.inputs, bank.now.targets)
+    about = {"bank": bank, "sent": sent, "traffic": traffic, "rows": left, "units": units}
+    return replace(network, **about), out  # type: ignore[arg-type]
+
+
+def _weigh(
+    network: BankNetwork, rows: SentRows, alone: Prediction, shared: Prediction
+) -> tuple[BankNetwork, Prediction]:
+    """Corrections and mixtures by the rows that both the own and the network's bank predicted."""
+    known, out = list(network.nodes), _nothing_known(network.nodes[0].own, len(rows.X))
+    fair = np.isfinite(alone.mean[:, 0]) & np.isfinite(shared.mean[:, 0])
+    for k, mine in _by_node(rows.node):
+        known[k] = _ready(network, known[k])
+        mine = mine[fair[mine]]
+        if len(mine):
+            own, theirs = _part(alone, mine), _part(shared, mine)
+            known[k], found = _mix_one(known[k], rows[mine], own, theirs)
+            _put(out, mine, found)
+    return replace(network, nodes=tuple(known)), out
+
+
+# -- predicting ------------------------------------------------------------------------------------
+def predict(network: BankNetwork, X: Array, node: Array) -> Prediction:
+    """Of rows X: (n, d) at nodes by number (n,); -1 where it is none of the network's."""
+    out = _empty(network.nodes[0].own, len(X))
+    for k, mine in _by_node(node):
+        nobody = k < 0 and network.K > 1
+        found = _predict_anywhere(network, X[mine]) if nobody else _predict_at(network, X[mine], k)
+        _put(out, mine, found)
+    return out
+
+
+def predict_mean(network: BankNetwork, X: Array, node: Array) -> Array:
+    """The means (n, m) alone; where nobody shares, exactly as the lone learner gives them."""
+    if network.bank is not None:
+        return predict(network, X, node).mean
+    out = np.empty((len(X), network.m))
+    for k, mine in _by_node(node):
+        own = network.nodes[max(k, 0)].own
+        everybody = k < 0 and network.K > 1
+        found = _predict_anywhere(network, X[mine]).mean if everybody else None
+        out[mine] = predicting.predict(own, X[mine]) if found is None else found
+    return out
+
+
+def predict_alone(network: BankNetwork, X: Array, k: int) -> Prediction:
+    """What node k's own bank predicts for rows X: (n, d)."""
+    return predicting.predict_with_variance(network.nodes[k].own, X)
+
+
+def _predict_at(network: BankNetwork, X: Array, k: int) -> Prediction:
+    k = max(k, 0)  # a network of one node is that node
+    alone = predict_alone(network, X, k)
+    if network.bank is None:
+        return alone
+    given = np.hstack([X, np.full((len(X), 1), k)])
+    shared = predicting.predict_with_variance(network.bank, given)
+    return nodes.predict(_ready(network, network.nodes[k]), X, alone, shared)
+
+
+def _predict_anywhere(network: BankNetwork, X: Array) -> Prediction:
+    """By the network's bank, for a node that nobody has seen; where it knows nothing, by what all
+    nodes predict, each counting as many rows as it has seen.
+    """
+    bank = network.bank
+    if bank is not None and bank.now is not None:
+        return predicting.predict_with_variance(bank, np.hstack([X, np.full((len(X), 1), -1.0)]))
+    seen = network.seen
+    if not seen.any():
+        return predict_alone(network, X, 0)
+    each = [predict_alone(network, X, k) for k in np.flatnonzero(seen).tolist()]
+    weights = seen[seen > 0] / seen.sum()
+    F, V = (np.stack([getattr(p, name) for p in each], axis=1) for name in ("mean", "variance"))
+    mean = np.einsum("e,nem->nm", weights, F)
+    variance = np.einsum("e,nem->nm", weights, V + (F - mean[:, None]) ** 2)
+    return Prediction(mean, variance, each[0].widths)
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+def _by_node(node: Array) -> list[tuple[int, Array]]:
+    """The rows of each node that has any, in order."""
+    order = np.argsort(node, kind="stable")
+    numbers, starts = np.unique(node[order], return_index=True)
+    return (
+        list(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)) if len(node) else []
+    )
+
+
+def _empty(bank: Bank, n: int) -> Prediction:
+    m, L = bank.m, len(bank.tracker.levels)
+    return Prediction(np.zeros((n, m)), np.ones((n, m)), np.zeros((n, m, L)))
+
+
+def _nothing_known(bank: Bank, n: int) -> Prediction:
+    empty = _empty(bank, n)
+    return Prediction(*(np.full(part.shape, math.nan) for part in vars(empty).values()))
+
+
+def _part(whole: Prediction, which: Array | slice) -> Prediction:
+    return Prediction(*(part[which] for part in vars(whole).values()))
+
+
+def _put(whole: Prediction, which: Array | slice, part: Prediction) -> None:
+    for everywhere, some in zip(vars(whole).values(), vars(part).values(), strict=True):
+        everywhere[which] = some
