@@ -8,6 +8,7 @@ import numpy as np
 import dokl
 from dokl import graphs, losses, schedules
 from dokl.kernels import Cauchy, Laplacian, Matern, RationalQuadratic
+from dokl.network.saving import encode
 from dokl.state import to_arrays
 
 RNG = np.random.default_rng(0)
@@ -123,12 +124,13 @@ def started(model, y):
     return model.partial_fit(X[:80], y[:80], **classes)
 
 
-def state_of(model):
-    return model.network_.state if hasattr(model, "network_") else model.state_
+def arrays_of(model):
+    """All that it knows, by name."""
+    return encode(model.network_)[1] if hasattr(model, "network_") else to_arrays(model.state_)
 
 
 def same_state(a, b):
-    ours, theirs = to_arrays(state_of(a)), to_arrays(state_of(b))
+    ours, theirs = arrays_of(a), arrays_of(b)
     assert list(ours) == list(theirs)
     for name, value in ours.items():
         np.testing.assert_array_equal(value, theirs[name], name, strict=True)

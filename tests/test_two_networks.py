@@ -26,7 +26,7 @@ GRADIENT = {
 
 @pytest.mark.parametrize(("network", "diffusion", "y"), PAIRS)
 def test_each_has_its_own_parameters_and_no_others(network, diffusion, y):
-    assert set(network().get_params()) == SHARED
+    assert set(network().get_params()) == {*SHARED, "share"}
     assert set(diffusion().get_params()) == SHARED | GRADIENT
     usual = inspect.signature(diffusion).parameters
     for name in (*GRADIENT, "learner"):  # even with the value that the other has anyway

@@ -9,7 +9,6 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.estimators.plain import pack, unpack
-from dokl.exchange import Exchange
 
 Arrays = dict[str, Array]
 
@@ -34,12 +33,12 @@ def unpacked_graph(packed: Mapping[str, Any], arrays: Arrays) -> Any:
     return graph
 
 
-def packed_weights(exchange: Exchange) -> Arrays:
-    """The weights of an exchange in compressed rows; none where nodes are alone."""
-    if exchange.weights is None:
+def packed_weights(weights: Any) -> Arrays:
+    """Weights (K, K) in compressed rows; none where nodes are alone."""
+    if weights is None:
         return {}
     parts = ("data", "indices", "indptr")
-    return {f"weights.{part}": np.asarray(getattr(exchange.weights, part)) for part in parts}
+    return {f"weights.{part}": np.asarray(getattr(weights, part)) for part in parts}
 
 
 def unpacked_weights(arrays: Arrays) -> Any:

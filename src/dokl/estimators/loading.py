@@ -14,7 +14,7 @@ from dokl.arrays import Array
 from dokl.calibration import Calibration
 from dokl.diffusion import Problem, slots_of
 from dokl.errors import BadFile, BadInput, FingerprintMismatch
-from dokl.estimators import network_saving as networks
+from dokl.estimators import old_networks
 from dokl.estimators.checked import float_type, machine_memory
 from dokl.estimators.diffusion import DiffusionRegressor
 from dokl.estimators.first import FirstRows, unpacked
@@ -38,6 +38,7 @@ from dokl.fingerprints import agreed_fingerprint
 from dokl.intervals import Tracker
 from dokl.kernels import Custom
 from dokl.methods import gradient
+from dokl.network import saving as networks
 from dokl.random_numbers import check_seed
 from dokl.state import State
 
@@ -82,7 +83,7 @@ def _estimator(meta: dict[str, Any], arrays: Arrays, objects: Objects) -> Any:
     if made in FOLDED:
         return _unfolded(model, meta, arrays)
     if made in NETWORKS:
-        return _cooperated(model, meta, arrays)
+        return _network(model, meta, arrays)
     if made is not RandomFeatures:
         D = arrays["state.theta"].shape[-1]
         whole("D", meta["features"]["D"], D, D)
@@ -109,7 +110,9 @@ def _of_two_classes(meta: dict[str, Any]) -> dict[str, Any]:
     """
     kind, params = str(meta["class"]), dict(meta["params"])
     cooperates = "network" in meta
-    if not kind.startswith("Network") or (cooperates and "learner" not in params):
+    if not kind.startswith("Network") or "banks" in meta:
+        return meta
+    if cooperates and "learner" not in params:
         return meta
     params.pop("learner", None)
     auto = {"every": 1, "n_components": 300 if cooperates else 500}
@@ -135,15 +138,21 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     return model
 
 
-def _cooperated(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
-    """A network that cooperates."""
-    exchange = Exchange(unpacked_weights(arrays), "atc", whole("every", meta["every"], 1))
-    found = networks.from_arrays(meta["network"], exchange, arrays, len(meta["nodes"]))
-    check_components(model, found.most)
-    model.n_features_in_ = len(arrays["map.lengths"])
+def _network(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """A network of lone learners that listen; of an earlier version, what predicts as it did."""
+    model.weights_, names = unpacked_weights(arrays), len(meta["nodes"])
     take_nodes(model, meta)
+    if "network" in meta:
+        model.network_ = old_networks.from_arrays(meta["network"], arrays, names)
+        model.n_features_in_ = len(arrays["map.lengths"])
+    else:
+        model.network_ = networks.decode(meta["banks"], _own("banks.", arrays))
+        model.n_features_in_ = model.network_.nodes[0].own.d
+        model._check_size()
     _take_targets(model, meta, arrays)
-    model.network_ = found
+    if "banks" in meta:
+        classes = len(model.classes_) if model._classifying else 0
+        whole("classes", model.network_.nodes[0].own.settings.classes, classes, classes)
     if model.fingerprint_ != meta["fingerprint"]:
         raise FingerprintMismatch("the saved model", model.fingerprint_, meta["fingerprint"])
     return model

@@ -1,4 +1,4 @@
-"""A network of nodes that cooperate without settings, as a single estimator."""
+"""A network whose nodes are lone learners that also listen, as a single estimator."""
 
 from __future__ import annotations
 
@@ -13,28 +13,36 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dokl import answers, calibration, intervals
 from dokl.arrays import Array, is_sparse
 from dokl.errors import BadInput
-from dokl.estimators import cooperating
 from dokl.estimators.calibrated import decision, log_probabilities
 from dokl.estimators.checked import everywhere, only, present_rows, whole
-from dokl.estimators.choices import seed_of, set_parameters
+from dokl.estimators.choices import in_order, seed_of, set_parameters
 from dokl.estimators.labels import Labels, NumericTargets, blanked
 from dokl.estimators.learner import all_or_nothing
 from dokl.estimators.nodes import GraphNodes
-from dokl.exchange import Exchange
+from dokl.estimators.old_networks import OldNetwork
+from dokl.estimators.parameters import check_components
+from dokl.estimators.worth import SharingWorth, sharing_worth
+from dokl.experts.bank import Prediction, fingerprint
+from dokl.experts.kinds import CLASS_PILOTS, Settings, for_classes, for_numbers
 from dokl.fingerprints import agreed_fingerprint
+from dokl.network import banks
+from dokl.network.banks import LEAST_WEIGHT
+from dokl.network.sharing import SharingRule, diameter
+
+# With more inputs, length scales take minutes to learn.
+MOST_INPUTS = 300
 
 
 class NetworkEstimator(GraphNodes):
-    """Parameters, checks and names around `network_`, which `dokl.estimators.cooperating` learns.
+    """Parameters, checks and names around `network_`, which `dokl.network.banks` learns."""
 
-    Nothing here, or in what uses these estimators, depends on how it is learned.
-    """
-
+    share: str
     every: int
     n_components: int
     verbose: bool
     random_state: Any
-    network_: cooperating.CooperatingNetwork
+    network_: Any  # banks.BankNetwork, or an OldNetwork, which predicts and no more
+    weights_: Any  # (K, K) in compressed rows; what is not 0 is a link
     n_features_in_: int
     classes_: Array
     _flat: bool
@@ -63,13 +71,41 @@ class NetworkEstimator(GraphNodes):
         return scores
 
     # -- learning ----------------------------------------------------------------------------
-    def _start(self, Y: Array) -> None:
+    def _settings(self, seed: int) -> Settings:
+        """Those of a lone learner with as many components."""
+        most = whole("n_components", self.n_components)
+        if self._classifying:
+            about = {"classes": len(self.classes_), "pilots": CLASS_PILOTS}
+            return Settings(for_classes(), most, np.inf, seed, **about)  # type: ignore[arg-type]
+        return Settings(for_numbers(), most, seed=seed)
+
+    def _start(self, X: Array, Y: Array) -> None:
         seed = seed_of(self.random_state)
         K, weights = self._network(seed)
-        exchange = Exchange(weights, "atc", self.every)
-        most = whole("n_components", self.n_components)
-        classes = len(self.classes_) if self._classifying else 0
-        self.network_ = cooperating.start(exchange, K, Y.shape[1], most, seed, classes)
+        every = whole("every", self.every)
+        self.weights_ = weights
+        links = self._links()
+        degree = np.bincount(links.nonzero()[0], minlength=K)
+        delay = every * diameter(links) if degree.any() else 0
+        sharing = SharingRule(self.share, delay, degree)
+        self.network_ = banks.start(X.shape[1], Y.shape[1], self._settings(seed), sharing)
+
+    def _links(self) -> Any:
+        """Who is linked with whom, without oneself: (K, K) in compressed rows."""
+        from scipy.sparse import csr_array
+
+        found = csr_array(self.weights_, copy=True)
+        found.setdiag(0.0)
+        found.eliminate_zeros()
+        return found
+
+    def _check_size(self) -> None:
+        """Refuse parameters and names that do not fit what was learned."""
+        network = self._learning()
+        if len(self.nodes_) != network.K:
+            raise BadInput(f"there are {len(self.nodes_)} names for {network.K} nodes")
+        bank = network.nodes[0].own if network.bank is None else network.bank
+        check_components(self, bank.settings.most)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, nodes: Any) -> None:
         with all_or_nothing(self):
@@ -78,11 +114,16 @@ class NetworkEstimator(GraphNodes):
             self._meet(y)
             self._meet_nodes(nodes)
             Y = self._targets(y)
-            self._start(Y)
+            self._start(X, Y)
             rows = _rows(X, Y, weight)
+            labelled = np.flatnonzero(rows[2] >= LEAST_WEIGHT)
+            _check_some(labelled)
             owner = only(self._node_numbers(nodes, n), kept)
-            self.network_, predicted, fair = cooperating.fit(self.network_, *rows, owner)
-            self._follow(predicted, rows[1], np.where(fair, rows[2], 0.0))
+            owner = np.arange(len(X)) % self.network_.K if owner is None else owner
+            X, Y, weight, owner = (part[labelled] for part in (*rows, owner))
+            self.network_, predicted = banks.fit(self.network_, X, Y, weight, owner)
+            fair = np.isfinite(predicted.mean[:, 0])
+            self._follow(*(part[fair] for part in (predicted.mean, Y, weight)))
 
     def _partial_fit(
         self, X: Any, y: Any, sample_weight: Any, nodes: Any, classes: Any = None,
@@ -102,13 +143,29 @@ class NetworkEstimator(GraphNodes):
             Y = self._targets(y)
             if fresh:
                 self._meet_nodes(nodes)
-                self._start(Y)
+                self._start(X, Y)
             rows = _rows(X, Y, weight)
+            if fresh:
+                _check_some(np.flatnonzero(rows[2] >= LEAST_WEIGHT))
+            network = self._learning()
             owner = only(self._node_numbers(nodes, n), kept)
-            self.network_, predicted = cooperating.learn(self.network_, *rows, owner)
+            if owner is None:  # dealing goes on where it stopped, or node 0 would get single rows
+                owner = (np.arange(len(X)) + int(network.seen.sum())) % network.K
+            index = in_order(network.K, owner)
+            self.network_, predicted = banks.learn(network, *rows, index)
             found = [self._follow(predicted.mean, *rows[1:])]
-        found += [] if level is None else cooperating.ends(predicted, level)
+        found += [] if level is None else _ends(predicted, level)
         return [everywhere(part, kept, n) for part in found]
+
+    def _learning(self) -> banks.BankNetwork:
+        """The network, if it can learn."""
+        if isinstance(self.network_, OldNetwork):
+            raise BadInput(
+                "this network was saved by an earlier version of dokl: it predicts as it did, and "
+                "cannot learn on or give intervals. Train it again from its rows"
+            )
+        network: banks.BankNetwork = self.network_
+        return network
 
     def _valid(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
         """Rows to learn from, and targets, checked."""
@@ -120,13 +177,12 @@ class NetworkEstimator(GraphNodes):
     def _check_inputs(self, X: Any) -> None:
         """Refuse rows that this network cannot learn from, and name the class that can."""
         shape: tuple[int, ...] = getattr(X, "shape", ())
-        most = cooperating.MOST_INPUTS
-        wide = len(shape) == 2 and shape[1] > most
+        wide = len(shape) == 2 and shape[1] > MOST_INPUTS
         if not wide and not is_sparse(X):
             return
         name, found = type(self).__name__, f"has {shape[1]:,} inputs" if wide else "is sparse"
         raise BadInput(
-            f"X {found}, and {name} takes dense rows of up to {most} inputs: "
+            f"X {found}, and {name} takes dense rows of up to {MOST_INPUTS} inputs: "
             f"{name.replace('Network', 'Diffusion')} takes sparse rows and any number of inputs "
             "(dokl train --method gradient)"
         )
@@ -140,31 +196,63 @@ class NetworkEstimator(GraphNodes):
 
     def _scores(self, X: Any, nodes: Any) -> Array:
         rows, owner = self._inputs(X, nodes)
-        return cooperating.predict(self.network_, rows, owner)
+        if isinstance(self.network_, OldNetwork):
+            return self.network_.predict(rows, owner)
+        return banks.predict_mean(self.network_, rows, _anywhere(owner, len(rows)))
 
     @property
     def fingerprint_(self) -> str:
         """Of the map and the labels."""
         check_is_fitted(self, "network_")
-        return agreed_fingerprint(cooperating.fingerprint(self.network_), **self._agreed())
+        network = self.network_
+        if isinstance(network, OldNetwork):
+            return agreed_fingerprint(network.fingerprint, **self._agreed())
+        bank = network.nodes[0].own if network.bank is None else network.bank
+        return agreed_fingerprint(fingerprint(bank), **self._agreed())
 
     @property
-    def message_bytes_(self) -> int:
-        """Bytes of what a node sends to each neighbour when it is time."""
+    def sent_bytes_(self) -> Array:
+        """Bytes that each node has sent so far, over all its links: (K,)."""
         check_is_fitted(self, "network_")
-        return cooperating.message_bytes(self.network_)
+        return self._learning().bytes
 
     @property
-    def cooperation_(self) -> cooperating.SharingWorth:
-        """What sharing is worth to each node so far, and who could teach it most."""
+    def cooperation_(self) -> SharingWorth:
+        """What sharing is worth to each node so far, compared with a lone learner on its rows, and
+        who is alike.
+        """
         check_is_fitted(self, "network_")
-        return cooperating.sharing(self.network_, list(self.nodes_))
+        links = self._links().toarray() != 0
+        return sharing_worth(self._learning(), list(self.nodes_), links)
+
+    def plot_nodes(self, ax: Any = None) -> Any:
+        """The map of nodes: those that lie together learn alike. Returns the axes."""
+        return self.cooperation_.plot(ax)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the fitted estimator to a data file; `dokl.load` reads it back."""
         from dokl.estimators.saving import save  # which knows all the estimators, this one too
 
         return save(self, path)
+
+
+def _check_some(labelled: Array) -> None:
+    if not len(labelled):
+        raise BadInput(
+            f"all sample weights are below {LEAST_WEIGHT:g}: there is nothing to start from"
+        )
+
+
+def _anywhere(owner: Array | None, n: int) -> Array:
+    """Nodes by number; -1 where none is given."""
+    return np.full(n, -1) if owner is None else owner
+
+
+def _ends(predicted: Prediction, coverage: float) -> list[Array]:
+    """Lower and upper ends (n, m) of intervals."""
+    first = intervals.start(outputs=predicted.mean.shape[1])
+    far = intervals.width_at(first, coverage, predicted.widths) * np.sqrt(predicted.variance)
+    return [predicted.mean - far, predicted.mean + far]
 
 
 def _rows(X: Array, Y: Array, weight: Array | None) -> tuple[Array, Array, Array]:
@@ -174,24 +262,27 @@ def _rows(X: Array, Y: Array, weight: Array | None) -> tuple[Array, Array, Array
 
 
 class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Regression over a network: each row belongs to a node, neighbours exchange what they learn.
+    """Regression over a network: every node is a lone learner that also listens.
 
-    Nodes cooperate without settings: length scales and what nodes' targets differ by (an offset
-    for each) are learned from the network's first rows, what travels are sums of rows, and each
-    node mixes experts of its own rows, of the network's, and of the network's with its own
-    corrections by what each would have gained on the node's own rows. `cooperation_` says what
-    that is worth, and from whom.
+    Each row belongs to a node. A node has its own `AutoRegressor`, on its own rows; a bank over
+    (row, node) that learns what everybody shares, with a learned place for every node; and
+    corrections of that bank's errors on its own rows. It mixes the three by what each would have
+    gained on its own rows, so where nodes differ a node is not much worse than alone, and where
+    they are alike it learns from all. `cooperation_` says what sharing is worth to each node,
+    `plot_nodes` draws who is alike.
+
+    What leaves a node is chosen by `share`. "sums": only sums over at least 50 rows, and for each
+    new map the sample of rows that it is made from (rows otherwise stay where they are); "rows":
+    every row. Both are simulated, with the delay that the graph causes, and `sent_bytes_` counts.
 
     `fit(X, y, nodes=...)` names the node of each row (without, rows are dealt out evenly). Rows
     are taken in the order given, all nodes together, so that nobody hears what is yet to come:
-    sort them by time. Rows that are grouped by node (files of stations, one after the other) teach
-    one node after the other. Each call begins a new step.
+    sort them by time. Each call begins a new step.
 
-    `predict(X)` uses what the network has learned together, where nodes weigh as many rows as they
-    have seen, `predict(X, nodes=...)` each node's own mixture. The names are those of the graph's
-    nodes, in `nodes_`.
+    `predict(X, nodes=...)` is each node's own prediction, `predict(X)` what the network predicts
+    for a node that it has not seen. The names are those of the graph's nodes, in `nodes_`.
 
-    For sparse rows, more than 300 inputs or thousands of nodes there is `DiffusionRegressor`.
+    For sparse rows or more than 300 inputs there is `DiffusionRegressor`.
 
     Parameters
     ----------
@@ -200,11 +291,13 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         Random ones are drawn from random_state.
     n_nodes : number of nodes when graph is a name, unless the first rows come with texts as
         `nodes`: then these are the nodes, in alphabetical order.
-    rule : weights of a graph: "metropolis", "laplacian", "uniform", or "alone" (no exchange).
-    every : exchange every n steps.
-    n_components : features of the map that all nodes share.
+    rule : weights of a graph; "alone" shares nothing, the others decide only who is linked.
+    share : "sums" or "rows", what leaves a node.
+    every : nodes exchange every n steps.
+    n_components : centres of the widest experts' maps, as in `AutoRegressor`. Networks of very
+        many nodes take fewer for each node's own bank, so that all of them fit into 4 GB.
     verbose : unused so far; kept for symmetry with other estimators.
-    random_state : seed of graph, features and pilots.
+    random_state : seed of graph and pilots.
 
     Examples
     --------
@@ -222,8 +315,9 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         *,
         n_nodes: int = 20,
         rule: str = "metropolis",
+        share: str = "sums",
         every: int = 1,
-        n_components: int = 300,
+        n_components: int = 1000,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -246,7 +340,7 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         return self
 
     def predict(self, X: Any, nodes: Any = None) -> Array:
-        """Predictions of the whole network, or of `nodes` (one name, or one per row)."""
+        """Predictions of `nodes` (one name, or one per row), or for a node that nobody has seen."""
         return self._shaped(self._scores(X, nodes))
 
     def prequential(
@@ -271,11 +365,12 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         self, X: Any, coverage: float = 0.9, nodes: Any = None
     ) -> tuple[Array, Array]:
         """Lower and upper ends that hold the target in this share of each node's rows, as tracked
-        online; of `nodes` (one name, or one per row), or around what the whole network predicts,
-        wide enough for rows of all its nodes: where these differ, far wider than their own.
+        online; of `nodes` (one name, or one per row), or for a node that nobody has seen.
         """
         rows, owner = self._inputs(X, nodes)
-        lower, upper = cooperating.interval(self.network_, rows, coverage, owner)
+        level = intervals.check_level(coverage)
+        predicted = banks.predict(self._learning(), rows, _anywhere(owner, len(rows)))
+        lower, upper = _ends(predicted, level)
         return self._shaped(lower), self._shaped(upper)
 
 
@@ -300,15 +395,16 @@ class NetworkClassifier(Labels, NetworkEstimator, ClassifierMixin, BaseEstimator
         *,
         n_nodes: int = 20,
         rule: str = "metropolis",
+        share: str = "sums",
         every: int = 1,
-        n_components: int = 300,
+        n_components: int = 1000,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
         set_parameters(self, locals())
 
-    def _start(self, Y: Array) -> None:
-        super()._start(Y)
+    def _start(self, X: Array, Y: Array) -> None:
+        super()._start(X, Y)
         self.calibration_ = calibration.start(len(self.classes_))
 
     def _agreed(self) -> dict[str, Any]:
@@ -316,7 +412,7 @@ class NetworkClassifier(Labels, NetworkEstimator, ClassifierMixin, BaseEstimator
 
     def _follow(self, scores: Array, Y: Array, weight: Array) -> Array:
         """Calibrate by rows that were just predicted; the levels (n, classes) before each."""
-        weight = np.where(weight >= cooperating.LEAST_WEIGHT, weight, 0.0)
+        weight = np.where(weight >= LEAST_WEIGHT, weight, 0.0)
         given = calibration.both(scores), answers.class_numbers(Y), weight
         self.calibration_, level = calibration.followed(self.calibration_, *given)
         return level

@@ -116,8 +116,8 @@ def folded(estimator: Any) -> Any:
         return estimator
     if isinstance(estimator, NetworkEstimator):
         raise BadInput(
-            f"a {type(estimator).__name__} has no small model file: export it "
-            "to .onnx or .c, which hold nothing but what predicts (--node NAME: of one node)"
+            f"a {type(estimator).__name__} has no small model file: export it to .onnx or .c, "
+            "which hold nothing but what predicts (--node NAME: at one node)"
         )
     if type(estimator) not in kinds:
         raise BadInput(

@@ -27,7 +27,6 @@ from dokl import files, schedules
 from dokl import state as states
 from dokl.arrays import Array
 from dokl.errors import BadInput
-from dokl.estimators import network_saving as networks
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.diffusion import DiffusionClassifier, DiffusionRegressor
@@ -45,6 +44,7 @@ from dokl.estimators.transformer import RandomFeatures
 from dokl.experts import folding
 from dokl.experts import saving as banks
 from dokl.features import FeatureMap
+from dokl.network import saving as networks
 
 KIND = "model"
 GRADIENT = (KernelRegressor, KernelClassifier, DiffusionRegressor, DiffusionClassifier)
@@ -80,7 +80,7 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
         about, made = _folded(estimator)
         meta, arrays = meta | about, arrays | made
     elif isinstance(estimator, NETWORKS):
-        about, made = _cooperating(estimator)
+        about, made = _network(estimator)
         meta, arrays = meta | about, arrays | made
     else:
         meta["features"] = _features(estimator.feature_map_)
@@ -97,8 +97,8 @@ def _check_size(estimator: Any) -> None:
     """Files whose parameters do not fit what was learned are refused, so none is written."""
     if isinstance(estimator, AUTO):
         check_components(estimator, estimator.bank_.settings.most)
-    elif hasattr(estimator, "network_"):
-        check_components(estimator, estimator.network_.most)
+    elif isinstance(estimator, NETWORKS):
+        estimator._check_size()
     elif not isinstance(estimator, FOLDED):
         check_components(estimator, estimator.feature_map_.D)
 
@@ -159,8 +159,9 @@ def _seed(estimator: Any) -> int:
     """The seed that was drawn, where none was given."""
     if isinstance(estimator, AUTO):
         return int(estimator.bank_.settings.seed)
-    name = "network_" if isinstance(estimator, NETWORKS) else "feature_map_"
-    return int(getattr(estimator, name).seed)
+    if isinstance(estimator, NETWORKS):
+        return int(estimator._learning().nodes[0].own.settings.seed)
+    return int(estimator.feature_map_.seed)
 
 
 def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
@@ -173,12 +174,12 @@ def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
     return {"folded": about, **_about_targets(model)}, arrays
 
 
-def _cooperating(model: Any) -> tuple[dict[str, Any], Arrays]:
-    """A network that cooperates, as JSON and arrays."""
-    meta = {"network": networks.to_meta(model.network_), "nodes": node_names(model)}
-    meta |= {"every": model.network_.exchange.every, **_about_targets(model)}
-    arrays = networks.to_arrays(model.network_) | packed_weights(model.network_.exchange)
-    return meta, arrays | _labels(model)
+def _network(model: Any) -> tuple[dict[str, Any], Arrays]:
+    """A network of lone learners that listen, as JSON and arrays."""
+    about, made = networks.encode(model._learning())
+    arrays = {f"banks.{name}": array for name, array in made.items()} | _labels(model)
+    arrays |= packed_weights(model.weights_)
+    return {"banks": about, "nodes": node_names(model), **_about_targets(model)}, arrays
 
 
 def _features(drawn: FeatureMap) -> dict[str, Any]:
@@ -226,7 +227,8 @@ def _labels(model: Any) -> Arrays:
 
 
 def _arrays(model: Any) -> Arrays:
-    arrays = states.to_arrays(model.state_, prefix="state.") | packed_weights(model.exchange_)
+    arrays = states.to_arrays(model.state_, prefix="state.")
+    arrays |= packed_weights(model.exchange_.weights)
     if model._unit is not None:
         arrays |= {"targets.centre": model._unit.centre, "targets.size": model._unit.size}
     if model._first is not None:

@@ -1,10 +1,9 @@
-"""What sharing is worth to the nodes of a network, and from whom: a table, words, a picture.
+"""What sharing is worth to the nodes of a network, and who is alike: a table, words, pictures.
 
 Errors are those of predictions made before each of the last 1000 rows or so was learned, the first
-30 left out; alone is what the node's own experts, mixed without the others, would have said. How
-well another node's rows would have served a node is exact, too: the mean squared error on all the
-node's rows of the vector that the other learned alone, from sums. It says who is alike, not who
-sent what: sums mix on their way.
+30 left out; "alone" is what a lone learner predicted on that node's rows. Who is alike is read off
+the learned places (`dokl.experts.places`): the less two nodes are apart, the more their functions
+agree.
 """
 
 from __future__ import annotations
@@ -16,124 +15,150 @@ import numpy as np
 
 from dokl.arrays import Array
 from dokl.errors import MissingExtra
-from dokl.exchange import Exchange
-from dokl.intervals import LEVELS
-from dokl.methods.cooperation import node
-from dokl.methods.cooperation.node import Team
-from dokl.methods.squares.blocks import NotDefinite
-from dokl.methods.squares.sums import told_by
-from dokl.state import State
+from dokl.network.banks import BankNetwork
+from dokl.network.node import MEMBERS
 
-ROLES = ("own", "shared", "corrected")
+# With fewer rows that count, errors are chance.
+FEW_ROWS = 30
+# Nodes this far apart share next to nothing: exp(-4/2) is .14.
+FAR = 4.0
 
 
 @dataclass(frozen=True, eq=False)
 class SharingWorth:
-    """names: of the K nodes; rows: (K,); alone and together: (K,) mean squared errors; weights:
-    (K, 3) of own, shared and corrected experts; covered: (K, L) share of rows inside their
-    intervals; lessons: (K, K) error on a node's rows of what another learned alone; links: (K, K)
-    bool, who is linked with whom.
+    """names: of the K nodes; rows: (K,) learned; alone, network and together: (K,) mean squared
+    errors, NaN where too few rows were counted; weights: (K, 3) of MEMBERS; covered: (K,) share of
+    rows inside their 90 % intervals; places: (K, 2), and apart: (K, K) how far nodes are from each
+    other, both None before the network has a map; links: (K, K) bool, who is linked with whom.
     """
 
     names: list[Any]
     rows: Array
     alone: Array
+    network: Array
     together: Array
     weights: Array
     covered: Array
-    lessons: Array
+    places: Array | None
+    apart: Array | None
     links: Array
 
     @property
     def worth(self) -> Array:
-        """The share of its error that sharing has saved each node: (K,); below 0 it has cost."""
-        known = self.alone > 0
-        return np.where(known, 1.0 - self.together / np.where(known, self.alone, 1.0), 0.0)
+        """The share of its error that sharing has saved each node: (K,); below 0 it has cost. NaN
+        where too few rows were counted.
+        """
+        return np.asarray(1.0 - self.together / np.where(self.alone > 0, self.alone, np.nan))
 
     @property
-    def teachers(self) -> list[Any]:
-        """The node whose rows would serve each best; None where there is no other."""
-        others = np.where(np.eye(len(self.names), dtype=bool), np.inf, self.lessons)
+    def most_like(self) -> list[Any]:
+        """The node that each is most like; None where nobody is near, or nothing is known."""
+        if self.apart is None or len(self.names) < 2:
+            return [None] * len(self.names)
+        others = self.apart + np.where(np.eye(len(self.names)), np.inf, 0.0)
         best = others.argmin(axis=1)
-        finite = np.isfinite(others.min(axis=1))
-        return [self.names[j] if ok else None for j, ok in zip(best, finite, strict=True)]
+        near = others.min(axis=1) < FAR
+        return [self.names[j] if ok else None for j, ok in zip(best, near, strict=True)]
+
+    @property
+    def different(self) -> list[Any]:
+        """Nodes that are far from everybody."""
+        pairs = zip(self.names, self.most_like, strict=True)
+        return [] if self.apart is None else [name for name, like in pairs if like is None]
 
     def table(self) -> list[dict[str, Any]]:
-        """A row for each node, the one that gains most first."""
-        at = LEVELS.index(0.9)
+        """A row for each node, the one that gains most first, those with too few rows last."""
         rows = [
             {
-                "node": self.names[k],
+                "node": name,
                 "rows": int(self.rows[k]),
                 "alone": float(self.alone[k]),
                 "together": float(self.together[k]),
                 "worth": float(self.worth[k]),
-                **dict(zip(ROLES, self.weights[k].tolist(), strict=True)),
-                "most like": self.teachers[k],
-                "covered 90 %": float(self.covered[k, at]),
+                **dict(zip(MEMBERS, self.weights[k].tolist(), strict=True)),
+                "most like": like,
+                "covered 90 %": float(self.covered[k]),
             }
-            for k in range(len(self.names))
+            for k, (name, like) in enumerate(zip(self.names, self.most_like, strict=True))
         ]
-        return sorted(rows, key=lambda row: -row["worth"])
+        return sorted(rows, key=lambda row: (np.isnan(row["worth"]), -row["worth"]))
 
     @property
     def text(self) -> str:
         """In plain words."""
-        total = float(self.rows.sum())
-        if not self.links.any() or not total:
+        known = np.isfinite(self.worth)
+        if not self.links.any():
             return "every node works alone: nothing is shared"
-        alone, both = (float(self.rows @ e) / total for e in (self.alone, self.together))
-        if not alone:
-            return "there was no error to save"
-        saved, rows = 1.0 - both / alone, self.table()
-        first, last = rows[0], rows[-1]
-        how = f"saved {saved:.0%} of" if saved >= 0.005 else "made next to no difference to"
-        return (
-            f"sharing has {how} the error over all nodes: {_words(first)}, {_words(last)}. "
-            f"{first['node']} is most like {first['most like']}"
+        if not known.any():
+            return f"too few rows: a node's errors count from its row {FEW_ROWS} on"
+        total = float(self.rows[known].sum())
+        alone, both = (
+            float(self.rows[known] @ e[known]) / total for e in (self.alone, self.together)
         )
+        saved, rows = 1.0 - both / alone, [row for row in self.table() if np.isfinite(row["worth"])]
+        how = f"saved {saved:.0%} of" if saved >= 0.005 else "made next to no difference to"
+        if saved <= -0.005:
+            how = f"added {-saved:.0%} to"
+        found = f"sharing has {how} the error over all nodes"
+        found += f": {_words(rows[0])}, {_words(rows[-1])}" if len(rows) > 1 else ""
+        apart = self.different
+        if apart:
+            names = ", ".join(map(str, apart[:5])) + (" and others" if len(apart) > 5 else "")
+            found += f". Unlike all others: {names}"
+        return found
 
     def __str__(self) -> str:
-        lines = [f"{'node':16} {'rows':>7} {'alone':>9} {'together':>9} {'worth':>6}  most like"]
-        lines += [
-            f"{row['node']!s:16} {row['rows']:7,} {row['alone']:9.4g} {row['together']:9.4g} "
-            f"{row['worth']:6.1%}  {row['most like']}"
-            for row in self.table()
-        ]
+        lines = [f"{'node':16} {'rows':>7} {'alone':>9} {'together':>9} {'worth':>12}  most like"]
+        for row in self.table():
+            few = np.isnan(row["worth"])
+            errors = f"{'':>9} {'':>9} {'too few rows':>12}" if few else (
+                f"{row['alone']:9.4g} {row['together']:9.4g} {row['worth']:12.1%}")  # fmt: skip
+            like = "nobody" if row["most like"] is None else row["most like"]
+            lines.append(f"{row['node']!s:16} {row['rows']:7,} {errors}  {like}")
         return "\n".join([*lines, self.text])
 
     def plot(self, ax: Any = None) -> Any:
-        """The graph: nodes coloured by what sharing is worth to them, an arrow from the node that
-        each is most like. Returns the axes.
+        """The map of nodes: near means alike. Colours say what sharing is worth to each, thin lines
+        who is linked, circles how far a node is from everybody. Returns the axes.
         """
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError:
-            raise MissingExtra("a picture", "plot") from None
-        import networkx as nx
-
-        ax = plt.subplots()[1] if ax is None else ax
-        graph = nx.from_numpy_array(self.links)
-        places = nx.spring_layout(graph, seed=0)
-        nx.draw_networkx_edges(graph, places, ax=ax, edge_color="0.8")
-        arrows = nx.DiGraph()
-        arrows.add_nodes_from(graph)
-        number = {name: k for k, name in enumerate(self.names)}
-        arrows.add_edges_from(
-            (number[name], k) for k, name in enumerate(self.teachers) if name is not None
+        ax = _axes(ax)
+        if self.places is None or self.apart is None:
+            ax.text(0.5, 0.5, "no map of the nodes yet", ha="center", transform=ax.transAxes)
+            return ax
+        x, y = self.places.T
+        for i, j in zip(*np.nonzero(np.triu(self.links)), strict=True):
+            ax.plot(x[[i, j]], y[[i, j]], color="0.85", linewidth=0.7, zorder=1)
+        worth = 100 * np.nan_to_num(self.worth)
+        most = max(float(np.abs(worth).max()), 1.0)
+        alone = 0.5 * (self.apart - _squared(self.places)).min(
+            axis=1, initial=np.inf, where=~np.eye(len(x), dtype=bool)
         )
-        nx.draw_networkx_edges(arrows, places, ax=ax, edge_color="0.4", arrows=True)
-        most = max(float(np.abs(self.worth).max()), 0.01)
-        drawn = nx.draw_networkx_nodes(
-            graph, places, ax=ax, node_color=100 * self.worth, cmap="RdYlGn", vmin=-100 * most,
-            vmax=100 * most,
-        )  # fmt: skip
-        nx.draw_networkx_labels(
-            graph, places, dict(enumerate(map(str, self.names))), ax=ax, font_size=8
-        )
+        size = 60.0 + 240.0 * np.minimum(np.where(np.isfinite(alone), alone, 0.0), 2.0)
+        about = {"cmap": "RdYlGn", "vmin": -most, "vmax": most, "edgecolors": "0.3", "zorder": 2}
+        drawn = ax.scatter(x, y, c=worth, s=size, **about)
+        if len(self.names) <= 60:
+            for name, at in zip(self.names, self.places, strict=True):
+                ax.annotate(str(name), at, (5, 5), textcoords="offset points", fontsize=8)
         ax.figure.colorbar(drawn, ax=ax, label="error saved by sharing, %")
-        ax.set_axis_off()
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.set_title("nodes that lie together learn alike; large circles learn alone", fontsize=9)
         return ax
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise MissingExtra("a picture", "plot") from None
+    return plt.subplots()[1]
+
+
+def _squared(points: Array) -> Array:
+    from dokl.scales import squared_distances
+
+    return squared_distances(points, points)
 
 
 def _words(row: dict[str, Any]) -> str:
@@ -141,54 +166,22 @@ def _words(row: dict[str, Any]) -> str:
     return f"it {what} {row['node']} {abs(row['worth']):.0%}"
 
 
-def sharing_worth(
-    crew: Team, state: State, exchange: Exchange, names: list[Any], size: float, offsets: Array
-) -> SharingWorth:
-    """What the state of a network tells; size: the squared unit that targets were learned in;
-    offsets: (K, m), what was taken from each node's targets before.
-    """
-    K = state.K
-    weight = np.maximum(state.learned, 1e-300)[:, None]
-    each = np.array([node.weights_of(crew, state, k) for k in range(K)])
-    roles = np.array([[member.role == role for member in crew.members] for role in ROLES])
-    links = sum((A.toarray() != 0 for A in exchange.graphs), np.zeros((K, K), bool))
-    np.fill_diagonal(links, False)
-    together, alone, counted = state.error.T  # the last one is of errors of size 1
-    counted = np.maximum(counted, 1e-300) / size
+def sharing_worth(network: BankNetwork, names: list[Any], links: Array) -> SharingWorth:
+    """What a network tells of its nodes; links: (K, K) bool."""
+    K, each = network.K, [node.errors for node in network.nodes]
+    counted = np.array([errors.weight for errors in each])
+    total = np.array([[*errors.total, errors.covered] for errors in each])
+    enough = np.array([errors.rows for errors in each]) > FEW_ROWS
+    means = np.where(enough[:, None], total / np.maximum(counted, 1e-300)[:, None], np.nan)
+    bank, everybody, places, apart = network.bank, np.arange(K), None, None
+    if bank is not None and bank.now is not None and bank.now.places is not None:
+        learned = bank.now.places
+        places, apart = learned.of(everybody)[0], learned.apart(everybody, everybody)
+    weights = np.array([node.weights for node in network.nodes])
+    if bank is None:
+        weights = np.tile([1.0, 0.0, 0.0], (K, 1))
+    alone, shared, together, covered = means.T
+    rows = network.seen
     return SharingWorth(
-        names,
-        state.count.copy(),
-        alone / counted,
-        together / counted,
-        each @ roles.T.astype(float),
-        state.covered / weight,
-        size * lessons(crew, state, offsets),
-        links,
+        names, rows, alone, shared, together, weights, covered, places, apart, links
     )
-
-
-def lessons(crew: Team, state: State, offsets: Array) -> Array:
-    """(K, K): mean squared error on the rows of node k of what node l has learned alone, by the
-    sums that k's own memory of all rows stands for; infinite where there are no rows. What they
-    differ by, offsets (K, m), counts: the first feature is a constant.
-    """
-    first = next(i for i in crew.own if crew.numbers[i].lam == 1.0)
-    name, rho = crew.names[first], crew.numbers[first].rho
-    learned = state.nodes[f"{name}.theta"]
-    found = np.full((state.K, state.K), np.inf)
-    for k in range(state.K):
-        try:
-            sums = told_by(node.memory_of(state, k, name), rho, int(state.count[k]))
-        except NotDefinite:
-            continue
-        if sums.weight <= 0:
-            continue
-        theta = learned.copy()
-        theta[:, :, 0] += offsets - offsets[k]
-        zz = np.tril(sums.zz) + np.tril(sums.zz, -1).T
-        fit = np.einsum("kmd,de,kme->km", theta, zz, theta) - 2 * np.einsum(
-            "kmd,md->km", theta, sums.zy
-        )
-        found[k] = np.maximum((sums.yy + fit).mean(axis=1) / sums.weight, 0.0)
-    found[:, state.count == 0] = np.inf
-    return found

@@ -1,0 +1,295 @@
+"""Networks of lone learners that listen: the contracts, what travels, nodes of all sizes."""
+
+import json
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import dokl
+from dokl.estimators.choices import in_order
+from dokl.experts import folding, predicting
+from dokl.experts.kinds import Settings
+from dokl.network import banks, saving, sharing
+from dokl.network.sharing import NEVER, SentRows, SharingRule
+
+
+def same(X):
+    return np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+
+
+def two_kinds(K, n, seed=0):
+    """Even nodes learn one function, odd ones another; n rows each, in turn."""
+    rng = np.random.default_rng(seed)
+    X, k = rng.normal(size=(K * n, 3)), np.arange(K * n) % K
+    f = np.where(k % 2 == 0, same(X), X[:, 0] - same(X))
+    return X, f + 0.1 * rng.normal(size=K * n), k
+
+
+def small(way="rows", K=4, delay=2, most=100):
+    return banks.start(3, 1, Settings(most=most), SharingRule(way, delay, np.full(K, 2)))
+
+
+def learned(network, X, y, k):
+    return banks.learn(network, X, y[:, None], np.ones(len(y)), in_order(network.K, k))
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four nodes of two kinds after 150 rows each, by rows, and what they predicted."""
+    X, y, k = two_kinds(4, 150)
+    network, found = learned(small(), X, y, k)
+    return network, found, X, y, k
+
+
+# -- the contracts ---------------------------------------------------------------------------------
+def test_one_node_is_the_lone_learner_to_the_bit():
+    X, y, _ = two_kinds(1, 140)
+    for learn in ("prequential", "fit"):
+        one = dokl.NetworkRegressor(nx.empty_graph(1), n_components=60, random_state=3)
+        lone = dokl.AutoRegressor(n_components=60, random_state=3)
+        found = [getattr(model, learn)(X, y) for model in (one, lone)]
+        if learn == "prequential":
+            np.testing.assert_array_equal(*found)
+        np.testing.assert_array_equal(one.predict(X), lone.predict(X))
+        np.testing.assert_array_equal(one.predict_interval(X), lone.predict_interval(X))
+
+
+def test_one_node_classifies_as_the_lone_learner():
+    X, y, _ = two_kinds(1, 120)
+    one = dokl.NetworkClassifier(nx.empty_graph(1), n_components=60, random_state=3)
+    lone = dokl.AutoClassifier(n_components=60, random_state=3)
+    found = [model.prequential(X, y > 0, classes=[False, True]) for model in (one, lone)]
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(one.predict_proba(X), lone.predict_proba(X))
+
+
+def test_alone_is_what_a_lone_learner_predicts(four):
+    network, _, X, y, k = four
+    for node in range(4):
+        mine = k == node
+        lone = dokl.AutoRegressor(n_components=100, random_state=0)
+        f = lone.prequential(X[mine], y[mine])
+        found = banks.predict_alone(network, X[:50], node).mean[:, 0]
+        np.testing.assert_allclose(found, lone.predict(X[:50]), atol=1e-6 * y.std())
+        errors, keep = network.nodes[node].errors, 1 - 1 / 1000
+        late = slice(30, None)
+        weights = keep ** np.arange(mine.sum() - 31, -1, -1)
+        told = weights @ (f - y[mine])[late] ** 2
+        np.testing.assert_allclose(errors.total[0], told, rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", sharing.WAYS)
+def test_no_node_is_much_worse_than_alone_where_nodes_differ(way):
+    X, y, k = two_kinds(4, 200, seed=1)
+    _, found = learned(small(way), X, y, k)
+    told = dokl.AutoRegressor(n_components=100, random_state=0).prequential(
+        np.hstack([X, np.eye(4)[k]]), y
+    )
+    ratios, one_place = [], []
+    for node in range(4):
+        mine = np.flatnonzero(k == node)
+        lone = dokl.AutoRegressor(n_components=100, random_state=0).prequential(X[mine], y[mine])
+        rows = slice(50, None)
+        alone = np.mean((lone - y[mine])[rows] ** 2)
+        ratios.append(np.mean((found.mean[mine, 0] - y[mine])[rows] ** 2) / alone)
+        one_place.append(np.mean((told[mine] - y[mine])[rows] ** 2) / alone)
+    assert max(ratios) < 1.1
+    assert np.mean(ratios) < (1.1 if way == "rows" else 1.6) * np.mean(one_place)
+    assert np.mean(ratios) < 0.8
+
+
+# -- what travels, and when ------------------------------------------------------------------------
+def test_nobody_hears_a_row_before_it_can_have_arrived():
+    X, y, k = two_kinds(4, 60)
+    other = y.copy()
+    at = 4 * 50 + 1  # step 50 of node 1
+    other[at] += 5.0
+    found = [learned(small(delay=3), X, target, k)[1].mean[:, 0] for target in (y, other)]
+    differs = np.flatnonzero(found[0] != found[1])
+    assert set(k[differs[differs < 4 * 53]]) <= {1}  # its own node alone
+    assert set(k[differs]) == {0, 1, 2, 3}
+
+
+def test_sums_hold_rows_back_until_there_are_enough():
+    X, y, k = two_kinds(4, 70)
+    network, _ = learned(small("sums"), X[: 4 * 49], y[: 4 * 49], k[: 4 * 49])
+    assert network.bank.seen == 0
+    assert network.bytes.tolist() == [0] * 4
+    network, _ = learned(network, X[4 * 49 :], y[4 * 49 :], k[4 * 49 :])
+    assert network.bank.seen == 4 * 50
+    assert (network.bytes > 0).all()
+
+
+def test_sums_are_sent_again_after_five_per_cent_more_rows():
+    n = 3000
+    given = SentRows(np.zeros((n, 1)), np.zeros((n, 1)), np.ones(n), np.zeros(n, int), np.arange(n),
+                 np.full(n, NEVER))  # fmt: skip
+    rule = SharingRule("sums", 0, np.array([1]))
+    rows, sent, messages = sharing.send(rule, given, np.array([0]))
+    ends = np.flatnonzero(np.diff(rows.due[rows.due < NEVER])) + 1
+    grown = np.diff(ends) / ends[:-1]
+    assert (np.diff(ends) >= 50).all()
+    assert (grown >= 0.05 - 1e-9).all()
+    assert messages < 60
+    assert sent[0] == (rows.due < NEVER).sum()
+
+
+def test_rows_take_fewer_bytes_than_sums_while_they_are_few(four):
+    by_rows, _, X, y, k = four
+    by_sums, _ = learned(small("sums"), X, y, k)
+    assert 0 < by_rows.bytes[0] < by_sums.bytes[0]
+    assert by_rows.bytes[0] == 2 * (by_rows.bank.seen) * sharing.row_bytes(3, 1)
+
+
+def test_the_same_however_rows_are_cut(four):
+    _, whole, X, y, k = four
+    network, parts = small(), []
+    for at in range(0, len(y), 100):
+        part = slice(at, at + 100)
+        network, found = learned(network, X[part], y[part], k[part])
+        parts.append(found.mean)
+    np.testing.assert_allclose(np.concatenate(parts), whole.mean, atol=1e-6)
+
+
+def test_rows_without_a_label_are_predicted_and_not_learned(four):
+    _, _, X, y, k = four
+    weight = np.ones(len(y))
+    weight[::7] = 1e-30
+    network, found = banks.learn(small(), X, y[:, None], weight, in_order(4, k))
+    assert network.seen.sum() == (weight == 1).sum()
+    assert np.isfinite(found.mean).all()
+    other = np.where(weight == 1, y, 99.0)
+    _, again = banks.learn(small(), X, other[:, None], weight, in_order(4, k))
+    np.testing.assert_array_equal(found.mean, again.mean)
+
+
+# -- nodes of all sizes ----------------------------------------------------------------------------
+def test_nodes_with_few_rows_or_none():
+    X, y, _ = two_kinds(1, 300)
+    rng = np.random.default_rng(0)
+    k = rng.choice(6, size=300, p=[0.4, 0.3, 0.28, 0.02, 0.0, 0.0])
+    k[150] = 4
+    model = dokl.NetworkRegressor("ring", n_nodes=6, share="rows", n_components=60, random_state=0)
+    model.prequential(X, y, nodes=k)
+    fresh = two_kinds(1, 200, seed=5)[:2]
+    for node in (3, 4, 5, None):  # of about 6, 1 and 0 rows, and one that there is not
+        f = model.predict(fresh[0], nodes=node)
+        assert np.mean((f - fresh[1]) ** 2) < 0.3 * np.var(fresh[1])
+        lower, upper = model.predict_interval(fresh[0], 0.9, nodes=node)
+        assert (lower < upper).all()
+    assert "too few rows" in str(model.cooperation_)
+
+
+def test_many_nodes_of_few_rows():
+    K = 150
+    X, y, k = two_kinds(K, 8)
+    model = dokl.NetworkRegressor("random", n_nodes=K, share="rows", n_components=60,
+                                  random_state=0)  # fmt: skip
+    f = model.prequential(X, same(X) + 0.01 * y, nodes=k)
+    late = slice(K * 6, None)
+    assert np.mean((f - same(X))[late] ** 2) < 0.2 * np.var(same(X))
+    assert banks._own_centres(Settings(), 2000) < 200
+
+
+def test_places_tell_who_is_alike(four):
+    network, *_ = four
+    places = network.bank.now.places
+    apart = places.apart(np.arange(4), np.arange(4))
+    assert 3 * max(apart[0, 2], apart[1, 3]) < min(apart[0, 1], apart[2, 3], apart[0, 3])
+    model = dokl.NetworkRegressor("ring", n_nodes=4, share="rows", n_components=100, random_state=0)
+    X, y, k = two_kinds(4, 150)
+    model.prequential(X, y, nodes=k)
+    found = model.cooperation_
+    assert found.most_like == [2, 3, 0, 1]
+    assert found.worth.min() > -0.05
+    assert [row["node"] for row in found.table()] == np.argsort(-found.worth).tolist()
+    assert np.isfinite(found.places).all()
+
+
+def test_the_picture_of_nodes_has_them_all(four):
+    pytest.importorskip("matplotlib").use("Agg")
+    X, y, k = two_kinds(4, 60)
+    model = dokl.NetworkRegressor("ring", n_nodes=4, share="rows", n_components=40, random_state=0)
+    model.partial_fit(X[:20], y[:20], nodes=k[:20])
+    assert "no map" in model.plot_nodes().texts[0].get_text()
+    model.partial_fit(X, y, nodes=k)
+    assert {text.get_text() for text in model.plot_nodes().texts} == {"0", "1", "2", "3"}
+
+
+# -- fitting all rows at once, intervals, classes, files -------------------------------------------
+@pytest.mark.parametrize("way", sharing.WAYS)
+def test_fit_learns_from_all_nodes(way):
+    X, y, k = two_kinds(4, 150)
+    order = np.argsort(k, kind="stable")  # files of stations, one after the other
+    model = dokl.NetworkRegressor("ring", n_nodes=4, share=way, n_components=100, random_state=0)
+    model.fit(X[order], y[order], nodes=k[order])
+    new, true, at = two_kinds(4, 200, seed=9)
+    error = np.mean((model.predict(new, nodes=at) - true) ** 2)
+    lone = [dokl.AutoRegressor(100, random_state=0).fit(X[k == i], y[k == i]) for i in range(4)]
+    alone = np.mean(np.concatenate([
+        (lone[i].predict(new[at == i]) - true[at == i]) ** 2 for i in range(4)
+    ]))  # fmt: skip
+    assert error < alone
+    lower, upper = model.predict_interval(new, 0.9, nodes=at)
+    assert 0.8 < ((lower <= true) & (true <= upper)).mean() < 0.99
+
+
+def test_intervals_hold_online(four):
+    _, found, _, y, _ = four
+    at = list(dokl.intervals.LEVELS).index(0.9)
+    far = np.sqrt(found.variance[:, 0]) * found.widths[:, 0, at]
+    inside = np.abs(y - found.mean[:, 0]) <= far
+    assert 0.85 < inside[120:].mean() < 0.97
+
+
+def test_classes_are_learned_from_other_nodes():
+    rng = np.random.default_rng(0)
+    X, k = rng.normal(size=(480, 2)), np.arange(480) % 4
+    y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    model = dokl.NetworkClassifier("ring", n_nodes=4, share="rows", n_components=60, random_state=0)
+    f = model.prequential(X, y, classes=["other", "same"], nodes=k)
+    lone = dokl.AutoClassifier(60, random_state=0)
+    alone = lone.prequential(X[k == 0], y[k == 0], classes=["other", "same"])
+    mine = k == 0
+    assert np.mean(f[mine][20:] == y[mine][20:]) > np.mean(alone[20:] == y[mine][20:]) - 0.03
+    assert np.mean(f[240:] == y[240:]) > 0.92
+    p = model.predict_proba(X, nodes=1)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    three = np.digitize(X[:, 0], [-0.5, 0.5])
+    model = dokl.NetworkClassifier("ring", n_nodes=4, n_components=40, random_state=0)
+    assert model.fit(X[:240], three[:240]).score(X[240:], three[240:]) > 0.8
+
+
+@pytest.mark.parametrize("way", sharing.WAYS)
+def test_a_file_goes_on_to_the_same_bits(way, tmp_path):
+    X, y, k = two_kinds(3, 80)
+    model = dokl.NetworkRegressor("ring", n_nodes=3, share=way, n_components=40, random_state=0)
+    model.partial_fit(X[:180], y[:180], nodes=k[:180])
+    back = dokl.load(model.save(tmp_path / "network.safetensors"))
+    rest = X[180:], y[180:]
+    found = [each.prequential(*rest, nodes=k[180:]) for each in (model, back)]
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(back.sent_bytes_, model.sent_bytes_)
+
+
+def test_what_does_not_fit_is_refused(four):
+    network, *_ = four
+    meta, arrays = saving.encode(network)
+    meta = json.loads(json.dumps(meta))
+    for name in ("bank.memories.0.theta", "nodes.1.own.now.inputs.centre", "sent"):
+        with pytest.raises((ValueError, TypeError)):
+            saving.decode(meta, {**arrays, name: np.zeros(7)})
+    with pytest.raises(KeyError):
+        saving.decode({**meta, "$": "Path"}, arrays)
+    with pytest.raises(ValueError, match="no colour"):
+        saving.decode({**meta, "colour": 1}, arrays)
+
+
+def test_a_bank_of_groups_is_folded_to_the_same_predictions(four):
+    network, _, X, *_ = four
+    for group in (0, 3, -1):
+        rows = np.hstack([X[:40], np.full((40, 1), float(group))])
+        whole = predicting.predict_with_variance(network.bank, rows).mean
+        parts = folding.predict(folding.folded(network.bank, group), X[:40])
+        np.testing.assert_allclose(parts, whole, atol=1e-9)
