@@ -99,7 +99,7 @@ def main():
         "gradient, D = 100": dokl.KernelRegressor(n_components=100, random_state=0).fit(X, y),
         "gradient, D = 500": dokl.KernelRegressor(random_state=0).fit(X, y),
         "experts": dokl.AutoRegressor(random_state=0).fit(X[:5000], y[:5000]),
-        "cooperating nodes": dokl.NetworkRegressor("ring", n_nodes=5, random_state=0).fit(
+        "network of 5 nodes": dokl.NetworkRegressor("ring", n_nodes=5, random_state=0).fit(
             X[:5000], y[:5000]
         ),
     }
@@ -114,7 +114,7 @@ def main():
             for sure in (True, False) if name == "experts" else (True,):
                 show_onnx(f"{precision}{'' if sure else ', predict-only'}", model, X,
                           precision=precision, sure=sure)  # fmt: skip
-            if name == "cooperating nodes":
+            if name == "network of 5 nodes":
                 show_onnx(f"{precision}, one node", model, X, precision=precision, node="0")
 
 

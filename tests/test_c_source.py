@@ -3,6 +3,8 @@
 import ctypes
 import shutil
 import subprocess
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from commands import column_of, dokl, fails, iso, readings, times_file, train_ea
 from dokl.adapters.c_source import c_source, write_c
 from dokl.adapters.c_words import quoted
 from dokl.errors import BadInput
+from dokl.network.folded import interval_width
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 FLAGS = ("-Wall", "-Wextra", "-Werror", "-std=c99", "-O2")
@@ -134,7 +137,7 @@ def told(code, columns):
 def test_numbers_are_the_models_own(folder, tmp_path, name, precision):
     columns = rows()
     dokl("export", folder / f"{name}-y.dokl", tmp_path / "m.c", "--precision", precision, "-q")
-    model, plain = library.load(folder / f"{name}-y.dokl"), name in ("gradient", "cooperation")
+    model, plain = library.load(folder / f"{name}-y.dokl"), name == "gradient"
     main = NUMBERS.replace("%STATE%", "&m_learned, " if name == "gradient" else "")
     main = main.replace("%INTERVAL%", "" if plain else "m_real lower[1], upper[1];")
     main = main.replace(PLACE, "" if name == "cooperation" else PLACE)
@@ -144,7 +147,10 @@ def test_numbers_are_the_models_own(folder, tmp_path, name, precision):
     )
     close = CLOSE[precision] * np.std(columns["y"])
     np.testing.assert_allclose(found, model.predict(columns), rtol=0, atol=close)
-    if not plain:
+    if name == "cooperation":
+        width = interval_width(model.estimator.network_, -1, 0.9)
+        np.testing.assert_allclose(upper - found, np.full(len(found), width), rtol=0, atol=close)
+    elif not plain:
         small = model.predict_only().predict_interval(columns)
         np.testing.assert_allclose((lower, upper), small, rtol=0, atol=close)
 
@@ -266,31 +272,56 @@ double mixed(void)
 
 
 @pytest.mark.parametrize("precision", ["double", "float"])
-def test_a_cooperating_node_and_inputs_that_it_bends(tmp_path, precision):
-    X = np.random.default_rng(0).normal(size=(300, 3))
-    y = X[:, 0] * X[:, 1] + X[:, 2]
-    X[:, :2] = np.exp(2 * X[:, :2]) * [1, -1]
-    few = {"n_nodes": 3, "n_components": 30, "random_state": 0}
-    model = library.NetworkRegressor("ring", **few).fit(X, y)
-    powers = model.network_.map.inputs.power
-    assert powers[0] <= 0
-    assert powers[1] >= 2
-    made = c_source(model, "m", node="1")
-    assert not made.learns
-    assert "m_interval" not in made.header
-    far = np.concatenate([X, 100 * X[:20], -100 * X[:20]])
-    main = NUMBERS.replace("row.a = raw[0], row.b = raw[1], row.place = (int)raw[2];",
-                           "row.x[0] = raw[0], row.x[1] = raw[1], row.x[2] = raw[2];")  # fmt: skip
-    for mark in ("%STATE%", "%INTERVAL%", "%ENDS%"):
-        main = main.replace(mark, "")
-    for node in (None, "1"):
-        (tmp_path / str(node)).mkdir()
-        write_c(model, tmp_path / str(node) / "m.c", node=node, precision=precision)
-        code, out = compiled(tmp_path / str(node), main), np.full((len(far), 3), np.nan)
-        code.run(pointer(far), ctypes.c_long(len(far)), pointer(out))
-        wanted = model.predict(far, nodes=None if node is None else 1)
+@pytest.mark.parametrize("share", ["sums", "rows"])
+def test_parts_of_a_network_add_up(tmp_path, precision, share):
+    """Own bank, network's bank and corrections: three scalings, and distances between nodes."""
+    X = np.random.default_rng(0).normal(size=(180, 3))
+    nodes = np.arange(180) % 3
+    y = X[:, 0] * X[:, 1] + X[:, 2] * nodes
+    few = {"n_nodes": 3, "n_components": 50, "random_state": 0, "share": share}
+    model = library.NetworkRegressor("ring", **few).partial_fit(X, y, nodes=nodes)
+    far = np.concatenate([X, 100 * X[:20]])
+    for k in (None, 1):
+        found, lower, upper = numbers_of(tmp_path / str(k), model, k, far, precision)
         close = CLOSE[precision] * np.std(y)
-        np.testing.assert_allclose(out[:, 0], wanted, rtol=0, atol=close)
+        np.testing.assert_allclose(found, model.predict(far, nodes=k), rtol=0, atol=close)
+        width = interval_width(model.network_, -1 if k is None else k, 0.9)
+        np.testing.assert_allclose(found - lower, np.full(len(far), width), rtol=0, atol=close)
+        np.testing.assert_allclose(upper - found, np.full(len(far), width), rtol=0, atol=close)
+
+
+def numbers_of(folder, model, k, X, precision, ends=True):
+    """What the C of a node says of rows X: (n, 3), and the ends of intervals."""
+    folder.mkdir()
+    node = None if k is None else str(model.nodes_[k])
+    assert not c_source(model, "m", node=node).learns
+    write_c(model, folder / "m.c", node=node, precision=precision)
+    d = X.shape[1]
+    given = ", ".join(f"row.x[{j}] = raw[{j}]" for j in range(d))
+    main = NUMBERS.replace("row.a = raw[0], row.b = raw[1], row.place = (int)raw[2]", given)
+    main = main.replace("raw += 3", f"raw += {d}").replace("%STATE%", "")
+    main = main.replace("%INTERVAL%", "m_real lower[1], upper[1];" if ends else "")
+    both = "m_interval(&row, lower, upper), out[1] = lower[0], out[2] = upper[0];"
+    code, out = (
+        compiled(folder, main.replace("%ENDS%", both if ends else "")),
+        np.empty((len(X), 3)),
+    )
+    code.run(pointer(np.ascontiguousarray(X)), ctypes.c_long(len(X)), pointer(out))
+    return out.T
+
+
+@pytest.mark.parametrize("power", [0.75, -0.5, 2.0, 2.5, 0.0, 1.0])
+def test_networks_of_earlier_versions_bend_their_inputs(tmp_path, power):
+    X = np.linspace(-60, 60, 101)[:, None]
+    model = library.load(Path(__file__).parent / "golden" / "network-cooperation.safetensors")
+    old = model.network_
+    bent = replace(old.together.inputs, power=np.array([power]))
+    nodes = tuple(replace(part, inputs=bent) for part in old.nodes)
+    model.network_ = replace(old, nodes=nodes, together=replace(old.together, inputs=bent))
+    for k, name in ((None, None), (1, "b")):
+        found = numbers_of(tmp_path / str(k), model, k, X, "double", ends=False)[0]
+        np.testing.assert_allclose(found, model.predict(X, nodes=name), rtol=0, atol=1e-9)
+    assert "m_interval" not in c_source(model, "m").header
 
 
 def test_awkward_names_become_c(tmp_path):

@@ -1,6 +1,8 @@
 """Models as ONNX graphs: what onnxruntime says of raw rows is what the model says."""
 
 import importlib
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +10,15 @@ import pytest
 import dokl as library
 from commands import column_of, dokl, fails, iso, readings, times_file, train_each
 from dokl.errors import BadInput
+from dokl.experts.bending import Bending
+from dokl.network.folded import interval_width
 
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 adapter = importlib.import_module("dokl.adapters.onnx")
 onnx_model, write_onnx = adapter.onnx_model, adapter.write_onnx
 
+GOLDEN = Path(__file__).parent / "golden"
 CLOSE = 1e-5  # of the target's standard deviation
 LEARNERS = {
     "gradient": ("--method", "gradient", "--components", "60"),
@@ -64,13 +69,25 @@ def test_numbers_are_the_models_own(folder, tmp_path, name):
     model, found = library.load(folder / f"{name}-y.dokl"), run(out, columns)
     close = CLOSE * np.std(columns["y"])
     np.testing.assert_allclose(found["prediction"], model.predict(columns), rtol=0, atol=close)
-    if not model.has_intervals or name == "cooperation":
+    if not model.has_intervals:
         assert set(found) == {"prediction"}
+        return
+    if name == "cooperation":  # of which no matrices are written
+        check_one_width(found, model, None, 0.9)
         return
     _, std = model.predict(columns, return_std=True)
     lower, upper = model.predict_interval(columns, 0.9)
     for key, value in {"std": std, "lower": lower, "upper": upper}.items():
         np.testing.assert_allclose(found[key], value, rtol=0, atol=close)
+
+
+def check_one_width(found, model, node, coverage):
+    """Intervals of a network: as far as those of the newest rows are on average."""
+    assert set(found) == {"prediction", "lower", "upper"}
+    k = -1 if node is None else model.estimator.nodes_.tolist().index(node)
+    width = interval_width(model.estimator.network_, k, coverage)
+    for end in (found["prediction"] - found["lower"], found["upper"] - found["prediction"]):
+        np.testing.assert_allclose(end, np.full(len(end), width), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -123,56 +140,66 @@ def test_a_node_of_a_network_predicts_by_its_own_vector(folder, tmp_path):
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.9])
-def test_a_cooperating_node_tells_its_intervals(folder, tmp_path, coverage):
+def test_a_node_has_intervals_of_one_width(folder, tmp_path, coverage):
     out, path, columns = tmp_path / "m.onnx", folder / "cooperation-y.dokl", rows()
     told = dokl("export", path, out, "--node", "roof", "--interval", 100 * coverage).stderr
-    assert "no intervals" not in told
+    assert "intervals have one width in an export of a network" in told
+    assert "--node NAME" not in told
     found, model, close = run(out, columns), library.load(path), CLOSE * np.std(columns["y"])
-    lower, upper = model.predict_interval(columns, coverage, nodes="roof")
-    wanted = {"prediction": model.predict(columns, nodes="roof"), "lower": lower, "upper": upper}
-    for key, value in wanted.items():
-        np.testing.assert_allclose(found[key], value, rtol=0, atol=close)
-    assert (found["std"] > 0).all()
-    for more in ((), ("--node", "roof", "--predict-only")):
-        told = dokl("export", path, tmp_path / "s.onnx", "--overwrite", *more).stderr
-        assert "no intervals: export one node" in told
-        assert set(run(tmp_path / "s.onnx", columns)) == {"prediction"}
-    assert (tmp_path / "s.onnx").stat().st_size < 0.2 * out.stat().st_size
+    wanted = model.predict(columns, nodes="roof")
+    np.testing.assert_allclose(found["prediction"], wanted, rtol=0, atol=close)
+    check_one_width(found, model, "roof", coverage)
+    told = dokl("export", path, tmp_path / "s.onnx").stderr
+    assert "as for a node never seen: --node NAME exports one" in told
 
 
-def long_tails(n=300):
-    """Inputs that cooperating nodes bend by every kind of power, and wild ones among them."""
-    X = np.random.default_rng(0).normal(size=(n, 4))
-    X = np.column_stack([np.exp(2 * X[:, 0]), -np.exp(2 * X[:, 1]), X[:, 2], np.exp(X[:, 3])])
-    return X, np.log(X[:, 0]) - np.log(-X[:, 1]) * X[:, 2] + X[:, 3]
-
-
+@pytest.mark.parametrize("share", ["sums", "rows"])
 @pytest.mark.parametrize("rule", ["metropolis", "alone"])
-def test_inputs_that_cooperating_nodes_bend(rule):
-    X, y = long_tails()
-    few = {"n_nodes": 3, "n_components": 30, "random_state": 0, "rule": rule}
-    numbers = library.NetworkRegressor("ring", **few).fit(X, np.column_stack([y, 3 - y]))
-    classes = library.NetworkClassifier("ring", **few).fit(X, np.digitize(y, [-1.0, 1.0]))
+def test_parts_of_a_network_add_up(share, rule):
+    """Own bank, network's bank and corrections: three scalings, and distances between nodes."""
+    X = np.random.default_rng(0).normal(size=(180, 2))
+    y, nodes = X[:, 0] * X[:, 1], np.arange(180) % 3
+    few = {"n_nodes": 3, "n_components": 50, "random_state": 0, "rule": rule, "share": share}
+    numbers = library.NetworkRegressor("ring", **few)
+    numbers.partial_fit(X, np.column_stack([y + nodes, 3 - y]), nodes=nodes)
+    classes = library.NetworkClassifier("ring", **few)
+    classes.partial_fit(X, np.digitize(y, [-0.5, 0.5]), classes=[0, 1, 2], nodes=nodes)
+    far = np.concatenate([X, 100 * X[:20]])
     for model in (numbers, classes):
-        powers = model.network_.map.inputs.power
-        assert powers[0] <= 0
-        assert powers[1] >= 2
-        far = np.concatenate([X, 100 * X[:20], -100 * X[:20]])
-        for node in (None, "1"):
-            made = onnx_model(model, node=node).SerializeToString()
-            session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
-            names = [out.name for out in session.get_outputs()]
-            found = dict(zip(names, session.run(None, {"X": far}), strict=True))
-            k = None if node is None else int(node)
-            said = model.predict(far, nodes=k)
-            np.testing.assert_allclose(found["prediction"], said, rtol=0, atol=CLOSE)
-            if "probabilities" in found:
-                said = model.predict_proba(far, nodes=k)
-                np.testing.assert_allclose(found["probabilities"], said, rtol=0, atol=CLOSE)
-            assert ("lower" in found) == (model is numbers and node is not None)
-            if "lower" in found:
-                said = model.predict_interval(far, nodes=k)[0]
-                np.testing.assert_allclose(found["lower"], said, rtol=0, atol=CLOSE)
+        for k in (None, 1):
+            check_scores(model, k, far)
+
+
+def check_scores(model, k, X):
+    """Predictions and probabilities of a graph of arrays, at a node or at none."""
+    node = None if k is None else str(model.nodes_[k])
+    made = onnx_model(model, node=node).SerializeToString()
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    names = [out.name for out in session.get_outputs()]
+    found = dict(zip(names, session.run(None, {"X": X}), strict=True))
+    name = None if k is None else model.nodes_[k]
+    said = model.predict(X, nodes=name)
+    if "probabilities" not in found:
+        np.testing.assert_allclose(found["prediction"], said, rtol=0, atol=CLOSE)
+        return found
+    assert found["prediction"].tolist() == said.tolist()
+    said = model.predict_proba(X, nodes=name)
+    np.testing.assert_allclose(found["probabilities"], said, rtol=0, atol=CLOSE)
+    return found
+
+
+@pytest.mark.parametrize("power", [0.75, -0.5, 2.0, 2.5, 0.0, 1.0])
+def test_networks_of_earlier_versions_bend_their_inputs(power):
+    X = np.linspace(-60, 60, 101)[:, None]
+    for name in ("cooperation", "classes"):
+        model = library.load(GOLDEN / f"network-{name}.safetensors")
+        old = model.network_
+        bent = replace(old.together.inputs, power=np.array([power]))
+        assert isinstance(bent, Bending)
+        nodes = tuple(replace(part, inputs=bent) for part in old.nodes)
+        model.network_ = replace(old, nodes=nodes, together=replace(old.together, inputs=bent))
+        for k in (None, 1):
+            assert "lower" not in check_scores(model, k, X)
 
 
 def test_float_is_half_as_large(folder, tmp_path):

@@ -145,7 +145,7 @@ def raw_numbers(w: Writing) -> str:
 
 def _kind(w: Writing) -> str:
     """x is as precise as the row where experts bring it to unit size themselves."""
-    return "double" if isinstance(w.formula.core, Folded) else f"{w.name}_real"
+    return f"{w.name}_real" if isinstance(w.formula.core, Waves) else "double"
 
 
 def _inputs(w: Writing, body: str) -> str:
@@ -185,7 +185,7 @@ def _scaling(w: Writing) -> str:
 def scores(w: Writing) -> list[str]:
     """Functions from rows to scores."""
     core = w.formula.core
-    return _waves(w, core) if isinstance(core, Waves) else _all_bumps(w, core)
+    return _waves(w, core) if isinstance(core, Waves) else _all_parts(w, core)
 
 
 def _scores_head(w: Writing) -> str:
@@ -265,15 +265,33 @@ def _features(w: Writing, core: Waves) -> str:
 """
 
 
-def _all_bumps(w: Writing, core: Folded) -> list[str]:
-    n, big, r = w.name, w.name.upper(), w.reals
-    parts = [_bumps(w, i, each) for i, each in enumerate(core.bumps)]
-    calls = "".join(f"    {n}_bumps_{i}(u, f);\n" for i in range(len(core.bumps)))
-    bends = isinstance(core.inputs, Bending)
-    bent = f"{n}_bent(j, (x[j] - centre[j]) / size[j])" if bends else "(x[j] - centre[j]) / size[j]"
-    if isinstance(core.inputs, Bending):
-        parts.append(_bent(w, core.inputs))
+def _all_parts(w: Writing, core: tuple[Folded, ...]) -> list[str]:
+    """f: the sum of all parts."""
+    n, big = w.name, w.name.upper()
+    parts = [text for i, part in enumerate(core) for text in _part(w, i, part)]
+    calls = "".join(f"    {n}_part_{i}(x, f);\n" for i in range(len(core)))
     return [*parts, f"""{_scores_head(w)}
+{{
+    double x[{big}_INPUTS];
+    int k;
+    {inputs_call(w)}
+    for (k = 0; k < {big}_OUTPUTS; k++)
+        f[k] = 0;
+{calls}}}
+"""]  # fmt: skip
+
+
+def _part(w: Writing, number: int, core: Folded) -> list[str]:
+    """f += what one part predicts."""
+    n, big, r = w.name, w.name.upper(), w.reals
+    bumps = [each for each in core.bumps if len(each.centres)]
+    texts = [_bumps(w, f"{number}_{i}", each) for i, each in enumerate(bumps)]
+    calls = "".join(f"    {n}_bumps_{number}_{i}(u, g);\n" for i in range(len(bumps)))
+    inward = "(x[j] - centre[j]) / size[j]"
+    if isinstance(core.inputs, Bending):
+        inward = f"{n}_bent_{number}(j, {inward})"
+        texts.append(_bent(w, number, core.inputs))
+    return [*texts, f"""static void {n}_part_{number}(const double *x, {n}_real *f)
 {{
     static const double centre[] = {doubles(core.inputs.centre)};
     static const double size[] = {doubles(core.inputs.size)};
@@ -281,28 +299,26 @@ def _all_bumps(w: Writing, core: Folded) -> list[str]:
     static const {n}_real base[] = {r.array(core.base)};
     static const {n}_real target_centre[] = {r.array(core.targets.centre)};
     static const {n}_real target_size[] = {r.array(core.targets.size)};
-    double x[{big}_INPUTS];
-    {n}_real u[{big}_INPUTS];
+    {n}_real u[{big}_INPUTS], g[{big}_OUTPUTS];
     int j, k;
-    {inputs_call(w)}
     for (j = 0; j < {big}_INPUTS; j++) {{
-        const double v = {bent};
+        const double v = {inward};
         u[j] = ({n}_real)(v < -{CLIP} ? -{CLIP} : v > {CLIP} ? {CLIP} : v);
     }}
     for (k = 0; k < {big}_OUTPUTS; k++) {{
-        f[k] = base[k];
+        g[k] = base[k];
         for (j = 0; j < {big}_INPUTS; j++)
-            f[k] += slope[k][j] * u[j];
+            g[k] += slope[k][j] * u[j];
     }}
 {calls}    for (k = 0; k < {big}_OUTPUTS; k++)
-        f[k] = f[k] * target_size[k] + target_centre[k];
+        f[k] += g[k] * target_size[k] + target_centre[k];
 }}
 """]  # fmt: skip
 
 
-def _bent(w: Writing, inputs: Bending) -> str:
+def _bent(w: Writing, number: int, inputs: Bending) -> str:
     """Standardised input j with its long tails drawn in, and standardised again."""
-    return f"""static double {w.name}_bent(int j, double v)
+    return f"""static double {w.name}_bent_{number}(int j, double v)
 {{
     static const double power[] = {doubles(inputs.power)};
     static const double middle[] = {doubles(inputs.middle)};
@@ -318,24 +334,28 @@ def _bent(w: Writing, inputs: Bending) -> str:
 """
 
 
-def _bumps(w: Writing, number: int, each: Bumps) -> str:
+def _bumps(w: Writing, number: str, each: Bumps) -> str:
     """f += heights * k(centres, u) of one map."""
     n, big, r, M = w.name, w.name.upper(), w.reals, len(each.centres)
     kernel = f"near = exp{r.end}({r.number(-0.5)} * apart);"
     if each.kernel != "gaussian":
         kernel = f"""apart = sqrt{r.end}({r.number(3.0)} * apart);
         near = ({r.number(1.0)} + apart) * exp{r.end}(-apart);"""
+    far = ""
+    if each.apart.any():  # of other nodes' centres, beside what the inputs say
+        far = f"    static const {n}_real far[] = {r.array(each.apart)};\n"
+    begin = "far[i]" if far else "0"
     return f"""static void {n}_bumps_{number}(const {n}_real *u, {n}_real *f)
 {{
     static const {n}_real length[] = {r.array(each.lengths)};
     static const {n}_real centre[{M}][{big}_INPUTS] = {r.array(each.centres)};
     static const {n}_real height[{M}][{big}_OUTPUTS] = {r.array(each.heights.T)};
-    {n}_real v[{big}_INPUTS];
+{far}    {n}_real v[{big}_INPUTS];
     int i, j;
     for (j = 0; j < {big}_INPUTS; j++)
         v[j] = u[j] / length[j];
     for (i = 0; i < {M}; i++) {{
-        {n}_real apart = 0, near;
+        {n}_real apart = {begin}, near;
         for (j = 0; j < {big}_INPUTS; j++)
             apart += (v[j] - centre[i][j]) * (v[j] - centre[i][j]);
         {kernel}

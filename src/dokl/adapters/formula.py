@@ -3,8 +3,9 @@
     raw columns -> inputs x -> scores f -> answers
 
 `raw` says how raw columns become x (one number each, or one per level of a text), `core` how x
-becomes scores: a sum of waves (gradient methods) or of bumps (experts and cooperating nodes,
-folded), and `answer` what is made of scores. `spread` is how sure a model of experts is of a row.
+becomes scores: a sum of waves (gradient methods) or of folded banks (one of a lone learner, several
+of a node of a network), and `answer` what is made of scores. `spread` is how sure a lone learner is
+of a row.
 """
 
 from __future__ import annotations
@@ -24,17 +25,16 @@ from dokl.estimators import (
     DiffusionRegressor,
     KernelClassifier,
     KernelRegressor,
-    cooperating,
     folded,
 )
-from dokl.estimators.cooperating import CooperatingNetwork
 from dokl.estimators.network import NetworkEstimator
+from dokl.estimators.old_networks import OldNetwork
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.experts.bank import Bank
-from dokl.experts.folding import Folded, folded_vector
+from dokl.experts.folding import Folded
 from dokl.experts.maps import NestedMap
-from dokl.methods.cooperation import node as nodes
 from dokl.models import TableModel
+from dokl.network.folded import folded_parts, interval_width
 from dokl.preprocess import Preprocessor, TimeParts
 from dokl.state import State
 
@@ -85,8 +85,7 @@ class Waves:
 @dataclass(frozen=True)
 class SpreadExpert:
     """One expert that counts. features: (map, kernel); width D: of its z; root: (D, D), its
-    covariance is root root'; theta: (m, D), or wider where another's is added; noise: (m,) in the
-    units of targets, squared.
+    covariance is root root'; theta: (m, D); noise: (m,) in the units of targets, squared.
     """
 
     features: tuple[Any, str]
@@ -130,12 +129,14 @@ class LabelAnswer:
 
 @dataclass(frozen=True)
 class Formula:
-    """All of it. d: inputs x; m: scores; raw: None where x itself is what comes in."""
+    """All of it. d: inputs x; m: scores; raw: None where x itself is what comes in; core: waves, or
+    folded banks to add up; spread: of a core of one bank.
+    """
 
     d: int
     m: int
     raw: RawInputs | None
-    core: Waves | Folded
+    core: Waves | tuple[Folded, ...]
     answer: NumberAnswer | LabelAnswer
     spread: Spread | None
     about: dict[str, str]
@@ -146,10 +147,10 @@ def formula_of(
 ) -> Formula:
     """What a fitted model, or estimator, computes.
 
-    node: of a network, whose vector; else what they have learned together. level: what intervals
-    are to hold. sure: with the matrices of experts, by which intervals differ from row to row; else
-    they have one width. Of cooperating nodes these matrices are the only way to know it, and one
-    node's at a time: without them, or without a node, there are no intervals.
+    node: of a network, the one that predicts; else what the network predicts for a node that it has
+    not seen. level: what intervals are to hold. sure: with the matrices of experts, by which
+    intervals differ from row to row; else they have one width. Those of networks always have one
+    width, that of the newest rows on average, and networks from files of earlier versions none.
     """
     table = model if isinstance(model, TableModel) else TableModel(model)
     estimator = table.estimator
@@ -163,16 +164,16 @@ def formula_of(
         raise BadInput("a node can be named of a network only, and this model is none")
     raw = None if table.preprocessor is None else raw_inputs(table.preprocessor)
     k = None if node is None else node_number(estimator, node)
-    sure = sure and not table.classifying and _has_matrices(estimator, k)
+    sure = sure and not table.classifying and _has_matrices(estimator)
     core = core_of(estimator, k)
-    m = len(core.constant if isinstance(core, Waves) else core.base)
+    m = len(core.constant if isinstance(core, Waves) else core[0].base)
     about = {"task": "classification" if table.classifying else "regression"}
     about |= {"model": type(estimator).__name__, "fingerprint": table.fingerprint_}
     about |= {} if table.target is None else {"target": table.target}
     if raw is not None and raw.times:
         about["seconds since 1970, UTC"] = ", ".join(raw.times)
     answer = _labels(estimator) if table.classifying else _numbers(estimator, level, sure, k)
-    spread = _spread(estimator, k) if sure else None
+    spread = _spread_of(estimator) if sure else None
     return Formula(int(estimator.n_features_in_), m, raw, core, answer, spread, about)
 
 
@@ -197,16 +198,16 @@ def is_waves(estimator: Any) -> bool:
     return isinstance(estimator, WAVES)
 
 
-def core_of(estimator: Any, k: int | None) -> Waves | Folded:
-    """How x becomes scores; k: of a network, by which node, or by what all have learned."""
+def core_of(estimator: Any, k: int | None) -> Waves | tuple[Folded, ...]:
+    """How x becomes scores; k: of a network, at which node, or at none of them."""
     if isinstance(estimator, WAVES):
         return _waves(estimator, *_vector(estimator.state_, k))
     if isinstance(estimator, NetworkEstimator):
         network = estimator.network_
-        vector = _vector(network.learned_state, k)
-        return folded_vector(network.learned_map, *vector, cooperating.offset(network, k))
-    made: Folded = _folded(estimator).folded_
-    return made
+        if isinstance(network, OldNetwork):
+            return (network.together if k is None else network.nodes[k],)
+        return folded_parts(network, -1 if k is None else k)
+    return (_folded(estimator).folded_,)
 
 
 def _vector(state: State, k: int | None) -> tuple[Array, Array]:
@@ -240,19 +241,16 @@ def _folded(estimator: Any) -> Any:
     return estimator if isinstance(estimator, FOLDED) else folded(estimator)
 
 
-def _has_matrices(estimator: Any, k: int | None) -> bool:
-    if isinstance(estimator, NetworkEstimator):
-        return k is not None
+def _has_matrices(estimator: Any) -> bool:
     return isinstance(estimator, AutoRegressor) and estimator.bank_.now is not None
 
 
 def _numbers(estimator: Any, level: float, sure: bool, k: int | None) -> NumberAnswer:
-    level = intervals.check_level(level)
-    if isinstance(estimator, WAVES):
-        return NumberAnswer(bool(estimator._flat), None, level)
-    if isinstance(estimator, NetworkEstimator):
-        known = k if sure else None
-        width = None if known is None else cooperating.width(estimator.network_, known, level)
+    level, width = intervals.check_level(level), None
+    if isinstance(estimator, (*WAVES, NetworkEstimator)):
+        network = getattr(estimator, "network_", None)
+        if network is not None and not isinstance(network, OldNetwork):
+            width = interval_width(network, -1 if k is None else k, level)
         return NumberAnswer(bool(estimator._flat), width, level)
     small = _folded(estimator)
     width = intervals.width_at(small.tracker_, level)
@@ -268,39 +266,9 @@ def _labels(estimator: Any) -> LabelAnswer:
     return LabelAnswer(labels, "calibrated", made.slopes, made.bias)
 
 
-def _spread(estimator: Any, k: int | None) -> Spread:
+def _spread_of(estimator: Any) -> Spread:
     """The experts that count, their covariances as products root root'."""
-    if k is None:
-        return _spread_of_bank(estimator.bank_)
-    return _spread_of_node(estimator.network_, k)
-
-
-def _spread_of_node(network: CooperatingNetwork, k: int) -> Spread:
-    """The members of a cooperating node, all on one map; a correction stands on what it corrects,
-    and a constant is the map's first feature.
-    """
-    crew, state = network.crew, network.learned_state
-    made, found = network.learned_map, []
-    key = ("agreed", made.nested.kernel)
-    for i, w in enumerate(nodes.weights_of(crew, state, k).tolist()):
-        if w > 0:
-            memory, base = nodes.memory_of(state, k, crew.names[i]), crew.base(i)
-            bases = [] if base is None else [state.nodes[f"{crew.names[base]}.theta"][k]]
-            noise = memory.noise * made.targets.size**2
-            root, theta = _root(memory.covariance()), _sum(memory.theta, *bases)
-            found.append(SpreadExpert(key, w, theta, root, noise))
-    return Spread({key: made.nested}, tuple(found))
-
-
-def _sum(*vectors: Array) -> Array:
-    """Vectors (m, D) added, each for the first D features."""
-    total = np.zeros((len(vectors[0]), max(vector.shape[1] for vector in vectors)))
-    for vector in vectors:
-        total[:, : vector.shape[1]] += vector
-    return total
-
-
-def _spread_of_bank(bank: Bank) -> Spread:
+    bank: Bank = estimator.bank_
     assert bank.now is not None
     found = []
     for kind, memory, w in zip(bank.kinds, bank.memories, bank.weights, strict=True):
@@ -309,7 +277,8 @@ def _spread_of_bank(bank: Bank) -> Spread:
             root = _root(memory.covariance())
             found.append(SpreadExpert(kind.features, float(w), memory.theta, root, noise))
     used = dict.fromkeys(expert.features for expert in found)
-    return Spread({key: bank.now.maps[key] for key in used}, tuple(found))
+    maps: dict[Any, Any] = {key: bank.now.maps[key] for key in used}  # of a lone bank, ungrouped
+    return Spread(maps, tuple(found))
 
 
 def _root(P: Array) -> Array:

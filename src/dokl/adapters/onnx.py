@@ -4,8 +4,8 @@ Raw rows go in: one input of shape (rows, 1) for each column, numbers with NaN w
 texts with "" there; a model without preprocessing has one input `X`, (rows, d). Out come
 
     prediction      (rows,), or (rows, outputs): numbers, or labels
-    lower, upper    the ends of intervals, of models of experts
-    std             standard deviations, unless they were left out
+    lower, upper    the ends of intervals, of models of experts and of networks of them
+    std             standard deviations, of lone models unless they were left out
     probabilities   (rows, classes), of classifiers that have them
     scores          as `decision_function` gives them, of classifiers
 
@@ -73,11 +73,11 @@ def write_onnx(
 ) -> Path:
     """Write a fitted model, or estimator, to an ONNX file, whole or not at all.
 
-    precision: of what is computed, "double" or "float". node: of a network, whose vector predicts;
-    else what all have learned together. level: the share of targets that intervals hold. sure: with
-    the experts' matrices, for standard deviations and intervals that differ from row to row;
-    without, intervals have one width (those of cooperating nodes are left out, as they are without
-    a node) and the file is small.
+    precision: of what is computed, "double" or "float". node: of a network, the one that predicts;
+    else what the network predicts for a node that it has not seen. level: the share of targets that
+    intervals hold. sure: with the experts' matrices, for standard deviations and intervals that
+    differ from row to row; without, intervals have one width and the file is small. Of networks
+    there are no matrices in it.
     """
     made = onnx_model(model, precision=precision, node=node, level=level, sure=sure)
     with atomic_write(path) as file:
@@ -100,9 +100,12 @@ def onnx_model(
     graph = Graph(PRECISIONS[precision])
     x = graph.entry("X", formula.d) if formula.raw is None else inputs(graph, formula.raw)
     core, std = formula.core, None
-    scores = _waves(graph, core, x) if isinstance(core, Waves) else _bumps(graph, core, x)
-    if formula.spread is not None and isinstance(core, Folded):
-        scores, std = _with_spread(graph, core, formula.spread, x)
+    if isinstance(core, Waves):
+        scores = _waves(graph, core, x)
+    elif formula.spread is not None:
+        scores, std = _with_spread(graph, core[0], formula.spread, x)
+    else:
+        scores = _added(graph, [_bumps(graph, part, x) for part in core])
     if isinstance(formula.answer, LabelAnswer):
         _labels(graph, formula.answer, scores, formula.m)
     else:
@@ -186,7 +189,7 @@ def _bumps(graph: Graph, core: Folded, x: str) -> str:
     total = graph.op("MatMul", rows, graph.constant(core.slope.T))
     total = graph.op("Add", total, graph.constant(core.base))
     for each in core.bumps:
-        near = _kernel(graph, each.kernel, rows, each.lengths, each.centres)
+        near = _kernel(graph, each.kernel, rows, each.lengths, each.centres, each.apart)
         total = graph.op("Add", total, graph.op("MatMul", near, graph.constant(each.heights.T)))
     return _outward(graph, core, total)
 
@@ -221,13 +224,17 @@ def _outward(graph: Graph, core: Folded, f: str) -> str:
     return graph.op("Add", f, graph.constant(core.targets.centre))
 
 
-def _kernel(graph: Graph, kernel: str, rows: str, lengths: Array, centres: Array) -> str:
-    """k(U, x): (rows, M) for standardised rows."""
+def _kernel(
+    graph: Graph, kernel: str, rows: str, lengths: Array, centres: Array, further: Array
+) -> str:
+    """k(U, x): (rows, M) for standardised rows; further: (M,) added to squared distances."""
     U = graph.op("Div", rows, graph.constant(lengths))
     norms = graph.op("MatMul", graph.op("Mul", U, U), graph.constant(np.ones((len(lengths), 1))))
     apart = graph.op("MatMul", U, graph.constant(-2.0 * centres.T))
     apart = graph.op("Add", graph.op("Add", apart, norms), graph.constant((centres**2).sum(axis=1)))
     apart = graph.op("Max", apart, graph.constant(np.array(0.0)))
+    if further.any():
+        apart = graph.op("Add", apart, graph.constant(further))
     if kernel == "gaussian":
         return graph.op("Exp", graph.op("Mul", apart, graph.constant(np.array(-0.5))))
     root = graph.op("Sqrt", graph.op("Mul", apart, graph.constant(np.array(3.0))))
@@ -243,18 +250,19 @@ def _with_spread(graph: Graph, core: Folded, spread: Spread, x: str) -> tuple[st
     whole, means, variances = {}, [], []
     for key, made in spread.maps.items():
         of_map = [each for each in spread.experts if each.features == key]
-        M = max(max(len(each.root), each.theta.shape[1]) for each in of_map) - d - 1
+        M = max(len(each.root) for each in of_map) - d - 1
         slope = np.asarray(made.scales.linear / math.sqrt(d))
         parts = [ones, graph.op("Mul", rows, graph.constant(slope))]
         if M > 0:
-            near = _kernel(graph, made.kernel, rows, made.scales.lengths, made.centres[:M])
+            near = _kernel(
+                graph, made.kernel, rows, made.scales.lengths, made.centres[:M], np.zeros(M)
+            )
             parts.append(graph.op("MatMul", near, graph.constant(whitening(made, M))))
         whole[key] = graph.op("Concat", *parts, axis=1)
     for each in spread.experts:
-        Z = _columns(graph, whole[each.features], each.theta.shape[1])
+        Z = _columns(graph, whole[each.features], len(each.root))
         f = graph.op("MatMul", Z, graph.constant(each.theta.T))
         means.append(_outward(graph, core, f))
-        Z = _columns(graph, whole[each.features], len(each.root))
         g = graph.op("MatMul", Z, graph.constant(each.root))
         q = graph.op("MatMul", graph.op("Mul", g, g), graph.constant(np.ones((len(each.root), 1))))
         one_more = graph.op("Add", q, _number(graph, 1))
@@ -272,7 +280,11 @@ def _mixed(graph: Graph, weights: list[float], parts: list[str]) -> str:
     weighed = [
         graph.op("Mul", part, _number(graph, w)) for w, part in zip(weights, parts, strict=True)
     ]
-    return weighed[0] if len(weighed) == 1 else graph.op("Sum", *weighed)
+    return _added(graph, weighed)
+
+
+def _added(graph: Graph, parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else graph.op("Sum", *parts)
 
 
 def _number(graph: Graph, value: float) -> str:

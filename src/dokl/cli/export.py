@@ -32,7 +32,7 @@ PRECISIONS = ("double", "float")
               default=90.0, show_default=True, metavar="PERCENT",
               help="What the intervals in ONNX and C are to hold.")  # fmt: skip
 @click.option("--node", metavar="NAME",
-              help="Of a network, whose vector; else what all have learned together.")  # fmt: skip
+              help="Of a network, who predicts; else as for a node never seen.")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @click.option("--quiet", "-q", is_flag=True, help="No remarks.")
 def export(
@@ -48,8 +48,8 @@ def export(
 
     Models of experts keep matrices to learn with, and to know how sure they are of a row. ONNX has
     them unless --predict-only leaves them out, C and the small copy never: their intervals have one
-    width, the average of the full model's, and no standard deviations. Cooperating nodes have
-    intervals in ONNX alone, one node (--node) with its matrices.
+    width, the average of the full model's, and no standard deviations. So it is with networks
+    everywhere: a node (--node) has one width, the average of its intervals for its newest rows.
     """
     kind = out.suffix.lower()
     if kind not in (".onnx", ".c", ".h") and not predict_only:
@@ -75,25 +75,24 @@ def export(
         write_c(model, out, **how)  # type: ignore[arg-type]
     else:
         model.predict_only().save(out)
-    for line in _told(model, kind, node, predict_only):
+    for line in _told(model, kind, node):
         remark(line, quiet)
     before = path.stat().st_size
     for file in made:
         remark(f"{file}: {file.stat().st_size:,} bytes, where {path} has {before:,}", quiet)
 
 
-def _told(model: Any, kind: str, node: str | None, predict_only: bool) -> Iterator[str]:
+def _told(model: Any, kind: str, node: str | None) -> Iterator[str]:
     """What is to be known of a graph or of a source."""
     if kind not in (".onnx", ".c", ".h"):
         return
     if model.preprocessor is not None and model.preprocessor.times:
         times = ", ".join(model.preprocessor.times)
         yield f"times go in as seconds since 1970, UTC: {times}"
-    if not hasattr(model.estimator, "network_") or model.classifying:
+    if not hasattr(model.estimator, "network_"):
         return
     if node is None:
-        yield "there are no intervals: export one node (--node NAME) to .onnx to have them"
-    elif kind != ".onnx":
-        yield f"there are no intervals in C: export node {node!r} to .onnx to have them"
-    elif predict_only:
-        yield "there are no intervals: export one node without --predict-only to have them"
+        yield "it predicts as for a node never seen: --node NAME exports one of the network's"
+    if not model.classifying:
+        has = "intervals have one width" if model.has_intervals else "there are no intervals"
+        yield f"{has} in an export of a network"

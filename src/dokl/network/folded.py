@@ -1,0 +1,107 @@
+"""What predicts at one node of a network, folded: a sum of parts without matrices.
+
+A node mixes its own bank, the network's bank and that bank with corrections. Each mean is a sum of
+kernels, or linear (`dokl.experts.folding`), so the mixture is one, too:
+
+    f = w_own own(x) + (w_network + w_corrected) network(x, node) + w_corrected correction(x)
+
+Every part has its own scaling of inputs, and its weight is in the scale of its targets.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from dokl import intervals
+from dokl.arrays import Array
+from dokl.experts import folding
+from dokl.experts.bank import Bank
+from dokl.experts.folding import Folded
+from dokl.experts.scaling import Scaling
+from dokl.network import banks
+from dokl.network.banks import BankNetwork
+from dokl.network.corrections import EXPERTS, Corrections
+
+# Rows by which the one width of a node's intervals is set: what comes next is like them.
+NEWEST = 100
+
+
+def folded_parts(network: BankNetwork, k: int) -> tuple[Folded, ...]:
+    """Parts whose predictions add up to that of node k; -1: of a node that nobody has seen."""
+    if k >= 0 or network.K == 1:
+        return _at(network, max(k, 0))
+    bank = network.bank
+    if bank is not None and bank.now is not None:
+        return (_of_group(bank, k),)
+    seen = network.seen
+    if not seen.any():
+        return (folding.folded(network.nodes[0].own),)
+    shares = (seen / seen.sum()).tolist()
+    pairs = zip(network.nodes, shares, strict=True)
+    return tuple(_weighed(folding.folded(node.own), w) for node, w in pairs if w > 0)
+
+
+def predict(parts: tuple[Folded, ...], X: Array) -> Array:
+    """Means (n, m) of rows X: (n, d)."""
+    return np.asarray(sum(folding.predict(part, X) for part in parts))
+
+
+def interval_width(network: BankNetwork, k: int, coverage: float) -> Array:
+    """Half the width (m,) that intervals of node k (-1: of a node that nobody has seen) have on
+    average for the newest rows that are kept: of the node, or of all where it has none.
+    """
+    X = _newest(network, k)
+    found = banks.predict(network, X, np.full(len(X), k))
+    width = intervals.width_at(network.nodes[0].own.tracker, coverage, found.widths)
+    return np.asarray((width * np.sqrt(found.variance)).mean(axis=0))
+
+
+def _at(network: BankNetwork, k: int) -> tuple[Folded, ...]:
+    """Of a node of the network, by the weights of its members."""
+    bank, node = network.bank, banks._ready(network, network.nodes[k])
+    if bank is None:
+        return (folding.folded(node.own),)
+    own, shared, corrected = node.weights.tolist()
+    parts = [(own, folding.folded(node.own)), (shared + corrected, _of_group(bank, k))]
+    if node.corrections is not None:
+        parts.append((corrected, _linear(node.corrections)))
+    return tuple(_weighed(part, w) for w, part in parts if w > 0)
+
+
+def _of_group(bank: Bank, k: int) -> Folded:
+    """The network's bank for the rows of one node, without the column of its number."""
+    made, d = folding.folded(bank, k), bank.d - 1
+    if bank.now is not None:
+        return made
+    inputs = Scaling(made.inputs.centre[:d], made.inputs.size[:d])
+    return replace(made, inputs=inputs, slope=made.slope[:, :d])
+
+
+def _linear(known: Corrections) -> Folded:
+    """The corrections: a constant, and a slope for standardised inputs."""
+    d, m = len(known.inputs.centre), len(known.size)
+    weights = known.mixture.weights(np.ones(1 + len(EXPERTS), bool)).tolist()
+    total = np.zeros((m, 1 + d))
+    for w, memory in zip(weights[1:], known.memories, strict=True):
+        total[:, : memory.theta.shape[1]] += w * memory.theta
+    slope = total[:, 1:] / math.sqrt(max(1, d))
+    return Folded(known.inputs, Scaling(np.zeros(m), known.size), total[:, 0], slope, ())
+
+
+def _weighed(part: Folded, weight: float) -> Folded:
+    """A part times its weight."""
+    targets = Scaling(weight * part.targets.centre, weight * part.targets.size)
+    return replace(part, targets=targets)
+
+
+def _newest(network: BankNetwork, k: int) -> Array:
+    """Up to NEWEST rows (n, d) of a node, or of all: each node's newest in turn."""
+    own = [node.own.kept.newest()[0] for node in network.nodes]
+    if (k >= 0 or network.K == 1) and len(own[max(k, 0)]):
+        return own[max(k, 0)][-NEWEST:]
+    some = [rows[::-1] for rows in own if len(rows)]
+    each = -(-NEWEST // max(1, len(some)))
+    return np.concatenate([rows[:each] for rows in some] or [own[0]])
