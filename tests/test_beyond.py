@@ -48,7 +48,8 @@ def test_a_data_set_in_one_pass(monkeypatch, options):
     result = beyond.reproduce("waveform", options)
     row = findings.row(result, "N = 1300", "NetworkClassifier")
     assert row.paper == 16.26
-    assert 5 < row.ours < 14
+    # 65 rows of each node, of which 50 are needed before any sums are sent.
+    assert 5 < row.ours < row.paper
     assert findings.value(result, "N = 1300, sent by a node", "NetworkClassifier") > 1
     sums = findings.row(result, "N = 1300", "sums that travel")
     assert sums.ours < 14

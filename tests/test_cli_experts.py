@@ -207,9 +207,10 @@ def test_networks_cooperate_or_diffuse(folder, tmp_path):
         low, at, high = (float(row[name]) for name in ("lower", "prediction", "upper"))
         assert at == pytest.approx(0.5 * (low + high), abs=1e-4)
     told = dokl("export", tmp_path / "own.dokl", tmp_path / "own.c").stderr
-    assert "no intervals: export one node" in told
+    assert "as for a node never seen: --node NAME exports one" in told
     told = dokl("export", tmp_path / "own.dokl", tmp_path / "b.c", "--node", "roof").stderr
-    assert "no intervals in C: export node 'roof' to .onnx to have them" in told
+    assert "intervals have one width in an export of a network" in told
+    assert "never seen" not in told
     small = ("export", tmp_path / "own.dokl", tmp_path / "small.dokl", "--predict-only")
     assert "export it to .onnx or .c" in (told := fails(*small))
     assert "--node NAME" in told

@@ -173,6 +173,40 @@ def test_a_network_is_compared_with_itself_frozen(tmp_path):
     assert gone_on["mse"] == pytest.approx(alone["mse"], rel=1e-9)
 
 
+@pytest.mark.parametrize("share", [None, "sums", "rows"])
+def test_what_leaves_a_node_is_chosen_and_told(tmp_path, share):
+    columns = readings(180) | {"station": np.array(list("ABC") * 60)}
+    path, model = write_csv(tmp_path / "r.csv", columns), tmp_path / "m.dokl"
+    more = () if share is None else ("--share", share)
+    start = ("train", path, "--target", "y", "--drop", "label", "--drop", "id", "--nodes",
+             "station", "--graph", "ring", "--components", 20, "--model", model)  # fmt: skip
+    picture = tmp_path / "p.svg"
+    shown = dokl(*start, *more, "--plot", picture).stdout
+    every = "what leaves a node: every row" in shown
+    assert every == (share == "rows")
+    assert ("what leaves a node: sums over at least 50 rows" in shown) != every
+    assert "the error over all nodes" in shown
+    assert "kB on average" in shown
+    found = json_of("inspect", model, "--json")
+    assert found["share"] == (share or "sums")
+    assert found["sent_bytes"] > 1000
+    assert TableModel.load(model).estimator.cooperation_.places is not None
+    drawn = picture.read_text()
+    assert "error of each node" in drawn
+    assert "error saved by sharing" in drawn
+
+
+def test_what_leaves_a_node_is_a_question_of_banks_in_networks(network, tmp_path):
+    start = ("train", network / "r.csv", "--target", "y", "--model", tmp_path / "m.dokl")
+    told = dokl(*start, "--share", "rows", code=2).stderr
+    assert "--share needs --nodes" in told
+    told = fails(*start, "--nodes", "station", "--method", "gradient", "--share", "rows")
+    assert "share is a parameter of method bank" in told
+    go_on = ("train", network / "r.csv", "--model", network / "m.dokl", "--continue")
+    told = dokl(*go_on, "--share", "rows", code=2).stderr
+    assert "leave out --share" in told
+
+
 def test_a_network_goes_on(network, tmp_path):
     model = tmp_path / "m.dokl"
     model.write_bytes((network / "m.dokl").read_bytes())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dokl.estimators.choices import in_order
-from dokl.estimators.pilots import PILOTS
+from dokl.experts.kinds import PILOTS
 from dokl.jobs.files.parts import _at_steps, stops
 
 

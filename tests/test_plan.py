@@ -291,11 +291,12 @@ def test_each_way_runs_as_its_line_says(compared):
     for line in lines:
         way = line.partition("#")[2].strip()
         exec(f"made = {line}" if way else line, names)
-        if way == "cooperation":
+        if way.startswith("banks, "):
             assert type(names["made"]) is NetworkRegressor
+            assert names["made"].share == way.partition(", ")[2]
         elif way:
             assert np.isfinite(names["made"]["mse"]).all()
-    assert sum("# " in line for line in lines) == 7
+    assert sum("# " in line for line in lines) == 8
 
 
 def test_ways_are_what_they_say():
@@ -307,6 +308,10 @@ def test_ways_are_what_they_say():
     assert found["squares, alone", 0].bytes_sent == 0
     assert found["squares, sums", 1].error < found["squares, alone", 0].error
     assert not found["squares, sums", 1].fits
+    # Everybody passes on every row of 10 nodes over two links: a header and four numbers. Rows of
+    # the last five steps are still on their way.
+    assert found["banks, rows", 1].bytes_sent == 10 * 2 * (32 + 4 * 8) * 15 / 20
+    assert found["banks, sums", 1].bytes_sent == 0  # 20 rows of a node are too few to send
     stream = Stream(X[:200].reshape(20, 10, 3), y[:200].reshape(20, 10))
     way = found["squares, sums", 10]
     assert run(way.problem, way.exchange, stream)["mse"][10:].mean() == pytest.approx(way.error)

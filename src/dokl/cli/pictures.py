@@ -17,7 +17,7 @@ def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Where to draw."""
     options = [
         click.option("--plot", type=click.Path(path_type=Path), metavar="FILE",
-                     help="Draw error, coverage, relevance and nodes: .png, .svg or .pdf."),
+                     help="Draw error, coverage, relevance, nodes, their map: .png, .svg, .pdf."),
         click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
                      help="All of it on one page, pictures inside."),
     ]  # fmt: skip
@@ -43,13 +43,13 @@ def check_places(plot: Path | None, html: Path | None) -> None:
 
 def story(title: str, run: Any, model: Any, prequential: bool) -> Any:
     """What there is to draw of a training or an evaluation."""
-    from dokl.jobs.files.describe import relevance
+    from dokl.jobs.files.describe import relevance, sharing_worth
     from dokl.jobs.files.story import Story, error_of
 
     frozen = getattr(run, "frozen", None)
     snapshot = None if frozen is None else (frozen.at, error_of(frozen.score))
     told = run.score, run.course, relevance(model)
-    return Story(title, *told, run.coverage, snapshot, prequential)
+    return Story(title, *told, run.coverage, snapshot, prequential, sharing_worth(model))
 
 
 def draw(

@@ -60,7 +60,11 @@ def _cell(name: str, figures: dict[str, Any]) -> str:
 
 
 def _words(learned: Any) -> list[str]:
-    """What stood still, how often intervals held the target, and how far back it remembers."""
+    """What stood still, how often intervals held the target, how far back it remembers, and what
+    sharing is worth.
+    """
+    from dokl.jobs.files.describe import sharing_worth
+
     frozen, found = learned.frozen, list[str]()
     if frozen is not None:
         after = f"the model as it was after row {frozen.at:,}, which learned no more"
@@ -69,6 +73,10 @@ def _words(learned: Any) -> list[str]:
     found += [] if learned.coverage is None else [learned.coverage.line()]
     if hasattr(learned.model.estimator, "remembers_"):
         found.append(f"the model {learned.model.estimator.remembers_}")
+    worth = sharing_worth(learned.model)
+    if worth is not None:
+        each = float(learned.model.estimator.sent_bytes_.mean())
+        found.append(f"{worth.text}; a node has sent {each / 1e3:,.1f} kB on average")
     return found
 
 

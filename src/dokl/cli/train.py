@@ -32,16 +32,18 @@ FEATURES = ("auto", "cos", "paired", "orthogonal", "sobol", "structured")
 TASKS = ("auto", "regression", "classification")
 STANDARDISE = ("running", "fixed", "off")
 METHODS = ("bank", "gradient")
+SHARE = ("sums", "rows")
 PARAMETERS = {"components": "n_components"} | {
-    name: name for name in ("kernel", "sigma", "loss", "features", "step", "alpha", "random_state")
+    name: name
+    for name in ("share", "kernel", "sigma", "loss", "features", "step", "alpha", "random_state")
 }
 # What only --method gradient has; parameters given by -p are checked when the model starts.
 GRADIENT_ONLY = ("kernel", "sigma", "features", "loss", "step", "alpha")
 # A model that goes on keeps what it was started with.
 START_ONLY = (
     "method", "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes",
-    "graph", "kernel", "sigma", "components", "features", "loss", "step", "alpha", "random_state",
-    "parameters",
+    "graph", "share", "kernel", "sigma", "components", "features", "loss", "step", "alpha",
+    "random_state", "parameters",
 )  # fmt: skip
 EXAMPLES = examples(
     "dokl train readings.csv --target temp --model temp.dokl",
@@ -65,9 +67,16 @@ NETWORK_HELP = """\b
 Networks: with --nodes each row belongs to the node that this column names, each
 node learns from its own rows, and neighbours in --graph exchange what they know.
 Rows should be in the order of time, all nodes mixed: numbers are standardised
-by the first rows, once for all nodes. By --method bank nodes cooperate: each
-mixes own, shared and corrected experts, some hundred rows a second. By --method
-gradient they average vectors (diffusion), a million rows a second.
+by the first rows, once for all nodes. By --method bank each node has a bank of
+its own, a bank that the whole network shares, and corrections of that one, and
+mixes them by how they do; some hundred rows a second. By --method gradient nodes
+average vectors (diffusion), a million rows a second.
+
+\b
+What leaves a node, by --method bank: --share sums sends sums over at least 50
+rows, and for each new map of features the sample of rows that it is made from;
+other rows stay at their node. --share rows sends every row: smaller messages
+where inputs are few, and often a smaller error.
 """
 
 
@@ -94,6 +103,8 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
         click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
                      help="The network: a topology of 'dokl graph', or a file of edges."),
+        click.option("--share", type=click.Choice(SHARE),
+                     help="What leaves a node: sums over rows if not given, or the rows."),
         click.option("--components", type=click.IntRange(1), metavar="D",
                      help="Size of the model: centres of the widest experts, 1000; gradient: "
                      "length of its vector, 500."),
@@ -202,8 +213,9 @@ def _check_new(context: click.Context, path: Path, options: dict[str, Any]) -> N
     check_new(path, overwrite, "--continue goes on with it, --overwrite starts anew")
     if options["classes"] and options["task"] == "regression":
         raise click.UsageError("--classes are for a classification")
-    if _told(context, ("graph",)) and options["nodes"] is None:
-        raise click.UsageError("--graph needs --nodes, the column that names each row's node")
+    given = _told(context, ("graph", "share"))
+    if given and options["nodes"] is None:
+        raise click.UsageError(f"{given[0]} needs --nodes, the column that names each row's node")
 
 
 def _check_method(context: click.Context, options: dict[str, Any]) -> None:

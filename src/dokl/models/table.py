@@ -13,6 +13,7 @@ import numpy as np
 from dokl.arrays import Array
 from dokl.errors import BadInput
 from dokl.estimators import folded
+from dokl.estimators.old_networks import OldNetwork
 from dokl.estimators.targets import AvailableOrTold
 from dokl.files import PathLike
 from dokl.fingerprints import agreed_fingerprint
@@ -107,7 +108,8 @@ class TableModel:
     @property
     def has_intervals(self) -> bool:
         """Whether it can tell in which interval a target lies."""
-        return hasattr(self.estimator, "predict_interval")
+        old = isinstance(getattr(self.estimator, "network_", None), OldNetwork)
+        return hasattr(self.estimator, "predict_interval") and not old
 
     @property
     def labels(self) -> list[Any] | None:

@@ -24,10 +24,11 @@ from dokl.exchange import Exchange, Mixing, Sending
 from dokl.features import FeatureMap, sample
 from dokl.graphs import check_weights
 from dokl.methods import gradient, squares
+from dokl.network.sharing import WAYS
 from dokl.plan.advice import Budget, Plan
 from dokl.plan.lengths import sample_scales
 from dokl.plan.pilots import even
-from dokl.plan.planner import checked_sample, links
+from dokl.plan.planner import checked_sample
 from dokl.scales import Scales
 from dokl.streams import Stream
 from dokl.unlocked import one_thread
@@ -46,7 +47,8 @@ class Way:
 
     error: mean square or rate, over the second half of the rows that nodes had; bytes_sent: by a
     node for each of its rows; microseconds: a row, on this machine; fits: whether the budget allows
-    it. `run(way.problem, way.exchange, stream)` does it; cooperation is an `estimator` instead.
+    it. `run(way.problem, way.exchange, stream)` does it; a network of banks is an `estimator`
+    instead.
     """
 
     name: str
@@ -64,7 +66,8 @@ class Way:
         """What does the same in Python, of `weights` and a `stream`, with every number."""
         if self.problem is None or self.exchange is None:
             kind, given = type(self.estimator).__name__, self.estimator
-            return f"{kind}(weights, every={given.every}, random_state={given.random_state})"
+            how = f"share={given.share!r}, every={given.every}, random_state={given.random_state}"
+            return f"{kind}(weights, {how})"
         shared = "" if self.exchange.weights is None else f"weights, every={self.exchange.every}"
         for name in ("sending", "mixing"):
             shared += _rules_words(name, getattr(self.exchange, name))
@@ -73,7 +76,7 @@ class Way:
 
     @property
     def map_python(self) -> str:
-        """Its feature map in Python; empty for cooperation, which makes its own."""
+        """Its feature map in Python; empty for banks, which make their own."""
         if self.problem is None:
             return ""
         made = self.problem.features
@@ -122,7 +125,7 @@ def compare(
         trial.way("gradient, vectors", Problem(wide, step), advice.every),
         trial.way("squares, vectors", Problem(narrow, vectors), 1),
         *(trial.way("squares, sums", Problem(narrow, sums), n) for n in EVERY),
-        trial.cooperation(EVERY[1]),
+        *(trial.banks(share) for share in WAYS),
     ]
     return sorted(ways, key=lambda way: way.bytes_sent)
 
@@ -166,10 +169,11 @@ class _Trial:
         sent = float(trace["bytes"][-1]) / samples
         return self._way(name, every, error, sent, trace.seconds / samples, problem, exchange)
 
-    def cooperation(self, every: int) -> Way:
-        """The estimators without settings, every so many rows."""
-        kind = NetworkClassifier if self.classifying else NetworkRegressor
-        network: Any = kind(self.weights, every=every, random_state=self.seed)
+    def banks(self, share: str) -> Way:
+        """The estimators without settings, which send rows, or sums once they matter."""
+        kind: Any = NetworkClassifier if self.classifying else NetworkRegressor
+        given = {"share": share, "every": 1, "random_state": self.seed}
+        network = kind(self.weights, **given)
         n, K, d = self.stream.X.shape
         nodes, X, Y = np.tile(np.arange(K), n), self.stream.X.reshape(-1, d), self._flat()
         y, began = answers.class_numbers(Y) if self.classifying else Y[:, 0], time.perf_counter()
@@ -177,9 +181,9 @@ class _Trial:
         said = network.prequential(X, y, nodes=nodes, **known)
         seconds, late = (time.perf_counter() - began) / (n * K), slice(n // 2 * K, None)
         error = np.mean(said[late] != y[late] if self.classifying else (said - y)[late] ** 2)
-        sent = network.message_bytes_ * links(self.weights) / every
-        made = kind(self.weights, every=every, random_state=self.seed)
-        return self._way("cooperation", every, float(error), sent, seconds, estimator=made)
+        sent = float(network.sent_bytes_.sum()) / (n * K)
+        made = kind(self.weights, **given)
+        return self._way(f"banks, {share}", 1, float(error), sent, seconds, estimator=made)
 
     def _flat(self) -> Array:
         return np.asarray(self.stream.y).reshape(self.stream.n * self.stream.K, -1)

@@ -185,9 +185,7 @@ def _classified(dealt: Dealt, seed: int) -> tuple[float, float]:
     model.partial_fit(_dense(X[order]), y[order], classes=np.unique(y), nodes=_nodes(steps))
     test = _dense(rows.X_test)
     wrong = [np.mean(model.predict(test, nodes=k) != rows.y_test) for k in range(K)]
-    links = (weights.nnz - np.count_nonzero(weights.diagonal())) / K
-    rounds = steps // model.every
-    return 100 * float(np.mean(wrong)), float(links * rounds * model.message_bytes_)
+    return 100 * float(np.mean(wrong)), float(model.sent_bytes_.mean())
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from dokl.estimators.network import NetworkEstimator
+from dokl.estimators.old_networks import OldNetwork
+from dokl.estimators.worth import SharingWorth
 from dokl.models import TableModel
 from dokl.models.pictures import names_of
 
@@ -23,7 +25,7 @@ def settings(model: TableModel) -> dict[str, Any]:
             "components": estimator.n_components,
             "inputs": int(estimator.n_features_in_),
             "every": estimator.every,
-            "message_bytes": estimator.message_bytes_,
+            **_sharing(estimator),
             "fingerprint": model.fingerprint_,
         }
     if not hasattr(estimator, "state_"):
@@ -43,6 +45,13 @@ def settings(model: TableModel) -> dict[str, Any]:
         "dtype": np.dtype(estimator.dtype_).name,
         "fingerprint": model.fingerprint_,
     }
+
+
+def _sharing(estimator: NetworkEstimator) -> dict[str, Any]:
+    """What leaves a node, and the bytes that each has sent, on average."""
+    if isinstance(estimator.network_, OldNetwork):
+        return {"predict_only": True}
+    return {"share": estimator.share, "sent_bytes": float(estimator.sent_bytes_.mean())}
 
 
 def _of_experts(model: TableModel) -> dict[str, Any]:
@@ -79,7 +88,7 @@ def _samples(estimator: Any) -> int:
     if hasattr(estimator, "state_"):
         return int(estimator.state_.count.sum())
     if isinstance(estimator, NetworkEstimator):
-        return int(estimator.network_.seen)
+        return int(estimator.network_.seen.sum())
     return int(estimator.bank_.seen if hasattr(estimator, "bank_") else estimator.rows_)
 
 
@@ -87,7 +96,8 @@ def _insides(model: TableModel) -> dict[str, Any]:
     """What was learned, in a few numbers."""
     estimator = model.estimator
     if isinstance(estimator, NetworkEstimator):
-        return {"sharing": estimator.cooperation_.text}
+        worth = sharing_worth(model)
+        return {} if worth is None else {"sharing": worth.text}
     if hasattr(estimator, "state_"):
         return {"theta_norm": float(np.linalg.norm(estimator.coef_))}
     found = {"remembers": estimator.remembers_, "relevance": relevance(model)}
@@ -98,6 +108,15 @@ def _insides(model: TableModel) -> dict[str, Any]:
         for row in estimator.experts_
     ]
     return found | {"experts": experts}
+
+
+def sharing_worth(model: TableModel) -> SharingWorth | None:
+    """What sharing is worth to the nodes of a network, and who is alike; else nothing."""
+    network = getattr(model.estimator, "network_", None)
+    if network is None or isinstance(network, OldNetwork):
+        return None
+    worth: SharingWorth = model.estimator.cooperation_
+    return worth
 
 
 def relevance(model: TableModel) -> dict[str, float]:

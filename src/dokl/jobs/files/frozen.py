@@ -17,8 +17,6 @@ from dokl.models.learning import answers
 from dokl.models.scores import Score, make_score
 
 FEW = 30
-# What nodes that cooperate predict by.
-NEEDED = ("theta", "bias", "common", "count")
 
 
 @dataclass
@@ -80,8 +78,4 @@ def _still(model: TableModel) -> TableModel:
         return model.predict_only()
     still = copy.deepcopy(replace(model, estimator=None))
     still.estimator = copy.copy(model.estimator)  # learning replaces what it knows
-    network = model.estimator.network_
-    state = network.learned_state
-    few = replace(state, nodes={name: state.nodes[name] for name in NEEDED if name in state})
-    still.estimator.network_ = replace(network, state=few, kept=None)
     return still

@@ -1,7 +1,7 @@
 """A chunk of rows in parts: learned one after the other, with something to see in between.
 
-Experts take their time for a row, and seconds at a pilot, where they learn length scales anew;
-nodes that cooperate as well. Parts end there, wherever a snapshot of the model is taken, and where
+Experts take their time for a row, and seconds at a pilot, where they learn length scales again;
+networks of them as well. Parts end there, wherever a snapshot of the model is taken, and where
 somebody may want to stop; of a network at the end of a step. It learns the same as from the whole
 where every node has a row in each step. Where some are missing it learns nearly the same: each part
 finds the order among its nodes anew, by which one comes first, and a few steps become two (of six
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from dokl.arrays import Array
-from dokl.estimators import pilots as of_networks
 from dokl.estimators.auto import Auto
 from dokl.estimators.choices import in_order
 from dokl.estimators.network import NetworkEstimator
@@ -65,21 +64,17 @@ def cut(model: TableModel, whole: ChunkPart) -> list[ChunkPart]:
 
 
 def stands_still(model: TableModel) -> bool:
-    """Whether a snapshot costs little beside the learning itself: of experts, and of nodes that
-    cooperate.
-    """
+    """Whether a snapshot costs little beside the learning itself: of experts, and of networks."""
     return isinstance(model.estimator, Auto | NetworkEstimator)
 
 
 def rows_seen(model: TableModel) -> int:
     """How many rows such a model has learned."""
     known = getattr(model.estimator, "bank_", getattr(model.estimator, "network_", None))
-    return 0 if known is None else int(known.seen)
+    return 0 if known is None else int(np.sum(known.seen))
 
 
 def _pilots(model: TableModel) -> Sequence[int]:
-    if isinstance(model.estimator, NetworkEstimator):
-        return of_networks.PILOTS
     bank = getattr(model.estimator, "bank_", None)
     return PILOTS if bank is None else bank.settings.pilots
 

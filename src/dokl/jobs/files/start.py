@@ -23,6 +23,7 @@ from dokl.estimators import (
 )
 from dokl.estimators.network import NetworkEstimator
 from dokl.models import TableModel
+from dokl.network.sharing import FEWEST_ROWS
 from dokl.preprocess import Preprocessor, guessed_task, is_text
 from dokl.readers import Chunk
 
@@ -34,6 +35,12 @@ METHODS = {
 }
 # With more inputs, experts take minutes to learn their length scales.
 MOST_INPUTS = 300
+# What leaves a node of a network, in words.
+LEAVES = {
+    "sums": f"what leaves a node: sums over at least {FEWEST_ROWS} rows, and the sample of rows "
+    "that a map is made from; --share rows sends every row",
+    "rows": "what leaves a node: every row; --share sums sends sums of rows instead",
+}
 # Rows are grouped by node where it changes this much less often than in a random order.
 GROUPED = 0.1
 
@@ -42,7 +49,7 @@ GROUPED = 0.1
 class Training:
     """What to learn: target, task, preprocessing, method and its parameters.
 
-    method: "bank" (experts, mixed; the nodes of a network cooperate) or "gradient". None is "bank",
+    method: "bank" (experts, mixed, at every node of a network) or "gradient". None is "bank",
     and refuses more inputs than a bank learns from in reasonable time. standardise: None is "off"
     for a bank, which brings inputs to unit size itself, "running" for one node that learns by
     gradients, "fixed" for a network. node: the column that names the node of each row; graph: the
@@ -149,7 +156,7 @@ def nodes_missing(training: Training, chunk: Chunk) -> list[str]:
 
 
 def nodes_grouped(training: Training, chunk: Chunk, model: TableModel) -> list[str]:
-    """Whether nodes that cooperate would learn one after the other, by the first rows.
+    """Whether nodes would learn one after the other, by the first rows.
 
     Every row of the same node as the row before is a step by itself; gradients deal rows out.
     """
@@ -247,6 +254,8 @@ def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, .
             f"{len(training.graph):,} nodes by column {training.node!r}, "
             f"{training.graph.number_of_edges():,} links between them {training.links}; --graph"
         )
+    if isinstance(model.estimator, NetworkEstimator):
+        found.append(LEAVES[model.estimator.share])
     if training.task == "auto" and not training.classes:
         y = chunk.y if chunk.y is not None else chunk.columns[str(model.target)]
         found.append(guessed_task(y, model.target or "y")[1])

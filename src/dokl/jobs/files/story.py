@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl.estimators.worth import SharingWorth
 from dokl.jobs.files.curves import Course
 from dokl.models.scores import Coverage, Score
 from dokl.report import COLOURS, panelled, save_picture
@@ -20,7 +21,8 @@ GREY = "#555555"
 @dataclass(frozen=True)
 class Story:
     """What there is to draw of a run. relevance: {input: share}; frozen: the row of a snapshot and
-    its error; coverage: of intervals, None where there are none.
+    its error; coverage: of intervals, None where there are none; sharing: what it is worth to the
+    nodes of a network, and who is alike.
     """
 
     title: str
@@ -30,6 +32,7 @@ class Story:
     coverage: Coverage | None = None
     frozen: tuple[int, float] | None = None
     prequential: bool = True
+    sharing: SharingWorth | None = None
 
 
 def error_of(score: Score) -> float:
@@ -45,6 +48,7 @@ def draw(story: Story) -> Any:
         panels.append(_coverage)
     panels += [_relevance] if story.relevance else []
     panels += [_nodes] if story.course.nodes else []
+    panels += [_places] if story.sharing is not None and story.sharing.places is not None else []
     return panelled(story.title, [partial(panel, story) for panel in panels])
 
 
@@ -121,6 +125,11 @@ def _nodes(story: Story, axes: Any) -> None:
                    fontsize=10)  # fmt: skip
     axes.set_xlabel("wrong labels (%)" if story.course.classifying else "root mean square error")
     axes.tick_params(axis="y", labelsize=8)
+
+
+def _places(story: Story, axes: Any) -> None:
+    assert story.sharing is not None
+    story.sharing.plot(axes)
 
 
 def _short(name: str) -> str:

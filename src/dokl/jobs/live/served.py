@@ -95,7 +95,7 @@ def _vector(estimator: Any) -> Array:
     if hasattr(estimator, "coef_"):
         return np.ravel(estimator.coef_)
     if hasattr(estimator, "network_"):
-        return np.ravel(estimator.network_.learned_state.delivered()[0])
+        return np.ravel(estimator.network_.seen.astype(float))
     bank = getattr(estimator, "bank_", None)
     if bank is None or not bank.memories:
         return np.zeros(1)
