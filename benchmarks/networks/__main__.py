@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.common import run_sections
-from benchmarks.networks import examples, kin40k, published, scale
+from benchmarks.networks import banks, examples, kin40k, published, scale
 
 SECTIONS = {
+    "banks": banks.measure,
+    "many": banks.many,
     "kin40k": kin40k.measure,
     "examples": examples.measure,
     "published": published.measure,
