@@ -187,9 +187,9 @@ def _grown(added: Sums, layout: Layout) -> list[str]:
 # -- origins whose rows hurt -------------------------------------------------------------------
 @dataclass(frozen=True)
 class Trial:
-    """Evidence (`dokl.alarms`) by origin. hurts: that one's own rows are predicted worse with its
-    rows than without them. opposed: that its rows alone predict the opposite of them. back: of
-    those left out, that they are in order again.
+    """Evidence (`dokl.alarms`) by origin. hurts: that own rows are predicted worse with its rows
+    than without them. opposed: that its rows alone predict the opposite of them. back: of those
+    left out, that they are in order again.
     """
 
     hurts: Mapping[str, float] = field(default_factory=dict)
