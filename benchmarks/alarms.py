@@ -3,8 +3,8 @@
     python -m benchmarks.alarms                      # 10,000 node-hours of each kind
     python -m benchmarks.alarms --hours 1000 --sums 1
 
-Honest payoffs of three kinds go through the tests of `dokl.alarms` as live nodes make them, every
-half second, of 11 others, by two tests each:
+Honest payoffs of three kinds go through the tests of `dokl.learning.alarms` as live nodes make
+them, every half second, of 11 others, by two tests each:
 
     fair       the boundary: independent, of mean 0 (a coin, and uniform)
     slow       as large as Beijing's, and an AR(1) process of correlation 0.9 from test to test
@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from dokl import alarms
-from dokl.agents.description import read
-from dokl.agents.protocol import standing
-from dokl.agents.protocol.standing import TESTS, Standing
-from dokl.alarms import SECONDS
-from dokl.methods.squares import checks
-from dokl.methods.squares import sums as added_up
-from dokl.methods.squares.origins import Entry
+from dokl.learning import alarms
+from dokl.learning.alarms import SECONDS
+from dokl.learning.squares import sums as added_up
+from dokl.live.description import read
+from dokl.live.protocol import standing
+from dokl.live.protocol.standing import TESTS, Standing
+from dokl.network.sums import checks
+from dokl.network.sums.origins import Entry
 
 HERE = Path(__file__).resolve().parent.parent
 OTHERS, BLOCK, D = 11, 10, 300

@@ -28,8 +28,8 @@ from dokl import (
     squares,
     streams,
 )
-from dokl.methods import cooperation
-from dokl.random_numbers import generator
+from dokl.base.random_numbers import generator
+from dokl.simulation.methods import cooperation
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"

@@ -29,7 +29,7 @@ def seconds(how, rows_wanted, components):
     """(seconds of the pilot, seconds in all): the pilot is the same for any number of workers."""
     import dask.dataframe as dd
 
-    from dokl.adapters import dask as adapter
+    from dokl.tables import dask as adapter
 
     began, pilot = time.perf_counter(), []
     before = adapter._total

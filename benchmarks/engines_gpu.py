@@ -21,20 +21,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from dokl import losses, schedules
-from dokl.arrays import Block
-from dokl.datasets import load
-from dokl.diffusion import Problem, init
-from dokl.engines import jax_engine
-from dokl.engines.jax_parts import chunks, fused, traced
-from dokl.exchange import Exchange
-from dokl.features import Features
-from dokl.graphs import GraphRecipe
-from dokl.kernels import Gaussian
-from dokl.methods import gradient
-from dokl.reproduce.mnist import draw
-from dokl.reproduce.mnist import work as mnist_work
-from dokl.reproduce.options import ReproduceOptions
-from dokl.reproduce.paper import classification
+from dokl.base.arrays import Block
+from dokl.learning.features import Features
+from dokl.learning.kernels import Gaussian
+from dokl.network.exchange import Exchange
+from dokl.network.graphs import GraphRecipe
+from dokl.paper.datasets import load
+from dokl.paper.reproduce.mnist import draw
+from dokl.paper.reproduce.mnist import work as mnist_work
+from dokl.paper.reproduce.options import ReproduceOptions
+from dokl.paper.reproduce.settings import classification
+from dokl.simulation.diffusion import Problem, init
+from dokl.simulation.engines import jax_chunks, jax_engine, jax_fused, jax_traced
+from dokl.simulation.methods import gradient
 
 # name: nodes, D, realizations, floor of a plain scan and of a fused prototype in ns
 SIZES = {
@@ -69,7 +68,7 @@ def limits() -> dict[str, Any]:
     return found
 
 
-def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> chunks.ChunkedCall:
+def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> jax_chunks.ChunkedCall:
     """`runs` realizations of a network on random samples, each with its own features and graph."""
     rng = np.random.default_rng(0)
     loss, schedule = losses.squared(), schedules.constant(0.5)
@@ -83,10 +82,10 @@ def work_of(K: int, D: int, runs: int, n: int, order: str = "cta") -> chunks.Chu
         Y = np.tanh(X[:, :1]) + 0.1 * rng.standard_normal((n * K, 1), np.float32)
         blocks.append(Block(X, Y, None, np.arange(n * K).reshape(n, K)))
         states.append(init(problem, exchange, K, 1, np.float32))
-    return chunks.ChunkedCall(jax_engine.together(plans), states, blocks)
+    return jax_chunks.ChunkedCall(jax_engine.together(plans), states, blocks)
 
 
-def per_step(work: chunks.ChunkedCall, steps: int) -> tuple[float, Any, Any]:
+def per_step(work: jax_chunks.ChunkedCall, steps: int) -> tuple[float, Any, Any]:
     """Seconds per node and step on the device, and what came out."""
     function, arrays = work.chunk(work.memory(), 0, steps, steps)
     arrays = jax.device_put(arrays)
@@ -114,15 +113,15 @@ def examples(tiles: bool = False) -> list[dict[str, Any]]:
         row = {"what": name, "scan ns": scan * 1e9, "scan floor ns": scan_floor}
         if tiles:
             for unroll in (1, 8):
-                chunks.UNROLL = unroll
+                jax_chunks.UNROLL = unroll
                 work.__dict__.pop("rule")
                 row[f"unroll {unroll}"] = per_step(work, steps)[0] * 1e9
-            chunks.UNROLL = 4
+            jax_chunks.UNROLL = 4
         work.__dict__.pop("rule")
         row["limit ns"] = limit * 1e9
         rows.append(row)
         del work.__dict__["fused"]
-        chunks.FUSED_FROM = 0
+        jax_chunks.FUSED_FROM = 0
         if work.fused is None:
             continue
         sizes, best = work.fused
@@ -148,15 +147,18 @@ def examples(tiles: bool = False) -> list[dict[str, Any]]:
 def _variants(sizes: Any, F: int, best: Any) -> list[Any]:
     """Other tiles than the one chosen, compiled."""
     found = [best]
-    for tile in [*fused._whole(sizes, F), *fused._in_groups(sizes, F)]:
-        if fused._shared_bytes(sizes, tile, 200) > fused.SHARED or tile.threads * tile.R > 1.2 * F:
+    for tile in [*jax_fused._whole(sizes, F), *jax_fused._in_groups(sizes, F)]:
+        if (
+            jax_fused._shared_bytes(sizes, tile, 200) > jax_fused.SHARED
+            or tile.threads * tile.R > 1.2 * F
+        ):
             continue
         if tile.R == tile.G:
             found += [tile, tile._replace(blocks=tile.blocks + 1)]
         elif tile.threads > 300:
             found += [tile, tile._replace(G=1)]
     with ThreadPoolExecutor(14) as pool:  # nvcc is the slow part
-        list(pool.map(lambda tile: fused.build(sizes, tile), dict.fromkeys(found)))
+        list(pool.map(lambda tile: jax_fused.build(sizes, tile), dict.fromkeys(found)))
     return list(dict.fromkeys(found))
 
 
@@ -214,11 +216,11 @@ def mnist(folder: Path) -> list[dict[str, Any]]:
 
 def _features_alone(plan: Any, state: Any, block: Block) -> float:
     """Seconds an epoch takes to compute features, and nothing else."""
-    work = chunks.ChunkedCall(jax_engine.alone(plan), [state], [block])
+    work = jax_chunks.ChunkedCall(jax_engine.alone(plan), [state], [block])
     steps = work.longest()
     _, arrays = work.chunk(work.memory(), 0, steps, steps)
     map = {name[4:]: a for name, a in arrays.items() if name.startswith("map.")}
-    function = jax.jit(lambda map, x: traced.features(work.rule, map, x))
+    function = jax.jit(lambda map, x: jax_traced.features(work.rule, map, x))
     return seconds(lambda: function(map, arrays["step.x"][0])) * block.n / steps
 
 
@@ -246,7 +248,7 @@ def main() -> None:
     parser.add_argument("--tiles", action="store_true", help="also try other tiles of the kernel")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     args = parser.parse_args()
-    print(jax.__version__, jax.devices(), "fused:", fused.available())
+    print(jax.__version__, jax.devices(), "fused:", jax_fused.available())
     done = {}
     for name in args.section:
         began = time.perf_counter()

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dokl.engines import jax_blocks
-from dokl.engines.jax_blocks import BlockNumbers, Known
-from dokl.methods.squares import blocks
-from dokl.methods.squares.memory import Memory, Numbers, start
+from dokl.learning.squares import blocks
+from dokl.learning.squares.memory import Memory, Numbers, start
+from dokl.simulation.engines import jax_blocks
+from dokl.simulation.engines.jax_blocks import BlockNumbers, Known
 
 PEAK = 4.8  # TB/s of an H200's memory, by its data sheet
 RHO, BOUND = 0.01, 10.0

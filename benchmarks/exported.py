@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import dokl
-from dokl.adapters.c_source import write_c
+from dokl.tables.export.c_source import write_c
 
 ROWS = 10_000
 MAIN = """#include "m.h"
@@ -80,7 +80,7 @@ def of_onnx(model, X, **how):
     """(bytes, us a row one by one, us a row all at once)."""
     import onnxruntime
 
-    from dokl.adapters.onnx import onnx_model
+    from dokl.tables.export.onnx import onnx_model
 
     made = onnx_model(model, **how).SerializeToString()
     options = onnxruntime.SessionOptions()

@@ -25,14 +25,14 @@ from dokl import (
     Sending,
     gradient,
     losses,
-    report,
     run,
     schedules,
     squares,
 )
-from dokl.graphs import one_peer
-from dokl.metrics import decibels
-from dokl.streams import Example1, Example2, Shards
+from dokl.learning.metrics import decibels
+from dokl.network.graphs import one_peer
+from dokl.simulation.streams import Example1, Example2, Shards
+from dokl.tables import report
 
 K = 16
 Point = tuple[str, str, float, float]  # family, rule, bytes that a node sent, error

@@ -148,7 +148,7 @@ def files(folder: Path, data: Path) -> None:
 
 
 def _last_column(path: Path) -> str:
-    from dokl.readers import open_table
+    from dokl.tables.readers import open_table
 
     with open_table(path) as reader:
         return reader.names[-1]

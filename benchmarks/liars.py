@@ -24,12 +24,12 @@ import numpy as np
 from benchmarks import liars_sums
 from benchmarks.streams.data import FOLDER
 from dokl import Exchange, Features, Gaussian, Mixing, Problem, gradient, losses, run, schedules
-from dokl.arrays import Array, Block
-from dokl.datasets.files import contents
-from dokl.datasets.parse import idx
-from dokl.errors import Diverged
-from dokl.exchange import Attack, attacks
-from dokl.graphs import liars_stood, metropolis, random_connected
+from dokl.base.arrays import Array, Block
+from dokl.base.errors import Diverged
+from dokl.network.exchange import Attack, attacks
+from dokl.network.graphs import liars_stood, metropolis, random_connected
+from dokl.paper.datasets.files import contents
+from dokl.paper.datasets.parse import idx
 
 K, LIARS, DIGITS = 12, (3, 8), 10
 EVERY = 10

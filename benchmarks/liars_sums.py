@@ -18,10 +18,10 @@ import numpy as np
 from benchmarks.networks import rows
 from benchmarks.streams.data import FOLDER
 from dokl import Exchange, Features, Gaussian, Problem, run, squares
-from dokl.arrays import Array, Block
-from dokl.exchange import Attack
-from dokl.graphs import metropolis, random_connected
-from dokl.methods import cooperation
+from dokl.base.arrays import Array, Block
+from dokl.network.exchange import Attack
+from dokl.network.graphs import metropolis, random_connected
+from dokl.simulation.methods import cooperation
 
 K, LIARS, EVERY, D, RIDGE = 10, (3, 8), 10, 100, 0.01
 WORST = 1.1  # times its own alone

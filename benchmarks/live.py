@@ -32,8 +32,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-from dokl.agents.description import Limits, host_port, read
-from dokl.agents.store import Store
+from dokl.live.description import Limits, host_port, read
+from dokl.live.store import Store
 
 CLOCK = os.sysconf("SC_CLK_TCK")
 

@@ -21,7 +21,7 @@ from dokl import (
     run,
     schedules,
 )
-from dokl.streams import Example2
+from dokl.simulation.streams import Example2
 
 K, D, d, N, ROUNDS, RUNS = 20, 2500, 5, 2000, 40, 4
 PART = N // ROUNDS

@@ -16,16 +16,16 @@ from itertools import product
 import numpy as np
 
 from dokl import datasets, kernels, losses
-from dokl.arrays import Block
-from dokl.diffusion import Problem, init
-from dokl.engines import choose
-from dokl.exchange import Exchange
-from dokl.features import sample
-from dokl.methods import gradient
-from dokl.plan import plan
-from dokl.plan.pilots import STEPS, WIDTHS, Candidate, Pilots
-from dokl.plan.planner import base
-from dokl.random_numbers import generator
+from dokl.base.arrays import Block
+from dokl.base.random_numbers import generator
+from dokl.learning.features import sample
+from dokl.network.exchange import Exchange
+from dokl.simulation.diffusion import Problem, init
+from dokl.simulation.engines import choose
+from dokl.simulation.methods import gradient
+from dokl.tables.plan import plan
+from dokl.tables.plan.pilots import STEPS, WIDTHS, Candidate, Pilots
+from dokl.tables.plan.planner import base
 
 
 def air(folder):

@@ -21,10 +21,10 @@ from scipy.optimize import nnls
 
 from benchmarks.common import Section
 from dokl import Exchange, Features, Gaussian, Problem, gradient, graphs, losses, schedules
-from dokl.diffusion import init
-from dokl.engines.mpi_parts.halo import needs
-from dokl.engines.mpi_parts.partition import partition
-from dokl.streams import Example2
+from dokl.simulation.diffusion import init
+from dokl.simulation.engines.mpi_halo import needs
+from dokl.simulation.engines.mpi_partition import partition
+from dokl.simulation.streams import Example2
 
 LEAST, MOST, SECONDS = 10, 300, 2.0  # rounds of a figure, and how long to try for it
 LIMIT_S, INPUTS = 400, 5
@@ -61,7 +61,7 @@ SMALL = [Size("ring", 4, 16, 200), Size("ring", 4, 2500, 100), Size("ring", 4, 2
 # -- on the ranks ------------------------------------------------------------------------------
 def seconds_per_step(size: Size, comm: Any, overlap: int | None = None) -> dict[str, Any]:
     """Fastest round of a worker on all ranks, and of the exchange alone, per step."""
-    from dokl.engines import mpi_engine
+    from dokl.simulation.engines import mpi_engine
 
     A = graphs.metropolis(size.graph)
     K = A.shape[0]
@@ -104,7 +104,7 @@ def best(comm: Any, job: Any, n: int) -> float:
 
     Rounds are short, a few milliseconds: on a busy machine some still find all cores free.
     """
-    from dokl.engines.mpi_parts.crew import mpi
+    from dokl.simulation.engines.mpi_crew import mpi
 
     taken, end = [], time.monotonic() + SECONDS
     job()
@@ -170,7 +170,7 @@ def overlap_gain(comm: Any, D: int = 20_000, n: int = 20) -> dict[str, float]:
 
 
 def worker() -> None:
-    from dokl.engines.mpi_parts.crew import world
+    from dokl.simulation.engines.mpi_crew import world
 
     comm = world()
     sizes = [*STRONG, *(WEAK[P] for P in (comm.size,) if P in WEAK), *SMALL]

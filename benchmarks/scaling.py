@@ -21,7 +21,7 @@ from dokl import (
     run,
     schedules,
 )
-from dokl.streams import Example2
+from dokl.simulation.streams import Example2
 
 ROUNDS, MOST = 15, 1.1
 Job = Callable[[int], int]

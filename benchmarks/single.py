@@ -10,9 +10,9 @@ from threadpoolctl import threadpool_limits
 from benchmarks import limit
 from benchmarks.common import Section, in_turns, last_tenth, micro, ratio
 from dokl import Exchange, KernelRegressor, Problem, gradient
-from dokl.diffusion import init
-from dokl.engines import numba_engine
-from dokl.streams import Example2
+from dokl.simulation.diffusion import init
+from dokl.simulation.engines import numba_engine
+from dokl.simulation.streams import Example2
 
 N, d, D, SIGMA, STEP = 20_000, 5, 2500, 5.0, 1.0
 ROUNDS, TAIL = 18, N // 10

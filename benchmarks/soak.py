@@ -25,7 +25,7 @@ import httpx
 import numpy as np
 
 from benchmarks.live import new_network, resident, statuses, wait_until_up
-from dokl.agents.description import read
+from dokl.live.description import read
 
 COLUMNS = ["x1", "x2", "x3", "x4", "x5"]
 

@@ -29,8 +29,8 @@ from dokl import (
     squares,
     theory,
 )
-from dokl.random_numbers import generator
-from dokl.streams import Example1, Example2, Example3, Example4, Stream
+from dokl.base.random_numbers import generator
+from dokl.simulation.streams import Example1, Example2, Example3, Example4, Stream
 
 MUS = (0.25, 0.5, 1.0, 1.5)
 TARGETS = 8

@@ -28,9 +28,9 @@ from dokl import (
     schedules,
     theory,
 )
-from dokl.metrics import decibels
-from dokl.random_numbers import generator
-from dokl.streams import Example1, Stream
+from dokl.base.random_numbers import generator
+from dokl.learning.metrics import decibels
+from dokl.simulation.streams import Example1, Stream
 
 STEPS, NODES, RUNS = 3000, 20, 6
 MUS = {0.25: "tab:green", 1.0: "tab:blue", 1.5: "tab:red"}

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from commands import dokl, write_csv
-from dokl.readers import Options, open_table
+from dokl.tables.readers import Options, open_table
 
 QUICK = ("--method", "gradient", "--components", "40")
 

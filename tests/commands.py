@@ -9,7 +9,7 @@ import numpy as np
 from click.testing import CliRunner
 
 from dokl.cli import commands
-from dokl.readers import open_table
+from dokl.tables.readers import open_table
 
 
 def dokl(*arguments, code=0, input=None, env=None):

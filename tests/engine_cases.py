@@ -9,14 +9,14 @@ from scipy.sparse import csr_array
 
 import naive
 from dokl import losses, schedules
-from dokl.arrays import Block
-from dokl.diffusion import Problem, init
-from dokl.exchange import Exchange
-from dokl.features import sample
-from dokl.graphs import complete, metropolis, ring, star
-from dokl.kernels import Gaussian
-from dokl.losses import Loss
-from dokl.methods import gradient
+from dokl.base.arrays import Block
+from dokl.learning.features import sample
+from dokl.learning.kernels import Gaussian
+from dokl.learning.losses import Loss
+from dokl.network.exchange import Exchange
+from dokl.network.graphs import complete, metropolis, ring, star
+from dokl.simulation.diffusion import Problem, init
+from dokl.simulation.methods import gradient
 
 SQUARED, HUBER = losses.squared(), losses.huber(0.5)
 EPSILON, QUANTILE = losses.epsilon_insensitive(0.2), losses.quantile(0.8)

@@ -6,10 +6,10 @@ import itertools
 import networkx as nx
 import numpy as np
 
-from dokl.agents.description import About, AgreedInputs, ExchangePolicy, Model, Network, Node
-from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import Ask, Notice, Refuse, SendHello, SendTheta
-from dokl.agents.protocol.messages import HELLO, THETA, Message, pack
+from dokl.live.description import About, AgreedInputs, ExchangePolicy, Model, Network, Node
+from dokl.live.protocol import Protocol
+from dokl.live.protocol.effects import Ask, Notice, Refuse, SendHello, SendTheta
+from dokl.live.protocol.messages import HELLO, THETA, Message, pack
 
 PUSH = ExchangePolicy(mode="push", every_seconds=0.1)
 

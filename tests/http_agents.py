@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import httpx
 import numpy as np
 
-from dokl.agents import description
-from dokl.agents.http import app as http_app
-from dokl.agents.http import openapi
-from dokl.agents.inputs import Inputs
+from dokl.live import description
+from dokl.live.http import app as http_app
+from dokl.live.http import openapi
+from dokl.live.inputs import Inputs
 
 SUMS = "shift = [0.0, 0.0]\ncount = [0.0, 0.0]\ntotal = [0.0, 0.0]\nsquare = [0.0, 0.0]\n"
 ROW = {"temp": 20.5, "wind": 3, "place": "roof", "y": 1.5}

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dokl.agents.certificates import Authority, node_files
-from dokl.agents.certificates.files import new_folder
-from dokl.agents.description import About, AgreedInputs, Model, Network, Node, read
-from dokl.agents.description.text import text
+from dokl.live.certificates import Authority, node_files
+from dokl.live.certificates.files import new_folder
+from dokl.live.description import About, AgreedInputs, Model, Network, Node, read
+from dokl.live.description.text import text
 
 
 def small(path="lab.toml", links=(("a", "b"), ("b", "c")), secure=False, **parts):

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dokl.agents.clock import Clock
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.inputs import Arrival
-from dokl.agents.logs import Log
-from dokl.agents.runtime import Agent
-from dokl.agents.store import Store
-from dokl.agents.transports.memory import Hub, MemoryTransport
-from dokl.jobs.live.agents import identity
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.logs import Log
+from dokl.live.agent.runtime import Agent
+from dokl.live.description import ExchangePolicy
+from dokl.live.inputs import Arrival
+from dokl.live.jobs.agents import identity
+from dokl.live.store import Store
+from dokl.live.transports.memory import Hub, MemoryTransport
 from live_networks import small
 
 OFF = ExchangePolicy(mode="off")

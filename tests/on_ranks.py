@@ -12,16 +12,24 @@ import pytest
 
 import engine_cases as engines
 from dokl import losses, schedules
-from dokl.diffusion import Problem
-from dokl.engines import mpi_engine, numba_engine, reference, run
-from dokl.engines.mpi_parts import checkpoints, cluster, crew, halo
-from dokl.errors import BadInput, Diverged
-from dokl.exchange import Exchange
-from dokl.features import Features
-from dokl.graphs import GraphRecipe
-from dokl.kernels import Gaussian
-from dokl.methods import gradient
-from dokl.streams import Example2, Missing
+from dokl.base.errors import BadInput, Diverged
+from dokl.learning.features import Features
+from dokl.learning.kernels import Gaussian
+from dokl.network.exchange import Exchange
+from dokl.network.graphs import GraphRecipe
+from dokl.simulation.diffusion import Problem
+from dokl.simulation.engines import (
+    mpi_checkpoints,
+    mpi_cluster,
+    mpi_crew,
+    mpi_engine,
+    mpi_halo,
+    numba_engine,
+    reference,
+    run,
+)
+from dokl.simulation.methods import gradient
+from dokl.simulation.streams import Example2, Missing
 
 OVERLAP = mpi_engine.OVERLAP
 NAMES = (
@@ -53,7 +61,7 @@ def advanced(case):
 
 def same_as_the_other_engines():
     """With vectors travelling before the loops, and meanwhile; both give the same bits."""
-    comm = crew.world()
+    comm = mpi_crew.world()
     for case in cases_on(comm.size):
         ours, predictions = engines.run(numba_engine, case)
         for least in (OVERLAP, 0):
@@ -80,7 +88,7 @@ def follows_the_slow_truth(cases):
 
 def one_node_per_rank():
     """Neighbor_allgather, straight from the vector; and without persistent requests."""
-    comm = crew.world()
+    comm = mpi_crew.world()
     for case in cases_on(comm.size)[:4]:
         case = replace(case, K=comm.size)
         plan = mpi_engine.plan(case.problem, case.exchange, np.float64)
@@ -90,19 +98,19 @@ def one_node_per_rank():
             ours, predictions = engines.run(numba_engine, case)
             np.testing.assert_array_equal(f, predictions)
             engines.assert_same(state, ours)
-            halo.HaloExchange._request = lambda self, buffer, which: None  # as MPI 3 libraries
+            mpi_halo.HaloExchange._request = lambda self, buffer, which: None  # as MPI 3 libraries
 
 
 def records_the_same():
     """Curves as in one process; meanwhile one rank tells how far it is."""
-    cluster.TELL_SECONDS, told = 0.0, []
-    crew.log.info = told.append
+    mpi_cluster.TELL_SECONDS, told = 0.0, []
+    mpi_crew.log.info = told.append
     trace = run(PROBLEM, EXCHANGE, STREAM, engine="mpi", **SETTINGS)
-    if crew.world().rank > 0:
+    if mpi_crew.world().rank > 0:
         assert (trace.curves, trace.states, trace.steps) == ({}, [], 240)
         assert not [line for line in told if "learning" in line]
         return
-    assert crew.world().size == 1 or "learning: 4,320 samples" in told[-1]
+    assert mpi_crew.world().size == 1 or "learning: 4,320 samples" in told[-1]
     numba = run(PROBLEM, EXCHANGE, STREAM, engine="numba", **SETTINGS)
     assert trace.engine == "mpi"
     for name, curves in numba.curves.items():
@@ -118,7 +126,7 @@ class Parts:
         self.last, self.K, self.n = last, 9, 240
 
     def __iter__(self):
-        whole, comm = STREAM.draw(1), crew.world()
+        whole, comm = STREAM.draw(1), mpi_crew.world()
         for i in range(6):
             if i == self.last and comm.rank == comm.size - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -126,7 +134,7 @@ class Parts:
 
 
 def kept(folder, last, resume=False, stream=None, **changes):
-    how = checkpoints.Checkpoint(Path(folder), every_steps=50, resume=resume)
+    how = mpi_checkpoints.Checkpoint(Path(folder), every_steps=50, resume=resume)
     stream = Parts(last) if stream is None else stream
     settings = {**SETTINGS, "checkpoint": how} | changes
     return run(PROBLEM, EXCHANGE, stream, engine="mpi", **settings)
@@ -138,7 +146,7 @@ def crash(folder):
 
 def resume(folder):
     """The rest of the crashed run gives the bits of an uninterrupted one; others are refused."""
-    comm = crew.world()
+    comm = mpi_crew.world()
     refused(lambda: kept(folder, None), "holds a checkpoint already")
     refused(lambda: kept(folder, None, resume=True, seed=5), "seed = 4, this run has 5")
     refused(lambda: kept(folder, None, resume=True, stream=STREAM), "the data, the features or")
@@ -172,7 +180,7 @@ def all_hear_of_one():
     one = replace(stream, weight=quiet)  # only the last rank's node learns, and diverges
     refused(lambda: run(wild, alone, one, engine="mpi"), "the iterates diverged", Diverged)
     refused(lambda: run(wild, alone, Broken(), engine="mpi"), "no such sensor")
-    crew.world().Barrier()
+    mpi_crew.world().Barrier()
 
 
 class Broken:
@@ -181,7 +189,7 @@ class Broken:
     K, n = 9, 100
 
     def draw_nodes(self, seed, nodes):
-        if crew.world().rank == 1:
+        if mpi_crew.world().rank == 1:
             raise BadInput("no such sensor")
         return Example2(K=9, n=100).draw(seed).nodes(nodes)
 
@@ -190,11 +198,11 @@ def fail_between():
     """A rank fails while the others wait for its vectors."""
 
     def start(self, buffer, clock):
-        if crew.world().rank == 1 and clock > 20:
+        if mpi_crew.world().rank == 1 and clock > 20:
             raise MemoryError("no room for rank 1")
         return send(self, buffer, clock)
 
-    send, halo.HaloExchange.start = halo.HaloExchange.start, start
+    send, mpi_halo.HaloExchange.start = mpi_halo.HaloExchange.start, start
     run(PROBLEM, EXCHANGE, STREAM, engine="mpi")
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 import dokl
 from dokl import graphs, losses, schedules
-from dokl.kernels import Cauchy, Laplacian, Matern, RationalQuadratic
+from dokl.learning.kernels import Cauchy, Laplacian, Matern, RationalQuadratic
 from dokl.network.saving import encode
-from dokl.state import to_arrays
+from dokl.network.state import to_arrays
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))

@@ -3,8 +3,8 @@
 import json
 from types import SimpleNamespace
 
-from dokl.agents.inputs import Inputs
-from dokl.preprocess import Preprocessor
+from dokl.learning.columns import Preprocessor
+from dokl.live.inputs import Inputs
 
 
 def plain_inputs(queue_rows=1000, drop=()):

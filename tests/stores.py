@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dokl.agents.store import Store
+from dokl.live.store import Store
 
 IDENTITY = {"name": "a", "fingerprint": "0123456789abcdef", "m": 1, "D": 4, "d": 3}
 LIMITS = SimpleNamespace(keys=5, waiting_labels=3)

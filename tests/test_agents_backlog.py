@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dokl.agents.answers import Busy
-from dokl.agents.backlog import SLICE, Backlog, Pace
-from dokl.agents.clock import Clock
-from dokl.agents.description import Limits
-from dokl.errors import Diverged
+from dokl.base.errors import Diverged
+from dokl.live.agent.answers import Busy
+from dokl.live.agent.backlog import SLICE, Backlog, Pace
+from dokl.live.agent.clock import Clock
+from dokl.live.description import Limits
 from http_agents import send
 from live_networks import small
 from memory_agents import OFF, arrival, killed, made, rows

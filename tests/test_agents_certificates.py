@@ -12,7 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from dokl.agents.certificates import (
+from dokl.base.errors import BadFile, BadInput
+from dokl.live.certificates import (
     Authority,
     expires,
     hosts,
@@ -20,11 +21,10 @@ from dokl.agents.certificates import (
     load_key,
     node_files,
 )
-from dokl.agents.certificates import files as certificate_files
-from dokl.agents.certificates.checks import problems
-from dokl.agents.certificates.files import new_folder, replace_files
-from dokl.agents.description import Node
-from dokl.errors import BadFile, BadInput
+from dokl.live.certificates import files as certificate_files
+from dokl.live.certificates.checks import problems
+from dokl.live.certificates.files import new_folder, replace_files
+from dokl.live.description import Node
 from live_networks import on_disk, small
 
 
@@ -238,7 +238,7 @@ def test_dates_that_are_over_or_not_yet(network, monkeypatch, days, message):
         def now(cls, tz=None):
             return datetime.now(tz) + timedelta(days=days)
 
-    monkeypatch.setattr("dokl.agents.certificates.checks.datetime", Clock)
+    monkeypatch.setattr("dokl.live.certificates.checks.datetime", Clock)
     nodes = [line for line in problems(network) if message in line and "ca.pem" not in line]
     assert len(nodes) == 3
 
@@ -249,7 +249,7 @@ def test_an_authority_that_ran_out_issues_nothing(network, monkeypatch):
         def now(cls, tz=None):
             return datetime.now(tz) + timedelta(days=4000)
 
-    monkeypatch.setattr("dokl.agents.certificates.authority.datetime", Clock)
+    monkeypatch.setattr("dokl.live.certificates.authority.datetime", Clock)
     with pytest.raises(BadInput, match="authority's certificate ran out"):
         Authority.load(network.folder).issue("a", ["localhost"])
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol import Protocol
-from dokl.errors import Diverged
-from dokl.state import pack as pack_state
-from dokl.state import unpack as unpack_state
+from dokl.base.errors import Diverged
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol import Protocol
+from dokl.network.state import pack as pack_state
+from dokl.network.state import unpack as unpack_state
 from fake_link import PUSH, Link, described, rows, theta_message
 
 PULL = ExchangePolicy(mode="pull", every_seconds=0.1)

@@ -6,10 +6,10 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
-from dokl.agents.certificates.signing import Seals
-from dokl.agents.protocol.messages import LARGEST_COUNT, SUMS, VERSIONS, mark_of
-from dokl.agents.protocol.versions import _VERSION
-from dokl.methods.squares import origins
+from dokl.live.certificates.signing import Seals
+from dokl.live.protocol.messages import LARGEST_COUNT, SUMS, VERSIONS, mark_of
+from dokl.live.protocol.versions import _VERSION
+from dokl.network.sums import origins
 from fake_link import letter, reasons
 from live_networks import on_disk
 from test_agents_sums import EVERY, SumsLink

@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dokl.agents.certificates.checks import problems
-from dokl.agents.description import (
+from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.columns import Preprocessor
+from dokl.live.certificates.checks import problems
+from dokl.live.description import (
     About,
     AgreedInputs,
     ExchangePolicy,
@@ -18,10 +20,8 @@ from dokl.agents.description import (
     parse,
     read,
 )
-from dokl.agents.description.inspection import layout_problems
-from dokl.agents.description.text import text
-from dokl.errors import BadInput, UnknownName
-from dokl.preprocess import Preprocessor
+from dokl.live.description.inspection import layout_problems
+from dokl.live.description.text import text
 from live_networks import small
 
 ROWS = {
@@ -304,8 +304,8 @@ def test_loopback():
 
 def test_schedules_of_the_command_line_are_those_of_the_library():
     from dokl import schedules
-    from dokl.agents.description import agreed, sections
     from dokl.cli import network_new
+    from dokl.live.description import agreed, sections
 
     assert set(network_new.SCHEDULES) == set(schedules.BUILTIN)
     assert network_new.MODES == sections.MODES

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from dokl.agents.doors import Door, DoorPlaces, Rank, listening, places_for
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.live.doors import Door, DoorPlaces, Rank, listening, places_for
 
 NEAR, FAR, OTHER = "127.0.0.1", "192.0.2.1", "192.0.2.2"
 

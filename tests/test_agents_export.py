@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import dokl
-from dokl import answers
-from dokl.agents.description import AgreedInputs, ExchangePolicy, Model
-from dokl.agents.description.text import text
-from dokl.agents.store import Store
-from dokl.errors import BadInput
-from dokl.jobs.live.agents import identity
-from dokl.jobs.live.export import as_model, export, warm_state
+from dokl.base.errors import BadInput
+from dokl.learning import answers
+from dokl.live.description import AgreedInputs, ExchangePolicy, Model
+from dokl.live.description.text import text
+from dokl.live.jobs.agents import identity
+from dokl.live.jobs.export import as_model, export, warm_state
+from dokl.live.store import Store
 from live_networks import small
 
 SQUARES = Model(D=30, method="squares")

@@ -9,17 +9,17 @@ import pytest
 from click.testing import CliRunner
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.inputs import Arrival
-from dokl.agents.sources import name_of
-from dokl.agents.store import Store, TooManyWaiting
+from dokl.base.errors import BadInput, Diverged
 from dokl.cli import commands
-from dokl.errors import BadInput, Diverged
-from dokl.jobs.live import agents
-from dokl.jobs.live.agents import Feeder, Settings, identity
-from dokl.jobs.live.export import learned_so_far
-from dokl.jobs.live.up import Crew, gaps, settings_of
-from dokl.learner import Learner
+from dokl.live.description import ExchangePolicy
+from dokl.live.inputs import Arrival
+from dokl.live.jobs import agents
+from dokl.live.jobs.agents import Feeder, Settings, identity
+from dokl.live.jobs.export import learned_so_far
+from dokl.live.jobs.up import Crew, gaps, settings_of
+from dokl.live.sources import name_of
+from dokl.live.store import Store, TooManyWaiting
+from dokl.simulation.learner import Learner
 from live_networks import small
 
 

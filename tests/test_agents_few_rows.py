@@ -7,16 +7,16 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.certificates.signing import seal_and_entry
-from dokl.agents.description import ExchangePolicy, Model
-from dokl.agents.protocol.effects import SendTheta
-from dokl.agents.protocol.messages import HEADER, HELLO, SUMS, VERSIONS, Message, mark_of, pack
-from dokl.agents.protocol.sealing import UNKNOWN
-from dokl.agents.protocol.versions import _VERSION
-from dokl.agents.store import Store
-from dokl.agents.transports.memory import Hub, MemoryTransport
-from dokl.errors import BadFile
-from dokl.methods.squares import origins
+from dokl.base.errors import BadFile
+from dokl.live.certificates.signing import seal_and_entry
+from dokl.live.description import ExchangePolicy, Model
+from dokl.live.protocol.effects import SendTheta
+from dokl.live.protocol.messages import HEADER, HELLO, SUMS, VERSIONS, Message, mark_of, pack
+from dokl.live.protocol.sealing import UNKNOWN
+from dokl.live.protocol.versions import _VERSION
+from dokl.live.store import Store
+from dokl.live.transports.memory import Hub, MemoryTransport
+from dokl.network.sums import origins
 from fake_link import rows
 from live_networks import small
 from memory_agents import WAIT, arrival, killed, made, wait

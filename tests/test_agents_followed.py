@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from dokl.agents.sources import files, follow
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.live.sources import files, follow
 from source_files import HEADER, INPUTS, numbers, row, text, through_json
 
 

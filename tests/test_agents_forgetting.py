@@ -6,11 +6,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.sums import SquaresLearner, learner
-from dokl.agents.sums.forgetting import Fading, kept_now, totals
-from dokl.methods.cooperation import node
-from dokl.methods.squares import shared
-from dokl.methods.squares.origins import Entry
+from dokl.live.sums import SquaresLearner, learner
+from dokl.live.sums.forgetting import Fading, kept_now, totals
+from dokl.network.sums import shared
+from dokl.network.sums.origins import Entry
+from dokl.simulation.cooperation import node
 from fake_link import rows
 from test_agents_sums import SumsLink, network_of
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dokl.agents.description import AgreedInputs, ExchangePolicy, Model
-from dokl.agents.http import gauges
-from dokl.agents.process import Latency, process_facts
-from dokl.agents.sources.desk import new_facts
-from dokl.agents.transports.memory import Hub
+from dokl.live.description import AgreedInputs, ExchangePolicy, Model
+from dokl.live.http import gauges
+from dokl.live.process import Latency, process_facts
+from dokl.live.sources.desk import new_facts
+from dokl.live.transports.memory import Hub
 from live_networks import small
 from memory_agents import WAIT, arrival, starting, wait
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from dokl.agents.description import host_port
-from dokl.agents.doors import accepting
-from dokl.agents.transports.guard import LinkGuard
+from dokl.live.description import host_port
+from dokl.live.doors import accepting
+from dokl.live.transports.guard import LinkGuard
 from live_networks import on_disk
 
 KINDS = ("SSLObject", "SSLProtocol", "_End", "Place", "Task")

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from dokl.agents.answers import Busy, Stopping
-from dokl.agents.http import app as http_app
-from dokl.agents.http import openapi
-from dokl.agents.http.bounds import HttpBounds
-from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
-from dokl.errors import BadInput, Diverged
+from dokl.base.errors import BadInput, Diverged
+from dokl.live.agent.answers import Busy, Stopping
+from dokl.live.http import app as http_app
+from dokl.live.http import openapi
+from dokl.live.http.bounds import HttpBounds
+from dokl.live.store import KeyReused, StoreFailed, TooManyWaiting
 from http_agents import JSON, ROW, FakeAgent, ask, fails, network, send
 
 

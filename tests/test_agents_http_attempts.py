@@ -5,9 +5,9 @@ import asyncio
 import httpx
 import pytest
 
-from dokl.agents.http import app as http_app
-from dokl.agents.http.attempts import TokenAttempts
-from dokl.dashboard import web
+from dokl.live.dashboard import web
+from dokl.live.http import app as http_app
+from dokl.live.http.attempts import TokenAttempts
 from http_agents import ROW, FakeAgent, checked
 
 OWNER, THIEF = "192.0.2.7", "198.51.100.9"

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from dokl.agents.http import app as http_app
-from dokl.agents.http.bounds import HttpBounds, Refusal
+from dokl.live.http import app as http_app
+from dokl.live.http.bounds import HttpBounds, Refusal
 from http_agents import BODY_BYTES, ROW, FakeAgent, ask, asked, send
 
 

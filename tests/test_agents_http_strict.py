@@ -8,11 +8,11 @@ import h11
 import pytest
 import uvicorn
 
-from dokl.agents.doors import listening
-from dokl.agents.http import app as http_app
-from dokl.agents.http.serving import Server
-from dokl.agents.http.strict import StrictProtocol
-from dokl.dashboard import web
+from dokl.live.dashboard import web
+from dokl.live.doors import listening
+from dokl.live.http import app as http_app
+from dokl.live.http.serving import Server
+from dokl.live.http.strict import StrictProtocol
 from http_agents import ROW, FakeAgent
 
 BODY = json.dumps(ROW).encode()

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dokl.agents.inputs import Arrival, Inputs
-from dokl.agents.inputs.bodies import from_lines
-from dokl.agents.inputs.targets import Targets
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
 from dokl.estimators.targets import Classification
-from dokl.preprocess import Preprocessor
+from dokl.learning.columns import Preprocessor
+from dokl.live.inputs import Arrival, Inputs
+from dokl.live.inputs.bodies import from_lines
+from dokl.live.inputs.targets import Targets
 
 SAMPLE = {
     "temp": np.array([18.0, 20.0, 22.0, 24.0]),

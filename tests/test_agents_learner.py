@@ -6,13 +6,13 @@ import zlib
 import numpy as np
 import pytest
 
-from dokl.arrays import Block
-from dokl.diffusion import init
-from dokl.engines import reference
-from dokl.errors import BadInput, Diverged
-from dokl.exchange import Exchange, Mixing
-from dokl.state import pack as pack_state
-from dokl.state import unpack as unpack_state
+from dokl.base.arrays import Block
+from dokl.base.errors import BadInput, Diverged
+from dokl.network.exchange import Exchange, Mixing
+from dokl.network.state import pack as pack_state
+from dokl.network.state import unpack as unpack_state
+from dokl.simulation.diffusion import init
+from dokl.simulation.engines import reference
 from fake_link import described, rows
 
 LABELS = ("bird", "cat", "dog")

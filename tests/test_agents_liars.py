@@ -4,9 +4,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol import outliers
-from dokl.agents.protocol.effects import SendTheta
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol import outliers
+from dokl.live.protocol.effects import SendTheta
 from fake_link import PUSH, Link, described, rows, theta_message
 
 LIAR, HONEST = "n04", ("n00", "n01", "n02", "n03")

@@ -6,15 +6,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.certificates.signing import Seals
-from dokl.agents.protocol import standing
-from dokl.agents.protocol.effects import Refuse
-from dokl.agents.protocol.messages import SUMS
-from dokl.agents.protocol.standing import Standing
-from dokl.methods.squares import origins
-from dokl.methods.squares.checks import Trial
-from dokl.methods.squares.origins import Entry
-from dokl.methods.squares.sums import Sums
+from dokl.learning.squares.sums import Sums
+from dokl.live.certificates.signing import Seals
+from dokl.live.protocol import standing
+from dokl.live.protocol.effects import Refuse
+from dokl.live.protocol.messages import SUMS
+from dokl.live.protocol.standing import Standing
+from dokl.network.sums import origins
+from dokl.network.sums.checks import Trial
+from dokl.network.sums.origins import Entry
 from fake_link import rows
 from test_agents_sums import EVERY, SumsLink
 

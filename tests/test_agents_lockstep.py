@@ -6,16 +6,16 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol.effects import LearnedRows, Notice, Save, SendTheta
-from dokl.agents.protocol.messages import unpack
-from dokl.arrays import Block
-from dokl.diffusion import init
-from dokl.engines import reference
-from dokl.exchange import Exchange, Mixing
-from dokl.graphs import metropolis
-from dokl.state import pack as pack_state
-from dokl.state import unpack as unpack_state
+from dokl.base.arrays import Block
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol.effects import LearnedRows, Notice, Save, SendTheta
+from dokl.live.protocol.messages import unpack
+from dokl.network.exchange import Exchange, Mixing
+from dokl.network.graphs import metropolis
+from dokl.network.state import pack as pack_state
+from dokl.network.state import unpack as unpack_state
+from dokl.simulation.diffusion import init
+from dokl.simulation.engines import reference
 from fake_link import Link, described, reasons, rows, theta_message
 
 LOCKSTEP = ExchangePolicy(mode="lockstep", patience_seconds=5.0)

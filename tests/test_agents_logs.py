@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from dokl.agents.clock import Clock, JumpWatch
-from dokl.agents.curve import LossCurve
-from dokl.agents.logs import KINDS, Log
-from dokl.metrics import MOST_BINS
+from dokl.learning.metrics import MOST_BINS
+from dokl.live.agent.clock import Clock, JumpWatch
+from dokl.live.agent.curve import LossCurve
+from dokl.live.agent.logs import KINDS, Log
 from memory_agents import Lines
 
 

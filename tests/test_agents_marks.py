@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dokl.agents.store import RowsMissing, Store, StoreFailed, accept_loss, marks, read_saved
-from dokl.errors import BadFile, BadInput, DoklError
+from dokl.base.errors import BadFile, BadInput, DoklError
+from dokl.live.store import RowsMissing, Store, StoreFailed, accept_loss, marks, read_saved
 
 IDENTITY = {"name": "a", "fingerprint": "0123456789abcdef", "m": 1, "D": 4, "d": 3}
 LIMITS = SimpleNamespace(keys=500, waiting_labels=100)
@@ -282,7 +282,7 @@ def test_one_place_of_the_mark_is_enough(path):
 
 
 def another_boot(monkeypatch):
-    monkeypatch.setattr("dokl.agents.store.examine.boot_id", lambda: "another")
+    monkeypatch.setattr("dokl.live.store.examine.boot_id", lambda: "another")
 
 
 def test_what_a_power_cut_may_take_is_told_and_no_obstacle(path, monkeypatch):
@@ -412,7 +412,7 @@ def test_stores_of_earlier_formats_are_opened_and_brought_up_to_date(path, tmp_p
 
 def test_an_upgrade_that_fails_changes_nothing(path, tmp_path, monkeypatch):
     old = older(path, 2, tmp_path / "a.db")
-    monkeypatch.setattr("dokl.agents.store.records.insert", lambda *_: 1 / 0)
+    monkeypatch.setattr("dokl.live.store.records.insert", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         opened(old)
     monkeypatch.undo()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dokl.agents.protocol.messages import (
+from dokl.live.protocol.messages import (
     HEADER,
     HELLO,
     LARGEST16,

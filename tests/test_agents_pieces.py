@@ -6,14 +6,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.certificates.signing import Seals
-from dokl.agents.protocol import pieces
-from dokl.agents.protocol.effects import SendTheta
-from dokl.agents.protocol.messages import HEADER, PIECE, SUMS
-from dokl.agents.transports.boxes import ReceiveBox, SendBox
-from dokl.errors import BadInput
-from dokl.methods.squares import origins
-from dokl.methods.squares.origins import Entry
+from dokl.base.errors import BadInput
+from dokl.live.certificates.signing import Seals
+from dokl.live.protocol import pieces
+from dokl.live.protocol.effects import SendTheta
+from dokl.live.protocol.messages import HEADER, PIECE, SUMS
+from dokl.live.transports.boxes import ReceiveBox, SendBox
+from dokl.network.sums import origins
+from dokl.network.sums.origins import Entry
 from fake_link import reasons
 from test_agents_sums import EVERY, SumsLink
 

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from dokl.agents.certificates import load_authorities, load_certificate
-from dokl.agents.certificates.checks import issued_by, problems
-from dokl.agents.http import app as http_app
-from dokl.agents.store import StoreFailed
-from dokl.agents.store.database import lock_store, open_database
-from dokl.agents.store.folder import private_folder
-from dokl.errors import BadFile, BadInput
-from dokl.jobs.live import agents, networks, signals
+from dokl.base.errors import BadFile, BadInput
+from dokl.live.certificates import load_authorities, load_certificate
+from dokl.live.certificates.checks import issued_by, problems
+from dokl.live.http import app as http_app
+from dokl.live.jobs import agents, networks, signals
+from dokl.live.store import StoreFailed
+from dokl.live.store.database import lock_store, open_database
+from dokl.live.store.folder import private_folder
 from http_agents import ROW, FakeAgent, ask
 from live_networks import on_disk
 

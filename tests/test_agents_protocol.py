@@ -6,9 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import (
+from dokl.base.errors import BadInput, Diverged
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol import Protocol
+from dokl.live.protocol.effects import (
     Ask,
     Combined,
     LearnedRows,
@@ -16,11 +17,10 @@ from dokl.agents.protocol.effects import (
     Save,
     SendTheta,
 )
-from dokl.agents.protocol.messages import unpack
-from dokl.agents.protocol.node import Queue
-from dokl.errors import BadInput, Diverged
-from dokl.state import pack as pack_state
-from dokl.state import unpack as unpack_state
+from dokl.live.protocol.messages import unpack
+from dokl.live.protocol.node import Queue
+from dokl.network.state import pack as pack_state
+from dokl.network.state import unpack as unpack_state
 from fake_link import PUSH, Link, described, grown, letter, reasons, rows, theta_message
 
 PULL = ExchangePolicy(mode="pull", every_seconds=0.1)

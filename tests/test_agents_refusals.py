@@ -4,9 +4,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol.effects import SendHello
-from dokl.agents.protocol.messages import (
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol.effects import SendHello
+from dokl.live.protocol.messages import (
     HEADER,
     HELLO,
     MOST_REFUSALS,
@@ -18,7 +18,7 @@ from dokl.agents.protocol.messages import (
     pack,
     unpack,
 )
-from dokl.agents.protocol.neighbours import LAPSE
+from dokl.live.protocol.neighbours import LAPSE
 from fake_link import Link, described, grown, reasons, rows, theta_message
 
 PULL = ExchangePolicy(mode="pull", every_seconds=0.1)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
-from dokl.agents.protocol.effects import SendTheta
-from dokl.agents.protocol.messages import SUMS, VERSIONS
-from dokl.agents.protocol.neighbours import Fault
-from dokl.agents.protocol.versions import pack_versions
-from dokl.methods.squares import origins
+from dokl.live.protocol.effects import SendTheta
+from dokl.live.protocol.messages import SUMS, VERSIONS
+from dokl.live.protocol.neighbours import Fault
+from dokl.live.protocol.versions import pack_versions
+from dokl.network.sums import origins
 from fake_link import letter
 from test_agents_claims import SealedLink
 from test_agents_sums import SumsLink

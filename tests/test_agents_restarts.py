@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
-from dokl.agents.protocol.effects import Save
-from dokl.agents.store import StoreFailed, Transaction
-from dokl.agents.transports.memory import Hub
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.live.description import Durability, ExchangePolicy, Limits, Model
+from dokl.live.protocol.effects import Save
+from dokl.live.store import StoreFailed, Transaction
+from dokl.live.transports.memory import Hub
 from live_networks import small
 from memory_agents import OFF, WAIT, arrival, killed, made, rows, starting, wait
 
@@ -28,7 +28,7 @@ def test_what_cannot_be_stored_has_not_happened(start, monkeypatch):
         raise StoreFailed("the disk is full", full=True)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dokl.agents.store.Transaction.samples", fails)
+        patch.setattr("dokl.live.store.Transaction.samples", fails)
         with pytest.raises(StoreFailed, match="disk is full"):
             agent.submit(arrival(5, 2, key="k", digest="d")).result(WAIT)
         assert agent.status()["problems"] == ["the disk is full"]
@@ -81,7 +81,7 @@ def test_a_reader_s_position_is_stored_with_its_samples(start, monkeypatch):
         raise StoreFailed("the disk is full", full=True)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dokl.agents.store.Transaction.samples", fails)
+        patch.setattr("dokl.live.store.Transaction.samples", fails)
         with pytest.raises(StoreFailed):
             agent.submit(arrival(5, 2, source="file", position={"bytes": 200})).result(WAIT)
     assert agent.position("file") == {"bytes": 100}

@@ -10,9 +10,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol import own_rows
-from dokl.agents.protocol.machine import UNGUARDED
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol import own_rows
+from dokl.live.protocol.machine import UNGUARDED
 from fake_link import PUSH, Link, described, rows
 from test_agents_liars import Lab, drifting, flipped, largest
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dokl.agents.clock import Clock
-from dokl.agents.description import Durability, ExchangePolicy
-from dokl.agents.description.text import text
-from dokl.agents.inputs import Arrival
-from dokl.agents.runtime import Agent
-from dokl.agents.store import Store, kept_snapshots
-from dokl.agents.store.kept import KeptSnapshot, keep, too_many
-from dokl.agents.transports.memory import Hub, MemoryTransport
+from dokl.base.errors import BadFile, BadInput
 from dokl.cli.agent import agent as command
-from dokl.errors import BadFile, BadInput
-from dokl.jobs.live.agents import identity
-from dokl.jobs.live.rollback import kept, moment, rollback
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.runtime import Agent
+from dokl.live.description import Durability, ExchangePolicy
+from dokl.live.description.text import text
+from dokl.live.inputs import Arrival
+from dokl.live.jobs.agents import identity
+from dokl.live.jobs.rollback import kept, moment, rollback
+from dokl.live.store import Store, kept_snapshots
+from dokl.live.store.kept import KeptSnapshot, keep, too_many
+from dokl.live.transports.memory import Hub, MemoryTransport
 from live_networks import small
 
 OFF = ExchangePolicy(mode="off")

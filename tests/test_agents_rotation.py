@@ -5,15 +5,15 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from dokl.agents.certificates.signing import Seals
-from dokl.agents.description import ExchangePolicy, Model, read
-from dokl.agents.sums import forgetting
-from dokl.agents.sums.forgetting import Fading, Remainder
-from dokl.agents.transports.memory import Hub
-from dokl.errors import BadInput
-from dokl.jobs.live import networks
-from dokl.methods.squares import sums
-from dokl.methods.squares.origins import Entry
+from dokl.base.errors import BadInput
+from dokl.learning.squares import sums
+from dokl.live.certificates.signing import Seals
+from dokl.live.description import ExchangePolicy, Model, read
+from dokl.live.jobs import networks
+from dokl.live.sums import forgetting
+from dokl.live.sums.forgetting import Fading, Remainder
+from dokl.live.transports.memory import Hub
+from dokl.network.sums.origins import Entry
 from live_networks import on_disk
 from memory_agents import WAIT, arrival, made, wait
 

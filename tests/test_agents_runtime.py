@@ -10,16 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dokl.agents import backlog, runtime
-from dokl.agents.answers import Busy, Stopping
-from dokl.agents.clock import Clock
-from dokl.agents.description import Durability, ExchangePolicy, Limits, Model
-from dokl.agents.description.text import text
-from dokl.agents.inputs import Arrival
-from dokl.agents.newest import KEPT
-from dokl.agents.store import KeyReused, StoreFailed, TooManyWaiting
-from dokl.agents.transports.memory import Hub
-from dokl.errors import BadInput, Diverged
+from dokl.base.errors import BadInput, Diverged
+from dokl.live.agent import backlog, runtime
+from dokl.live.agent.answers import Busy, Stopping
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.newest import KEPT
+from dokl.live.description import Durability, ExchangePolicy, Limits, Model
+from dokl.live.description.text import text
+from dokl.live.inputs import Arrival
+from dokl.live.store import KeyReused, StoreFailed, TooManyWaiting
+from dokl.live.transports.memory import Hub
 from live_networks import small
 from memory_agents import OFF, WAIT, arrival, made, nothing, rows, starting, wait
 
@@ -135,7 +135,7 @@ class Later(Clock):
 
 
 def test_waiting_inputs_expire_make_room_and_can_be_purged(start, monkeypatch):
-    monkeypatch.setattr("dokl.agents.waiting.EVERY", 0.0)
+    monkeypatch.setattr("dokl.live.agent.waiting.EVERY", 0.0)
     clock = Later()
     agent = start(small(exchange=OFF, limits=Limits(waiting_labels=2)), clock=clock)
     X, Y = rows(5)
@@ -250,7 +250,7 @@ def test_what_neighbours_sent_outlives_turns_that_do_not_look_at_it(tmp_path, mo
     other.transport.open()
     agent._put_off = agent.clock.now() - 1.0  # rows have not ceased for a while
     with monkeypatch.context() as patch:
-        patch.setattr("dokl.agents.store.Transaction.samples", full)
+        patch.setattr("dokl.live.store.Transaction.samples", full)
         agent._serve([(arrival(5), Future())], agent.protocol.mark())
     agent._serve([(arrival(5), Future())], agent.protocol.mark())
     agent._serve([], agent.protocol.mark())

@@ -7,23 +7,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from dokl.agents.answers import Busy, Stopping
-from dokl.agents.certificates import Authority
-from dokl.agents.clock import Clock
-from dokl.agents.description import SensorSource, parse, read
-from dokl.agents.description.inspection import layout_problems
-from dokl.agents.description.sources import topic_matches
-from dokl.agents.description.text import text
-from dokl.agents.inputs import Inputs
-from dokl.agents.problems import Problems
-from dokl.agents.reloading import reload_description
-from dokl.agents.sources import letters as letters_module
-from dokl.agents.sources.access import broker_access
-from dokl.agents.sources.desk import Desk, new_facts
-from dokl.agents.sources.letters import DeadLetters, SensorMessage
-from dokl.agents.store import StoreFailed, TooManyWaiting
-from dokl.errors import BadInput, Diverged, MissingExtra
-from dokl.jobs.live import sensors
+from dokl.base.errors import BadInput, Diverged, MissingExtra
+from dokl.live.agent.answers import Busy, Stopping
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.problems import Problems
+from dokl.live.agent.reloading import reload_description
+from dokl.live.certificates import Authority
+from dokl.live.description import SensorSource, parse, read
+from dokl.live.description.inspection import layout_problems
+from dokl.live.description.sources import topic_matches
+from dokl.live.description.text import text
+from dokl.live.inputs import Inputs
+from dokl.live.jobs import sensors
+from dokl.live.sources import letters as letters_module
+from dokl.live.sources.access import broker_access
+from dokl.live.sources.desk import Desk, new_facts
+from dokl.live.sources.letters import DeadLetters, SensorMessage
+from dokl.live.store import StoreFailed, TooManyWaiting
 from live_networks import small
 
 MQTT = SensorSource("mqtt", ("127.0.0.1:1883",), ("stations/+/readings",), "said/a")
@@ -150,7 +150,7 @@ def test_certificates_that_are_none_are_told_before_anything_starts():
     ("path", "said"), [("/nowhere/ca.pem", "DOKL_KAFKA_CA is /nowhere/ca.pem"), (__file__, "CA")]
 )
 def test_a_wrong_authority_of_kafka_is_told_before_anything_starts(monkeypatch, path, said):
-    pytest.importorskip("dokl.agents.sources.kafka", exc_type=ImportError)
+    pytest.importorskip("dokl.live.sources.kafka", exc_type=ImportError)
     monkeypatch.setenv("DOKL_KAFKA_CA", path)
     source = SensorSource("kafka", ("10.0.0.5:9093",), ("t",))
     with pytest.raises(BadInput, match=said):
@@ -169,20 +169,20 @@ def _missing(name):
 
 
 def test_an_mqtt_message_is_known_by_topic_and_body():
-    mqtt = pytest.importorskip("dokl.agents.sources.mqtt", exc_type=ImportError)
+    mqtt = pytest.importorskip("dokl.live.sources.mqtt", exc_type=ImportError)
     keys = {mqtt.message_key(*given) for given in (("a", b"1"), ("a", b"2"), ("b", b"1"))}
     assert len(keys) == 3
     assert mqtt.message_key("a", b"1") in keys
 
 
 def test_a_kafka_message_is_known_by_its_place_and_its_time():
-    kafka = pytest.importorskip("dokl.agents.sources.kafka", exc_type=ImportError)
+    kafka = pytest.importorskip("dokl.live.sources.kafka", exc_type=ImportError)
     given = (("t", 0, 1, 5), ("t", 1, 0, 5), ("t", 0, 1, 6), ("u", 0, 1, 5))
     assert len({kafka.message_key(*each) for each in given}) == 4
 
 
 def test_what_kafka_is_told_of_who_we_are(tmp_path):
-    kafka = pytest.importorskip("dokl.agents.sources.kafka", exc_type=ImportError)
+    kafka = pytest.importorskip("dokl.live.sources.kafka", exc_type=ImportError)
     ca = tmp_path / "ca.pem"
     ca.write_bytes(Authority.new("kafka").files()["ca.pem"])
     source = SensorSource("kafka", ("k1:9092", "k2:9092"), ("t",))
@@ -265,7 +265,7 @@ class Fake:
 @pytest.fixture
 def taken(tmp_path, monkeypatch):
     """What a desk makes of bodies, and what lies in the file of dead letters."""
-    monkeypatch.setattr("dokl.agents.sources.desk.HELD", 0.01)
+    monkeypatch.setattr("dokl.live.sources.desk.HELD", 0.01)
 
     def take(agent, *bodies, predicts=False, stop=None):
         desk = Desk(agent, DeadLetters(tmp_path / "dead"), stop or threading.Event(), predicts)

@@ -9,11 +9,11 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
-from dokl.agents import certificates
-from dokl.agents.http import app as http_app
-from dokl.agents.http.bounds import HttpBounds
-from dokl.agents.http.serving import Server
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.live import certificates
+from dokl.live.http import app as http_app
+from dokl.live.http.bounds import HttpBounds
+from dokl.live.http.serving import Server
 from http_agents import BODY_BYTES, ROW, FakeAgent
 
 JSON = {"content-type": "application/json"}

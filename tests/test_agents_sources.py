@@ -10,10 +10,10 @@ import threading
 import numpy as np
 import pytest
 
-from dokl.agents.sources import lines as lines_module
-from dokl.agents.sources import name_of, read_file, read_stdin
-from dokl.agents.sources.lines import Lines
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.live.sources import lines as lines_module
+from dokl.live.sources import name_of, read_file, read_stdin
+from dokl.live.sources.lines import Lines
 from source_files import INPUTS, numbers, plain_inputs, row, text, through_json
 
 

@@ -8,14 +8,14 @@ import httpx
 import numba
 import pytest
 
-from dokl.agents.clock import Clock
-from dokl.agents.compiling import prepare
-from dokl.agents.http import app as http_app
-from dokl.agents.http.starting import Entrance
-from dokl.agents.logs import Log
-from dokl.errors import BadInput
-from dokl.jobs.live import agents
-from dokl.jobs.live.agents import Settings, run_agent
+from dokl.base.errors import BadInput
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.compiling import prepare
+from dokl.live.agent.logs import Log
+from dokl.live.http import app as http_app
+from dokl.live.http.starting import Entrance
+from dokl.live.jobs import agents
+from dokl.live.jobs.agents import Settings, run_agent
 from http_agents import ROW, FakeAgent, asked
 from live_networks import small
 from memory_agents import Lines, made
@@ -93,8 +93,8 @@ def test_where_all_is_compiled_there_is_nothing_to_say():
 
 def test_an_agent_compiles_before_it_learns_its_journal_again(tmp_path, monkeypatch):
     order = []
-    monkeypatch.setattr("dokl.agents.runtime.prepare", lambda *_: order.append("compiled"))
-    replay = "dokl.agents.runtime.restored"
+    monkeypatch.setattr("dokl.live.agent.runtime.prepare", lambda *_: order.append("compiled"))
+    replay = "dokl.live.agent.runtime.restored"
     monkeypatch.setattr(replay, lambda *_: order.append("replayed") or SimpleNamespace(
         state=None, queued=0))  # fmt: skip
     made(tmp_path, small()).store.close()

@@ -8,9 +8,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol import Protocol, states
-from dokl.agents.protocol.states import TABLES, Event, IllegalTransition, Life, after
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol import Protocol, states
+from dokl.live.protocol.states import TABLES, Event, IllegalTransition, Life, after
 from fake_link import described, rows, theta_message
 
 PUSH = ExchangePolicy(mode="push", every_seconds=0.1, join_seconds=0.5)
@@ -45,7 +45,7 @@ def taken(monkeypatch):
         return after(state, event)
 
     for name in CODE:
-        module = importlib.import_module(f"dokl.agents.protocol.{name}")
+        module = importlib.import_module(f"dokl.live.protocol.{name}")
         monkeypatch.setattr(module, "after", counting)
     return found
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dokl.agents.store import KeyReused, Store, TooManyWaiting, read_saved
-from dokl.errors import BadFile, BadInput, UnknownName
+from dokl.base.errors import BadFile, BadInput, UnknownName
+from dokl.live.store import KeyReused, Store, TooManyWaiting, read_saved
 from stores import IDENTITY, LIMITS, journal, opened, rows, same
 
 

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dokl.agents.store import StoreFailed
-from dokl.errors import BadFile
+from dokl.base.errors import BadFile
+from dokl.live.store import StoreFailed
 from stores import journal, opened, rows, same
 
 
@@ -215,7 +215,7 @@ CHILD = """
 import sys
 from types import SimpleNamespace
 import numpy as np
-from dokl.agents.store import Store
+from dokl.live.store import Store
 
 identity = {"name": "a", "fingerprint": "0123456789abcdef", "m": 1, "D": 4, "d": 3}
 limits = SimpleNamespace(keys=100_000, waiting_labels=100)

@@ -6,22 +6,23 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.agents.certificates.signing import Seals
-from dokl.agents.clock import Clock
-from dokl.agents.description import ExchangePolicy, parse
-from dokl.agents.description.text import text
-from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import SaveSealed, SendTheta
-from dokl.agents.protocol.messages import SUMS, mark_of
-from dokl.agents.protocol.roll import Roll
-from dokl.agents.protocol.versions import pack_versions, unpack_versions
-from dokl.agents.rolls import roll_of
-from dokl.agents.sums import SquaresLearner
-from dokl.errors import BadInput
-from dokl.methods.cooperation import loops
-from dokl.methods.cooperation import node as row_by_row
-from dokl.methods.squares import checks, origins, sums
-from dokl.methods.squares.origins import Entry
+from dokl.base.errors import BadInput
+from dokl.learning.squares import sums
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.rolls import roll_of
+from dokl.live.certificates.signing import Seals
+from dokl.live.description import ExchangePolicy, parse
+from dokl.live.description.text import text
+from dokl.live.protocol import Protocol
+from dokl.live.protocol.effects import SaveSealed, SendTheta
+from dokl.live.protocol.messages import SUMS, mark_of
+from dokl.live.protocol.roll import Roll
+from dokl.live.protocol.versions import pack_versions, unpack_versions
+from dokl.live.sums import SquaresLearner
+from dokl.network.sums import checks, origins
+from dokl.network.sums.origins import Entry
+from dokl.simulation.cooperation import loops
+from dokl.simulation.cooperation import node as row_by_row
 from fake_link import Link, described, letter, reasons, rows
 from live_networks import on_disk
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dokl.agents.description import About, AgreedInputs, Model, Network, Node
-from dokl.agents.transports import QUEUE, Transport
-from dokl.agents.transports import zenoh_settings as settings
-from dokl.agents.transports.boxes import ReceiveBox, SendBox
-from dokl.agents.transports.memory import Hub, MemoryTransport
-from dokl.errors import BadFile, BadInput, UnknownName
+from dokl.base.errors import BadFile, BadInput, UnknownName
+from dokl.live.description import About, AgreedInputs, Model, Network, Node
+from dokl.live.transports import QUEUE, Transport
+from dokl.live.transports import zenoh_settings as settings
+from dokl.live.transports.boxes import ReceiveBox, SendBox
+from dokl.live.transports.memory import Hub, MemoryTransport
 
 LINKS = (("a", "b"), ("b", "c"))
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import (
+from dokl.base.errors import BadInput
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol import Protocol
+from dokl.live.protocol.effects import (
     Combined,
     LearnedRows,
     Notice,
@@ -19,9 +20,8 @@ from dokl.agents.protocol.effects import (
     SendHello,
     SendTheta,
 )
-from dokl.agents.protocol.messages import HELLO, Message, pack, unpack
-from dokl.errors import BadInput
-from dokl.state import pack as pack_state
+from dokl.live.protocol.messages import HELLO, Message, pack, unpack
+from dokl.network.state import pack as pack_state
 from fake_link import PUSH, Link, described, grown, reasons, rows, theta_message
 
 PULL = ExchangePolicy(mode="pull", every_seconds=0.1)

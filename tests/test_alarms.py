@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dokl import alarms
-from dokl.agents.protocol import standing
-from dokl.agents.protocol.standing import Standing
-from dokl.methods.squares import sums
-from dokl.methods.squares.origins import Entry
+from dokl.learning import alarms
+from dokl.learning.squares import sums
+from dokl.live.protocol import standing
+from dokl.live.protocol.standing import Standing
+from dokl.network.sums.origins import Entry
 
 D, RHO, SECONDS = 16, 0.05, 1.0
 OMEGA = np.random.default_rng(8).normal(size=(3, D // 2))

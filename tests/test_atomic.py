@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dokl import files
-from dokl.errors import BadFile
+from dokl.base.errors import BadFile
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ FILL = """
 import sys
 import numpy as np
 from dokl import files
-from dokl.errors import BadFile
+from dokl.base.errors import BadFile
 path = sys.argv[1] + "/model"
 files.write(path, "example", {"n": 1}, {})
 try:
@@ -203,7 +203,7 @@ def test_writing_where_nothing_can_be_written(path, tmp_path, monkeypatch):
 
 
 def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(path):
-    from dokl.report import save_picture
+    from dokl.tables.report import save_picture
 
     class Figure:
         def savefig(self, file, **settings):

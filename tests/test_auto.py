@@ -11,9 +11,9 @@ from sklearn.preprocessing import StandardScaler
 
 import dokl
 from dokl import AutoClassifier, AutoRegressor
-from dokl.errors import BadFile, BadInput, FingerprintMismatch, UnknownName
-from dokl.experts import saving as banks
-from dokl.experts.bank import features
+from dokl.base.errors import BadFile, BadInput, FingerprintMismatch, UnknownName
+from dokl.learning.experts import saving as banks
+from dokl.learning.experts.bank import features
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(700, 3))

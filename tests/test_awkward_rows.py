@@ -7,7 +7,7 @@ import pytest
 
 from awkward import QUICK, numbers, trained, written
 from commands import dokl, fails, json_of, rows_of
-from dokl.models import TableModel
+from dokl.tables.models import TableModel
 
 
 # -- rows that are wrong -----------------------------------------------------------------------

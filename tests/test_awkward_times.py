@@ -8,9 +8,9 @@ import pytest
 from awkward import QUICK, hourly, trained, written
 from commands import dokl, fails, json_of, rows_of
 from dokl import fit_table
-from dokl.models import TableModel
-from dokl.readers import Form
-from dokl.readers.times import seconds
+from dokl.tables.models import TableModel
+from dokl.tables.readers import Form
+from dokl.tables.readers.times import seconds
 
 STYLES = {
     "iso": ("%Y-%m-%dT%H:%M:%S", "dates, year first"),

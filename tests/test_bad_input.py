@@ -16,8 +16,8 @@ from dokl import (
     RandomFeatures,
     schedules,
 )
-from dokl.errors import BadGraph, BadInput, Diverged, UnknownName
-from dokl.losses import Loss
+from dokl.base.errors import BadGraph, BadInput, Diverged, UnknownName
+from dokl.learning.losses import Loss
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 2))
@@ -412,7 +412,7 @@ def test_an_engine_that_cannot_compile(parameters):
 
 
 def test_auto_falls_back_with_a_notice_once():
-    from dokl.engines.choice import EngineNotice
+    from dokl.simulation.engines.choice import EngineNotice
 
     model = Regressor(step=odd_rate)
     with pytest.warns(EngineNotice, match="does not compile .*: using the slower reference"):

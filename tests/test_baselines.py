@@ -6,20 +6,20 @@ import pytest
 from scipy.sparse import csr_array
 
 from dokl import baselines, graphs, losses, schedules
-from dokl.baselines import KLMS, QKLMS, DiffusionKLMS, KernelPegasos, KernelSum, LinearLMS
-from dokl.baselines.growing import BLOCK, POWERS, evaluate_rows, inner, power, shape_of
-from dokl.baselines.runs import BaselineLearner, samples_of
-from dokl.diffusion import Problem
-from dokl.engines import run as run_engine
-from dokl.errors import BadInput, Diverged, UnknownName
-from dokl.exchange import Exchange
-from dokl.features import Features
-from dokl.graphs import GraphRecipe
-from dokl.kernels import Gaussian, Laplacian
-from dokl.methods import gradient
-from dokl.metrics import decibels
-from dokl.random_numbers import spawn
-from dokl.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
+from dokl.base.errors import BadInput, Diverged, UnknownName
+from dokl.base.random_numbers import spawn
+from dokl.learning.features import Features
+from dokl.learning.kernels import Gaussian, Laplacian
+from dokl.learning.metrics import decibels
+from dokl.network.exchange import Exchange
+from dokl.network.graphs import GraphRecipe
+from dokl.paper.baselines import KLMS, QKLMS, DiffusionKLMS, KernelPegasos, KernelSum, LinearLMS
+from dokl.paper.baselines.growing import BLOCK, POWERS, evaluate_rows, inner, power, shape_of
+from dokl.paper.baselines.runs import BaselineLearner, samples_of
+from dokl.simulation.diffusion import Problem
+from dokl.simulation.engines import run as run_engine
+from dokl.simulation.methods import gradient
+from dokl.simulation.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
 from naive_baselines import (
     naive_diffusion,
     naive_klms,
@@ -272,7 +272,7 @@ def test_recorded_quantities():
 def test_index_and_absent_rows_of_a_block():
     class Repeated:
         def block(self):
-            from dokl.arrays import Block
+            from dokl.base.arrays import Block
 
             index = np.array([[0, 1], [-1, 0]])
             return Block(np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]]), None, index)

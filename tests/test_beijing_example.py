@@ -10,9 +10,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.datasets.parse import STATIONS
-from dokl.preprocess import Preprocessor
-from dokl.readers import open_table
+from dokl.learning.columns import Preprocessor
+from dokl.paper.datasets.parse import STATIONS
+from dokl.tables.readers import open_table
 
 ROOT = Path(__file__).parents[1]
 HERE = ROOT / "examples" / "beijing"

@@ -10,15 +10,15 @@ from click.testing import CliRunner
 from scipy import sparse
 
 from dokl import datasets
-from dokl.bench import peers as peers_module
-from dokl.bench import show, tasks
-from dokl.bench.compare import compare, installed, rounds_of, side_by_side
-from dokl.bench.engines import EngineRow
-from dokl.bench.memory import peak_growth
-from dokl.bench.peers import FAMILIES, PEERS, Peer
-from dokl.bench.tasks import Rows
+from dokl.base.errors import UnknownName
 from dokl.cli import commands
-from dokl.errors import UnknownName
+from dokl.paper.bench import peers as peers_module
+from dokl.paper.bench import show, tasks
+from dokl.paper.bench.compare import compare, installed, rounds_of, side_by_side
+from dokl.paper.bench.engines import EngineRow
+from dokl.paper.bench.memory import peak_growth
+from dokl.paper.bench.peers import FAMILIES, PEERS, Peer
+from dokl.paper.bench.tasks import Rows
 
 KEYS = {
     "peer",
@@ -218,7 +218,7 @@ def test_peak_growth_sees_what_was_there_for_a_moment():
 
 
 def test_peak_growth_without_the_system_telling(monkeypatch, tmp_path):
-    monkeypatch.setattr("dokl.bench.memory.PROCESS", tmp_path / "nowhere")
+    monkeypatch.setattr("dokl.paper.bench.memory.PROCESS", tmp_path / "nowhere")
     done = []
     assert peak_growth(lambda: done.append(1)) is None
     assert done == [1]

@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from commands import dokl
-from dokl.bench import entrants, own, own_table, show
-from dokl.bench.entrants import NAMES, Entrant
-from dokl.bench.own import chosen, compare_on
-from dokl.bench.own_table import OwnTable, read
-from dokl.bench.tasks import Rows
+from dokl.base.errors import BadInput, UnknownName, install_line
 from dokl.cli import commands
-from dokl.errors import BadInput, UnknownName, install_line
-from dokl.jobs.files.sources import Source
-from dokl.jobs.files.start import Training
+from dokl.paper.bench import entrants, own, own_table, show
+from dokl.paper.bench.entrants import NAMES, Entrant
+from dokl.paper.bench.own import chosen, compare_on
+from dokl.paper.bench.own_table import OwnTable, read
+from dokl.paper.bench.tasks import Rows
+from dokl.tables.jobs.sources import Source
+from dokl.tables.jobs.start import Training
 
 
 def table(n=120, d=3, classes=0, seed=0):
@@ -48,7 +48,7 @@ def csv(tmp_path):
 
 # -- what is read --------------------------------------------------------------------------------
 def test_rows_come_in_order_with_texts_and_gaps_as_inputs(csv):
-    from dokl.readers import Options
+    from dokl.tables.readers import Options
 
     source = Source(str(csv), Options(drop=("id", "kind"), chunk=40))
     found = read(source, Training(target="price"), None)

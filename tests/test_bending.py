@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import yeojohnson
 
-from dokl.experts.bending import Bending, bending_of, bent
+from dokl.learning.experts.bending import Bending, bending_of, bent
 
 
 @pytest.mark.parametrize("power", [-1.0, 0.0, 0.5, 1.0, 2.0, 2.75])

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dokl import NetworkClassifier
-from dokl.datasets import Dataset, waveform
-from dokl.reproduce import beyond, findings, paper
-from dokl.reproduce.options import ReproduceOptions
-from dokl.reproduce.parts import choose_parts
-from dokl.reproduce.runner import write
+from dokl.paper.datasets import Dataset, waveform
+from dokl.paper.reproduce import beyond, findings, settings
+from dokl.paper.reproduce.options import ReproduceOptions
+from dokl.paper.reproduce.parts import choose_parts
+from dokl.paper.reproduce.runner import write
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_every_method_is_beside_the_others_with_its_bytes(monkeypatch, options):
 def test_a_data_set_in_one_pass(monkeypatch, options):
     X, labels = waveform(1700, seed=1)
     data = Dataset("waveform", (X - X.mean(0)) / X.std(0), np.where(labels == 1, 1.0, -1.0))
-    few = replace(paper.classification("waveform"), sizes=(1300,))
+    few = replace(settings.classification("waveform"), sizes=(1300,))
     monkeypatch.setattr(ReproduceOptions, "dataset", lambda self, name: data)
     monkeypatch.setattr(beyond, "classification", lambda name: few)
     small = partial(NetworkClassifier, n_components=60)

@@ -11,10 +11,10 @@ import pytest
 
 import dokl as library
 from commands import column_of, dokl, fails, iso, readings, times_file, train_each
-from dokl.adapters.c_source import c_source, write_c
-from dokl.adapters.c_words import quoted
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
 from dokl.network.folded import interval_width
+from dokl.tables.export.c_source import c_source, write_c
+from dokl.tables.export.c_words import quoted
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 FLAGS = ("-Wall", "-Wextra", "-Werror", "-std=c99", "-O2")

@@ -5,7 +5,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from dokl import AutoClassifier, calibration
+from dokl import AutoClassifier
+from dokl.learning import calibration
 
 
 def stream(k=4, n=3000, seed=0, noise=0.6):

@@ -8,9 +8,9 @@ from safetensors.numpy import save_file
 
 from commands import INPUTS, dokl, fails, make_folder, readings, write_csv
 from dokl import files
-from dokl.errors import BadInput
-from dokl.readers import Options, open_table
-from dokl.readers.cells import SKIP
+from dokl.base.errors import BadInput
+from dokl.tables.readers import Options, open_table
+from dokl.tables.readers.cells import SKIP
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_words_of_a_message_choose_no_option(monkeypatch, folder):
     def broken(*_):
         raise BadInput("z: not in the network, whose nodes are a, b. Mend the cell, Exclude it")
 
-    monkeypatch.setattr("dokl.jobs.files.describe.describe", broken)
+    monkeypatch.setattr("dokl.tables.jobs.describe.describe", broken)
     assert fails("inspect", folder / "y.dokl").endswith("Exclude it")
 
 
@@ -303,5 +303,5 @@ def test_an_error_that_names_no_file_is_not_blamed_on_stdout(folder, monkeypatch
     def broken(*_):
         raise error
 
-    monkeypatch.setattr("dokl.jobs.files.describe.describe", broken)
+    monkeypatch.setattr("dokl.tables.jobs.describe.describe", broken)
     assert fails("inspect", folder / "y.dokl") == said

@@ -8,16 +8,16 @@ import pytest
 
 import dokl as library
 from commands import dokl, fails, json_of, make_folder, readings, rows_of, write_csv
-from dokl.errors import BadInput
-from dokl.jobs.files.fit import fit_table
-from dokl.jobs.files.frozen import FrozenComparison
-from dokl.jobs.files.parts import ChunkPart, cut, stops
-from dokl.jobs.files.parts import rows_of as some_rows
-from dokl.jobs.files.start import MOST_INPUTS
-from dokl.models import TableModel
-from dokl.models.scores import Coverage
-from dokl.preprocess import Preprocessor
-from dokl.readers import Chunk
+from dokl.base.errors import BadInput
+from dokl.learning.columns import Preprocessor
+from dokl.tables.jobs.fit import fit_table
+from dokl.tables.jobs.frozen import FrozenComparison
+from dokl.tables.jobs.parts import ChunkPart, cut, stops
+from dokl.tables.jobs.parts import rows_of as some_rows
+from dokl.tables.jobs.start import MOST_INPUTS
+from dokl.tables.models import TableModel
+from dokl.tables.models.scores import Coverage
+from dokl.tables.readers import Chunk
 
 QUICK = ("--drop", "id", "--components", "40")
 START = ("--target", "y", "--drop", "label", *QUICK)

@@ -13,10 +13,10 @@ from click.shell_completion import ShellComplete
 from commands import dokl
 from dokl import graphs, kernels
 from dokl.cli import commands
-from dokl.features import VARIANTS
-from dokl.jobs.files import output, start
-from dokl.preprocess import MODES
-from dokl.readers import FORMATS
+from dokl.learning.columns import MODES
+from dokl.learning.features import VARIANTS
+from dokl.tables.jobs import output, start
+from dokl.tables.readers import FORMATS
 
 NAMES = sorted(commands.commands)
 # The package has the commands under these names, which hide the modules.

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from commands import dokl, fails, json_of, readings, write_csv
-from dokl.agents.certificates import load_certificate
-from dokl.agents.certificates.checks import problems
-from dokl.agents.description import read
+from dokl.base.errors import BadInput
 from dokl.cli.network import network as group
-from dokl.errors import BadInput
 from dokl.estimators.choices import median_distance, width
-from dokl.jobs.live import networks as live
-from dokl.jobs.live import places
+from dokl.live.certificates import load_certificate
+from dokl.live.certificates.checks import problems
+from dokl.live.description import read
+from dokl.live.jobs import networks as live
+from dokl.live.jobs import places
 from test_cli_help import words_of
 
 QUICK = ("--graph", "ring", "--nodes", 4, "--inputs", 2, "--components", 20)
@@ -254,7 +254,7 @@ def test_a_new_that_cannot_write_leaves_nothing(tmp_path, monkeypatch):
     def full(path, text):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("dokl.jobs.live.new.atomic_text", full)
+    monkeypatch.setattr("dokl.live.jobs.new.atomic_text", full)
     assert "No space left" in fails("network", "new", tmp_path / "lab.toml", *QUICK)
     assert files(tmp_path) == []
 

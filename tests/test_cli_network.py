@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from commands import INPUTS, dokl, fails, json_of, readings, rows_of, write_csv
-from dokl.jobs.files.start import MOST_INPUTS
-from dokl.models import TableModel
+from dokl.tables.jobs.start import MOST_INPUTS
+from dokl.tables.models import TableModel
 
 
 @pytest.fixture(scope="module")

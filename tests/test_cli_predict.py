@@ -7,7 +7,7 @@ import pytest
 
 import dokl as library
 from commands import INPUTS, dokl, fails, json_of, make_folder, readings, rows_of, write_csv
-from dokl.models import TableModel
+from dokl.tables.models import TableModel
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from commands import INPUTS, dokl, fails, make_folder, readings, write_csv
-from dokl.jobs.files import train as job
-from dokl.models import TableModel
+from dokl.tables.jobs import train as job
+from dokl.tables.models import TableModel
 
 COMMAND = [sys.executable, "-m", "dokl"]
 
@@ -109,7 +109,7 @@ def test_a_network_stops_between_parts_and_goes_on_to_the_same_model(tmp_path):
     start = (tmp_path / "r.csv", "--target", "y", "--nodes", "place", "--graph", "ring",
              "--components", "20")  # fmt: skip
     script = (
-        "import os, signal; from dokl.jobs.files import train as job; from dokl.cli import main\n"
+        "import os, signal; from dokl.tables.jobs import train as job; from dokl.cli import main\n"
         "learn = job._Work.learn\n"
         "def stopping(work, part):\n"
         "    if work.score.n >= 60: os.kill(os.getpid(), signal.SIGTERM)\n"

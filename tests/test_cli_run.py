@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from commands import dokl, fails, json_of, readings, write_csv
-from dokl import config
-from dokl.jobs.simulated.settings import EXAMPLE, Simulation
-from dokl.schedules import from_settings
+from dokl.base import config
+from dokl.learning.schedules import from_settings
+from dokl.paper.jobs.settings import EXAMPLE, Simulation
 
 SMALL = """
 [data]
@@ -311,7 +311,7 @@ def test_wrong_graphs_are_one_clear_line(tmp_path):
 
 # -- demo --------------------------------------------------------------------------------------
 def test_demo_prints_json_and_draws(tmp_path, monkeypatch):
-    from dokl.jobs.simulated import demo
+    from dokl.paper.jobs import demo
 
     monkeypatch.setattr(demo, "DEMO_STEPS", 200)
     monkeypatch.setattr(demo, "DEMO_D", 100)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from commands import INPUTS, dokl, fails, json_of, make_folder, readings, write_csv
-from dokl.models import TableModel
+from dokl.tables.models import TableModel
 
 
 @pytest.fixture(scope="module")

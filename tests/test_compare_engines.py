@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dokl.bench import engines
-from dokl.bench.engines import compare_engines, tasks
-from dokl.errors import MissingExtra
-from dokl.streams import Example2
+from dokl.base.errors import MissingExtra
+from dokl.paper.bench import engines
+from dokl.paper.bench.engines import compare_engines, tasks
+from dokl.simulation.streams import Example2
 
 
 def small():

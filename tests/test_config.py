@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dokl import config
-from dokl.errors import BadInput, UnknownName
+from dokl.base import config
+from dokl.base.errors import BadInput, UnknownName
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from sklearn.base import clone
 
 import dokl
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, Stream, graphs, run
-from dokl.arrays import Block
-from dokl.engines import choice
-from dokl.errors import BadGraph, BadInput, UnknownName
+from dokl.base.arrays import Block
+from dokl.base.errors import BadGraph, BadInput, UnknownName
 from dokl.estimators.choices import in_order
-from dokl.exchange import Mixing, Sending
-from dokl.learner import Learner
-from dokl.methods import cooperation, from_spec, squares
-from dokl.methods.cooperation import node, reach
-from dokl.methods.cooperation.members import Member
-from dokl.streams import Example2, Example3, Missing
+from dokl.network.exchange import Mixing, Sending
+from dokl.simulation.cooperation import node, reach
+from dokl.simulation.cooperation.members import Member
+from dokl.simulation.engines import choice
+from dokl.simulation.learner import Learner
+from dokl.simulation.methods import cooperation, from_spec, squares
+from dokl.simulation.streams import Example2, Example3, Missing
 from wild_samples import spoil_unused, wild_rows
 
 RING = GraphRecipe("ring", 5)
@@ -222,7 +222,7 @@ def test_every_node_is_covered_however_it_errs():
     rng, K = np.random.default_rng(0), 4
     noise = np.array([0.5, 1.0, 1.0, 3.0])
     scores = np.abs(noise * rng.normal(size=(4000, K)))
-    first = dokl.intervals.start((0.9,))
+    first = dokl.learning.intervals.start((0.9,))
     shared, private = np.tile(first.width, (K, 1, 1)), np.zeros((K, 1, 1))
     energy, inside = np.tile(first.energy, (K, 1, 1)), np.zeros(K)
     for row in scores:

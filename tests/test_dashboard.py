@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from commands import dokl, fails, json_of
-from dokl.agents.certificates import Authority, node_files
-from dokl.agents.description import read
-from dokl.dashboard import fetch, terminal
-from dokl.dashboard.collect import Collector
-from dokl.dashboard.layout import given_places, places
-from dokl.dashboard.status import MOST_LINES, MOST_ROWS, parse
-from dokl.dashboard.view import NodeView
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.live.certificates import Authority, node_files
+from dokl.live.dashboard import fetch, terminal
+from dokl.live.dashboard.collect import Collector
+from dokl.live.dashboard.layout import given_places, places
+from dokl.live.dashboard.status import MOST_LINES, MOST_ROWS, parse
+from dokl.live.dashboard.view import NodeView
+from dokl.live.description import read
 from fake_agents import RATE, FakeLab, ring_with_chords, start_watch
 
 NAMES = ("a", "b", "c", "d")

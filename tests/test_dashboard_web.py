@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from commands import dokl
-from dokl.dashboard import web
-from dokl.dashboard.collect import Collector
-from dokl.dashboard.feed import Feed
+from dokl.live.dashboard import web
+from dokl.live.dashboard.collect import Collector
+from dokl.live.dashboard.feed import Feed
 from fake_agents import FakeLab, ring_with_chords, start_watch
 
 NAMES = ("a", "b", "c", "d")
@@ -62,7 +62,7 @@ def client(collector):
 
 
 def test_everything_of_the_page_is_served_with_strict_headers(client):
-    assets = {path.name for path in (files("dokl.dashboard") / "assets").iterdir()}
+    assets = {path.name for path in (files("dokl.live.dashboard") / "assets").iterdir()}
     assert assets == set(web.ASSETS)
     for path in ["/", *(f"/{name}" for name in assets - {"index.html"}), "/nothing"]:
         answer = client.get(path)
@@ -91,7 +91,7 @@ def test_the_newest_rows_of_a_node_are_told_to_whoever_may_read(client, collecto
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_makes_no_markup_of_text():
-    for path in (files("dokl.dashboard") / "assets").iterdir():
+    for path in (files("dokl.live.dashboard") / "assets").iterdir():
         text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?:|//\w+\.|@import|url\((?!#)", text), path.name
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)

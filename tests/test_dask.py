@@ -7,14 +7,14 @@ import pytest
 
 import dokl
 from commands import readings
-from dokl.errors import BadInput, UnknownName
-from dokl.experts.bank import features, numbers_of
-from dokl.methods.squares import sums
+from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.experts.bank import features, numbers_of
+from dokl.learning.squares import sums
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("dask.dataframe")
 pd = pytest.importorskip("pandas")
-adapter = importlib.import_module("dokl.adapters.dask")
+adapter = importlib.import_module("dokl.tables.dask")
 fit_squares = adapter.fit_squares
 
 

@@ -12,9 +12,9 @@ from scipy.sparse import issparse
 
 from data_files import A9A, BANANA, WAVE, beijing_archive, idx, lzw, zipped
 from dokl import datasets
-from dokl.datasets import breiman, files, parse, unpack
-from dokl.datasets.files import FILES, DataFile, Download
-from dokl.errors import BadInput, UnknownName
+from dokl.base.errors import BadInput, UnknownName
+from dokl.paper.datasets import breiman, files, parse, unpack
+from dokl.paper.datasets.files import FILES, DataFile, Download
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 needs_real = pytest.mark.skipif(

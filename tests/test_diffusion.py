@@ -5,13 +5,13 @@ import pytest
 from scipy.sparse import csr_array
 
 from dokl import losses, schedules
-from dokl.diffusion import Problem, combines_now, init, step
-from dokl.errors import BadGraph, BadInput, UnknownName
-from dokl.exchange import Exchange
-from dokl.features import sample
-from dokl.graphs import complete, metropolis, ring
-from dokl.kernels import Gaussian
-from dokl.methods import gradient
+from dokl.base.errors import BadGraph, BadInput, UnknownName
+from dokl.learning.features import sample
+from dokl.learning.kernels import Gaussian
+from dokl.network.exchange import Exchange
+from dokl.network.graphs import complete, metropolis, ring
+from dokl.simulation.diffusion import Problem, combines_now, init, step
+from dokl.simulation.methods import gradient
 
 FEATURES = sample(Gaussian(1.0), d=2, D=12, seed=3)
 KLMS = Problem(FEATURES, gradient(losses.squared(), schedules.constant(0.5)))

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from dokl.readers import MISSING, Options, open_table
-from dokl.readers.digits import numbers, sparse_rows
+from dokl.tables.readers import MISSING, Options, open_table
+from dokl.tables.readers.digits import numbers, sparse_rows
 
 ONE = np.array([True])
 

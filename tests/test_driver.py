@@ -9,20 +9,28 @@ import pytest
 from scipy.sparse import random_array
 
 from dokl import losses, schedules
-from dokl.diffusion import Problem, Trace, combines_now, init
-from dokl.engines import ENGINES, check_engine, choice, choose, numba_engine, reference, run
-from dokl.engines.choice import EngineNotice
-from dokl.errors import BadInput, Diverged, UnknownName
-from dokl.exchange import Exchange, Sending
-from dokl.features import Features
-from dokl.graphs import GraphRecipe, metropolis, ring, star
-from dokl.kernels import Gaussian
-from dokl.losses import Loss
-from dokl.methods import gradient
-from dokl.metrics import decibels
-from dokl.progress import Bar
+from dokl.base.errors import BadInput, Diverged, UnknownName
+from dokl.base.progress import Bar
+from dokl.learning.features import Features
+from dokl.learning.kernels import Gaussian
+from dokl.learning.losses import Loss
+from dokl.learning.metrics import decibels
+from dokl.network.exchange import Exchange, Sending
+from dokl.network.graphs import GraphRecipe, metropolis, ring, star
 from dokl.simulation import driver, recording
-from dokl.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
+from dokl.simulation.diffusion import Problem, Trace, combines_now, init
+from dokl.simulation.engines import (
+    ENGINES,
+    check_engine,
+    choice,
+    choose,
+    numba_engine,
+    reference,
+    run,
+)
+from dokl.simulation.engines.choice import EngineNotice
+from dokl.simulation.methods import gradient
+from dokl.simulation.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
 
 FEATURES = Features(Gaussian(3.0), d=5, D=16)
 KLMS = Problem(FEATURES, gradient(losses.squared(), schedules.constant(0.5)))

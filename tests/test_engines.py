@@ -9,15 +9,21 @@ from scipy.linalg import hadamard
 from scipy.sparse import csr_array
 
 from dokl import losses, schedules
-from dokl.arrays import Block
-from dokl.engines import choose, jax_engine, numba_engine, reference
-from dokl.engines.choice import EngineNotice
-from dokl.engines.numba_parts import loops, sweeps
-from dokl.errors import BadInput, Diverged
-from dokl.exchange import Exchange
-from dokl.features import VARIANTS
-from dokl.graphs import metropolis, ring
-from dokl.losses import Loss
+from dokl.base.arrays import Block
+from dokl.base.errors import BadInput, Diverged
+from dokl.learning.features import VARIANTS
+from dokl.learning.losses import Loss
+from dokl.network.exchange import Exchange
+from dokl.network.graphs import metropolis, ring
+from dokl.simulation.engines import (
+    choose,
+    jax_engine,
+    numba_engine,
+    numba_loops,
+    numba_sweeps,
+    reference,
+)
+from dokl.simulation.engines.choice import EngineNotice
 from engine_cases import (
     CASES,
     SMOOTH,
@@ -393,13 +399,16 @@ def test_weights_for_another_number_of_nodes(engine):
 def cosine(u, P):
     """cos(2 pi u) by the compiled polynomial with coefficients P, in the precision of u."""
     z, j, v = np.empty_like(u), np.zeros(8, np.int64), np.zeros(8, u.dtype)
-    loops.cosine8(z, u, np.zeros((1, u.size), u.dtype), j, v, z.reshape(1, -1).copy(), 0, P)
+    numba_loops.cosine8(z, u, np.zeros((1, u.size), u.dtype), j, v, z.reshape(1, -1).copy(), 0, P)
     return z
 
 
 @pytest.mark.parametrize(
     ("dtype", "coefficients", "tol"),
-    [(np.float32, loops.POLY32, 1e-8 + 2 * 2.0**-23), (np.float64, loops.POLY64, 1e-15)],
+    [
+        (np.float32, numba_loops.POLY32, 1e-8 + 2 * 2.0**-23),
+        (np.float64, numba_loops.POLY64, 1e-15),
+    ],
 )
 @pytest.mark.parametrize("reach", [0.3, 3.0, 1e3, 1e6])
 def test_the_cosine_is_accurate_everywhere(dtype, coefficients, tol, reach):
@@ -412,7 +421,7 @@ def test_the_cosine_is_accurate_everywhere(dtype, coefficients, tol, reach):
 
 def test_the_short_polynomial_alone_is_right_to_1e_8():
     s = np.linspace(-0.25, 0.25, 20_001)
-    approximate = s * np.polynomial.polynomial.polyval(s**2, loops.POLY32)
+    approximate = s * np.polynomial.polynomial.polyval(s**2, numba_loops.POLY32)
     assert np.abs(approximate - np.sin(2 * np.pi * s)).max() < 1e-8
 
 
@@ -420,7 +429,7 @@ def test_the_short_polynomial_alone_is_right_to_1e_8():
 def test_the_stages_are_a_hadamard_transform(p):
     x = np.random.default_rng(p).integers(-9, 10, p).astype(float)
     expected = hadamard(p) @ x
-    np.testing.assert_array_equal(loops.hadamard_stages(x, np.empty(p)), expected)
+    np.testing.assert_array_equal(numba_loops.hadamard_stages(x, np.empty(p)), expected)
 
 
 def test_any_kind_of_array_works_and_none_is_compiled_anew():
@@ -431,7 +440,7 @@ def test_any_kind_of_array_works_and_none_is_compiled_anew():
     plain = Block(X.astype(np.float32), Y.astype(np.float32), weight.astype(np.float32), index)
     expected, f = numba_engine.advance(plan, fresh(case, np.float32), plain)
     scores = numba_engine.predict(plan, expected.theta[0], expected.bias[0], plain.X)
-    before = len(sweeps.sweep.signatures), len(sweeps.scores.signatures)
+    before = len(numba_sweeps.sweep.signatures), len(numba_sweeps.scores.signatures)
 
     def read_only(a):
         a = a.copy()
@@ -458,7 +467,7 @@ def test_any_kind_of_array_works_and_none_is_compiled_anew():
             plan, fresh(case, np.float32), Block(sparse, Y, weight, read_only(index))
         )
         np.testing.assert_allclose(g, f, atol=1e-5)
-    assert (len(sweeps.sweep.signatures), len(sweeps.scores.signatures)) == before
+    assert (len(numba_sweeps.sweep.signatures), len(numba_sweeps.scores.signatures)) == before
     assert max(before) <= 2  # float32 and float64
 
 

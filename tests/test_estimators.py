@@ -33,10 +33,10 @@ from dokl import (
     run,
     schedules,
 )
-from dokl.errors import BadInput
-from dokl.features import VARIANTS
-from dokl.state import to_arrays
-from dokl.streams import Shards
+from dokl.base.errors import BadInput
+from dokl.learning.features import VARIANTS
+from dokl.network.state import to_arrays
+from dokl.simulation.streams import Shards
 
 DATA = Path(os.environ.get("DOKL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SMALL = {"sigma": 1.0, "n_components": 50, "random_state": 0}

@@ -21,12 +21,12 @@ from dokl import (
     run,
     schedules,
 )
-from dokl.agents.description import ExchangePolicy
-from dokl.diffusion import init, step
-from dokl.errors import BadInput, UnknownName
-from dokl.exchange.rules import exchange_once
-from dokl.graphs import metropolis
-from dokl.streams import Example2, Missing
+from dokl.base.errors import BadInput, UnknownName
+from dokl.live.description import ExchangePolicy
+from dokl.network.exchange.rules import exchange_once
+from dokl.network.graphs import metropolis
+from dokl.simulation.diffusion import init, step
+from dokl.simulation.streams import Example2, Missing
 from fake_link import Link, described
 
 PROBLEM = Problem(

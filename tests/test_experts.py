@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dokl import mixture, scales
-from dokl.experts import bank, kept, learning, pilots, predicting, rest
-from dokl.experts.kinds import Kind, Settings, for_classes, for_numbers
-from dokl.experts.maps import median_distance, nested_map
-from dokl.experts.scaling import scaling_of, tamed
-from dokl.methods.squares import blocks
-from dokl.scales import Scales, correlation, isotropic, squared_distances
+from dokl.learning import mixture, scales
+from dokl.learning.experts import bank, kept, pilots, predicting, rest
+from dokl.learning.experts import learn as learning
+from dokl.learning.experts.kinds import Kind, Settings, for_classes, for_numbers
+from dokl.learning.experts.maps import median_distance, nested_map
+from dokl.learning.experts.scaling import scaling_of, tamed
+from dokl.learning.scales import Scales, correlation, isotropic, squared_distances
+from dokl.learning.squares import blocks
 
 RNG = np.random.default_rng(1)
 

@@ -6,10 +6,10 @@ from scipy import sparse, stats
 from scipy.linalg import hadamard
 
 from dokl import features, random_numbers
-from dokl.errors import BadInput, UnknownName
-from dokl.features import VARIANTS, Features, sample
-from dokl.fingerprints import agreed_fingerprint
-from dokl.kernels import Cauchy, Custom, Gaussian, Laplacian, Matern, RationalQuadratic
+from dokl.base.errors import BadInput, UnknownName
+from dokl.base.fingerprints import agreed_fingerprint
+from dokl.learning.features import VARIANTS, Features, sample
+from dokl.learning.kernels import Cauchy, Custom, Gaussian, Laplacian, Matern, RationalQuadratic
 
 KERNELS = [
     Gaussian(2.0),

@@ -17,12 +17,12 @@ from dokl import (
     run,
     schedules,
 )
-from dokl.diffusion import init, step
-from dokl.errors import BadInput
-from dokl.exchange import Mixing
-from dokl.exchange.coding import WHOLE, Coded, Copy, applied, bytes_of, encode, quantized
-from dokl.graphs import check_weights, one_peer
-from dokl.streams import Example2
+from dokl.base.errors import BadInput
+from dokl.network.exchange import Mixing
+from dokl.network.exchange.coding import WHOLE, Coded, Copy, applied, bytes_of, encode, quantized
+from dokl.network.graphs import check_weights, one_peer
+from dokl.simulation.diffusion import init, step
+from dokl.simulation.streams import Example2
 
 PROBLEM = Problem(
     Features(Gaussian(5.0), 5, 60), gradient(losses.squared(), schedules.constant(0.5))
@@ -90,7 +90,7 @@ def test_bits_cost_what_they_say_and_little_accuracy():
 def test_bits_keep_the_mean_of_the_network():
     """What coding does to a vector cancels out: with weights whose columns sum to one."""
     rng = np.random.default_rng(2)
-    from dokl.exchange.rules import exchange_once
+    from dokl.network.exchange.rules import exchange_once
 
     payload = rng.normal(size=(8, 30))
     told = np.zeros_like(payload)
@@ -123,7 +123,7 @@ def test_one_peer_graphs_send_one_message_each_and_agree():
 @pytest.mark.parametrize("order", ["cta", "atc"])
 def test_graphs_take_turns_exchange_by_exchange(order):
     """Each of the graphs is used, whatever `every` is."""
-    from dokl.diffusion import combines_now
+    from dokl.simulation.diffusion import combines_now
 
     for every in (1, 2, 3, 4):
         exchange = Exchange(one_peer(8, every), order, every)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dokl import files
-from dokl.errors import BadFile, BadInput
+from dokl.base.errors import BadFile, BadInput
 
 ARRAYS = {
     "none": np.zeros((0, 3)),

@@ -11,8 +11,8 @@ from sklearn.base import clone
 
 import dokl
 from dokl import DiffusionClassifier, DiffusionRegressor, KernelClassifier, KernelRegressor
-from dokl.errors import BadFile, Diverged
-from dokl.state import to_arrays
+from dokl.base.errors import BadFile, Diverged
+from dokl.network.state import to_arrays
 
 Network, NetworkOfClassifiers = DiffusionRegressor, DiffusionClassifier
 WIDE = 100 * np.random.default_rng(0).normal(size=(1000, 10)) + 50

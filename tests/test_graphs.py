@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from dokl import graphs
-from dokl.errors import BadGraph, BadInput, UnknownName
-from dokl.graphs import facts
+from dokl.base.errors import BadGraph, BadInput, UnknownName
+from dokl.network.graphs import facts
 
 NAMES = sorted(graphs.BUILDERS)
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import dokl
-from dokl import files, state
-from dokl.errors import BadFile, BadInput
+from dokl import files
+from dokl.base.errors import BadFile, BadInput
 from dokl.estimators.loading import DAMAGE
-from dokl.features import FeatureMap
-from dokl.kernels import Gaussian
-from dokl.models import TableModel
+from dokl.learning.features import FeatureMap
+from dokl.learning.kernels import Gaussian
 from dokl.network import saving as networks
+from dokl.network import state
+from dokl.tables.models import TableModel
 from saved import CASES, started
 
 RNG = np.random.default_rng(0)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dokl import intervals
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.learning import intervals
 
 
 def drawn(n, seed=0, df=3):

@@ -13,20 +13,29 @@ import pytest
 
 import engine_cases as shared
 from dokl import losses, schedules
-from dokl.arrays import Block
-from dokl.diffusion import Problem, init
-from dokl.engines import choice, choose, jax_engine, numba_engine, reference
-from dokl.engines import run as simulate
-from dokl.engines.choice import EngineNotice
-from dokl.engines.jax_parts import chunks, fused, traced, translate
-from dokl.errors import BadInput, MissingExtra
-from dokl.exchange import Exchange
-from dokl.features import Features, sample
-from dokl.graphs import GraphRecipe, metropolis, ring, star
-from dokl.kernels import Gaussian
-from dokl.losses import Loss
-from dokl.methods import gradient
-from dokl.streams import Example2, Missing
+from dokl.base.arrays import Block
+from dokl.base.errors import BadInput, MissingExtra
+from dokl.learning.features import Features, sample
+from dokl.learning.kernels import Gaussian
+from dokl.learning.losses import Loss
+from dokl.network.exchange import Exchange
+from dokl.network.graphs import GraphRecipe, metropolis, ring, star
+from dokl.simulation.diffusion import Problem, init
+from dokl.simulation.engines import (
+    choice,
+    choose,
+    jax_chunks,
+    jax_engine,
+    jax_fused,
+    jax_traced,
+    jax_translate,
+    numba_engine,
+    reference,
+)
+from dokl.simulation.engines import run as simulate
+from dokl.simulation.engines.choice import EngineNotice
+from dokl.simulation.methods import gradient
+from dokl.simulation.streams import Example2, Missing
 from engine_cases import CASES, SMOOTH, Case, assert_same, fresh
 
 run = functools.partial(shared.run, jax_engine)
@@ -62,12 +71,12 @@ def test_float32_follows_for_a_while(case):
 def test_small_chunks_change_nothing(monkeypatch, name):
     case = named[name]
     expected, f = run(case)
-    monkeypatch.setitem(chunks.SCRATCH, "cpu", 1)  # one step at a time
+    monkeypatch.setitem(jax_chunks.SCRATCH, "cpu", 1)  # one step at a time
     cut = replace(case, n=7)
     _, g = run(cut)
     np.testing.assert_allclose(g, cut.truth[0], atol=1e-12)
-    monkeypatch.setitem(chunks.SCRATCH, "cpu", 1 << 26)
-    monkeypatch.setitem(chunks.LONGEST, "cpu", 64)
+    monkeypatch.setitem(jax_chunks.SCRATCH, "cpu", 1 << 26)
+    monkeypatch.setitem(jax_chunks.LONGEST, "cpu", 64)
     state, g = run(case)
     np.testing.assert_allclose(g, f, atol=1e-13)
     assert_same(state, expected, atol=1e-13)
@@ -77,16 +86,16 @@ def test_small_chunks_change_nothing(monkeypatch, name):
 def test_along_the_links_as_by_the_full_matrix(monkeypatch, name):
     case = named[name]
     expected, f = run(case)
-    monkeypatch.setattr(translate, "mixing_of", lambda graphs: "edges" if graphs else "none")
+    monkeypatch.setattr(jax_translate, "mixing_of", lambda graphs: "edges" if graphs else "none")
     state, g = run(case)
     np.testing.assert_allclose(g, f, atol=1e-13)
     assert_same(state, expected, atol=1e-13)
 
 
 def test_large_sparse_networks_go_along_the_links():
-    assert translate.mixing_of([metropolis(ring(65))]) == "edges"
-    assert translate.mixing_of([metropolis(star(65))]) == "edges"
-    assert translate.mixing_of([metropolis(ring(64))]) == "dense"
+    assert jax_translate.mixing_of([metropolis(ring(65))]) == "edges"
+    assert jax_translate.mixing_of([metropolis(star(65))]) == "edges"
+    assert jax_translate.mixing_of([metropolis(ring(64))]) == "dense"
     case = Case("large ring", K=70, n=5)
     follows(case, *run(case), 1e-9)
 
@@ -109,7 +118,7 @@ def batch_of(case, seeds=(1, 2, 3)):
     [("plain", "edges"), ("every third, atc", "dense"), ("structured, blocks", "dense")],
 )
 def test_many_realizations_at_once_are_each_alone(monkeypatch, name, mixing):
-    monkeypatch.setattr(translate, "mixing_of", lambda graphs: mixing)
+    monkeypatch.setattr(jax_translate, "mixing_of", lambda graphs: mixing)
     cases = batch_of(replace(named[name], n=30))
     plans = [jax_engine.plan(c.problem, c.exchange, np.float64) for c in cases]
     found = jax_engine.advance_many(
@@ -123,10 +132,10 @@ def test_many_realizations_at_once_are_each_alone(monkeypatch, name, mixing):
 
 def test_realizations_of_a_shape_share_one_compilation():
     cases = batch_of(replace(named["huber"], n=30))
-    traced.compile_sweep.cache_clear()
+    jax_traced.compile_sweep.cache_clear()
     for case in cases:
         run(case)
-    assert traced.compile_sweep.cache_info().misses == 1
+    assert jax_traced.compile_sweep.cache_info().misses == 1
 
 
 STREAMS = {"all": Example2(K=4, n=60), "some": Missing(Example2(K=4, n=60), p=0.3)}
@@ -135,11 +144,11 @@ STREAMS = {"all": Example2(K=4, n=60), "some": Missing(Example2(K=4, n=60), p=0.
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 @pytest.mark.parametrize("small", [False, True])
 def test_the_driver_runs_them_together(monkeypatch, stream, small):
-    from dokl.engines.jax_parts import batches
+    from dokl.simulation.engines import jax_batches
 
     if small:
-        monkeypatch.setattr(batches, "BATCH", 1)  # one at a time
-        monkeypatch.setattr(batches, "PIECE", 100)
+        monkeypatch.setattr(jax_batches, "BATCH", 1)  # one at a time
+        monkeypatch.setattr(jax_batches, "PIECE", 100)
     problem = Problem(
         Features(Gaussian(5.0), 5, 20), gradient(losses.squared(), schedules.constant(1.0))
     )
@@ -184,7 +193,7 @@ def test_the_cosine_is_accurate_everywhere(dtype, tol, reach):
     exact = u.astype(np.float64)
     exact = np.cos(2 * np.pi * (exact - np.rint(exact)))
     with jax_engine.precision(dtype):
-        found = np.asarray(traced.wave(jax.numpy.asarray(u)))
+        found = np.asarray(jax_traced.wave(jax.numpy.asarray(u)))
     assert found.dtype == dtype
     assert np.abs(found - exact).max() < tol
 
@@ -193,11 +202,11 @@ def test_pixels_are_held_exactly_and_projected_as_well_as_in_float32():
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (300, 100)) * (rng.random((300, 100)) < 0.2)
     X = (pixels / 255).astype(np.float32)
-    rows = chunks.Exact.of(jax.numpy.asarray(X))
+    rows = jax_chunks.Exact.of(jax.numpy.asarray(X))
     assert rows.shape == X.shape
     assert rows.unit == 1 / 255
-    assert chunks.Exact.of(jax.numpy.asarray(X + 0.1)) is None
-    assert chunks.Exact.of(jax.numpy.asarray(pixels.astype(np.float32))).unit == 1
+    assert jax_chunks.Exact.of(jax.numpy.asarray(X + 0.1)) is None
+    assert jax_chunks.Exact.of(jax.numpy.asarray(pixels.astype(np.float32))).unit == 1
     case = Case("pixels", d=100, D=64, n=50)
     index = rng.integers(0, 300, (50, 4))
     index[rng.random(index.shape) < 0.1] = -1
@@ -230,7 +239,7 @@ def test_realizations_with_rows_of_different_units(units, one_map):
     for unit in units:
         X = rng.integers(0, 4, (80, 20)).astype(np.float32) / (unit or 7)
         Y, index = np.tanh(X[:, :1] - X[:, 1:2]), rng.integers(0, 80, (30, 4))
-        rows = chunks.Exact.of(jax.numpy.asarray(X))
+        rows = jax_chunks.Exact.of(jax.numpy.asarray(X))
         assert (rows is None) == (unit is None)
         blocks.append(Block(jax.numpy.asarray(X) if rows is None else rows, Y, None, index))
         plain.append(Block(X, Y, None, index))
@@ -309,7 +318,7 @@ def test_what_cannot_be_traced_is_named():
         choose("jax", case.problem, case.exchange, None)
     vector = Loss("odd", lambda y, f: float(f), lambda y, f: np.ones(2) * f)
     with pytest.raises(choice.NotCompilable):
-        translate.traced_slope(vector)
+        jax_translate.traced_slope(vector)
 
 
 # --- precision --------------------------------------------------------------------------
@@ -360,14 +369,14 @@ def test_auto_takes_a_gpu_for_much_work_and_says_so(monkeypatch):
 ON_FOUR = """
 import numpy as np
 from dokl import losses, schedules
-from dokl.arrays import Block
-from dokl.diffusion import Problem, init
-from dokl.exchange import Exchange
-from dokl.engines import jax_engine as jaxed, reference
-from dokl.features import sample
-from dokl.graphs import metropolis, ring
-from dokl.kernels import Gaussian
-from dokl.methods import gradient
+from dokl.base.arrays import Block
+from dokl.simulation.diffusion import Problem, init
+from dokl.network.exchange import Exchange
+from dokl.simulation.engines import jax_engine as jaxed, reference
+from dokl.learning.features import sample
+from dokl.network.graphs import metropolis, ring
+from dokl.learning.kernels import Gaussian
+from dokl.simulation.methods import gradient
 import jax
 
 assert len(jax.local_devices()) == 4
@@ -415,7 +424,7 @@ def test_four_devices_share_realizations_and_features():
 
 def test_links_come_in_pairs():
     graphs = [A.tocsr() for A in Exchange([metropolis(star(4)), np.full((4, 4), 0.25)]).graphs]
-    pairs, starts = fused.pair_links(graphs)
+    pairs, starts = jax_fused.pair_links(graphs)
     assert starts.shape == (2, 5)
     assert not pairs[-2:].any()  # spare ones, for the kernel loads ahead
     for g, A in enumerate(graphs):
@@ -431,9 +440,9 @@ def test_links_come_in_pairs():
 @pytest.mark.parametrize("F", [1, 100, 300, 2500, 100_000])
 @pytest.mark.parametrize("learners", [1, 100, 10_000])
 def test_tiles_cover_all_frequencies_and_fit(monkeypatch, K, F, learners):
-    monkeypatch.setattr(fused, "multiprocessors", lambda: 132)
-    sizes = fused.Sizes(K, 1, 5, 1, int(K > 1), 0, 0, 0, 0, 0, 0, 0)
-    tile = fused.tile_for(sizes, F, learners, links=400)
+    monkeypatch.setattr(jax_fused, "multiprocessors", lambda: 132)
+    sizes = jax_fused.Sizes(K, 1, 5, 1, int(K > 1), 0, 0, 0, 0, 0, 0, 0)
+    tile = jax_fused.tile_for(sizes, F, learners, links=400)
     if tile is None:
         assert learners * K * F > 2e6  # too large for what each may have
         return
@@ -441,37 +450,37 @@ def test_tiles_cover_all_frequencies_and_fit(monkeypatch, K, F, learners):
     assert tile.threads % 32 == 0
     blocks = -(-F // (tile.threads * tile.R))
     assert blocks == 1 or (tile.wide and blocks * learners <= 132)
-    assert tile.threads * tile.blocks * 24 <= fused.REGISTERS
+    assert tile.threads * tile.blocks * 24 <= jax_fused.REGISTERS
 
 
 def test_only_simple_problems_are_fused():
-    rule = translate.rule_of(Case("simple").problem, Case("simple").exchange)
-    assert fused.sizes_for(rule, 4, 1, 2, False).K == 4
-    assert fused.sizes_for(replace(rule, mixing="none"), 4, 1, 2, False).K == 1
+    rule = jax_translate.rule_of(Case("simple").problem, Case("simple").exchange)
+    assert jax_fused.sizes_for(rule, 4, 1, 2, False).K == 4
+    assert jax_fused.sizes_for(replace(rule, mixing="none"), 4, 1, 2, False).K == 1
     for other in ({"loss": plain_slope}, {"rate": "normalised"}, {"mixing": "edges"}):
-        assert fused.sizes_for(replace(rule, **other), 4, 1, 2, False) is None
-    sizes = fused.Sizes(33, 1, 5, 1, 1, 0, 0, 0, 0, 0, 0, 0)
-    assert fused.tile_for(sizes, 100, 1) is None
+        assert jax_fused.sizes_for(replace(rule, **other), 4, 1, 2, False) is None
+    sizes = jax_fused.Sizes(33, 1, 5, 1, 1, 0, 0, 0, 0, 0, 0, 0)
+    assert jax_fused.tile_for(sizes, 100, 1) is None
 
 
-@pytest.mark.skipif(not fused.available(), reason="needs an NVIDIA GPU and nvcc")
+@pytest.mark.skipif(not jax_fused.available(), reason="needs an NVIDIA GPU and nvcc")
 @pytest.mark.parametrize("share", [4000, 8])
 @pytest.mark.parametrize("name", ["plain", "alone", "logistic", "huber", "every third, atc"])
 def test_the_kernel_follows_the_truth(monkeypatch, name, share):
-    monkeypatch.setattr(chunks, "FUSED_FROM", 0)
-    monkeypatch.setattr(fused, "SHARE", share)
+    monkeypatch.setattr(jax_chunks, "FUSED_FROM", 0)
+    monkeypatch.setattr(jax_fused, "SHARE", share)
     case = replace(named[name], n=50)
     assert math.isfinite(case.loss.curvature)
     follows(case, *run(case, np.float32), 1e-4)
 
 
 def test_where_the_kernel_does_not_compile_the_scan_takes_over(monkeypatch, tmp_path):
-    monkeypatch.setattr(fused, "available", lambda: True)
-    monkeypatch.setattr(fused, "multiprocessors", lambda: 132)
-    monkeypatch.setattr(fused, "_architecture", lambda: "sm_90")
-    monkeypatch.setattr(fused, "nvcc", lambda: sys.executable)  # no compiler at all
-    monkeypatch.setattr(fused, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(chunks, "FUSED_FROM", 0)
+    monkeypatch.setattr(jax_fused, "available", lambda: True)
+    monkeypatch.setattr(jax_fused, "multiprocessors", lambda: 132)
+    monkeypatch.setattr(jax_fused, "_architecture", lambda: "sm_90")
+    monkeypatch.setattr(jax_fused, "nvcc", lambda: sys.executable)  # no compiler at all
+    monkeypatch.setattr(jax_fused, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(jax_chunks, "FUSED_FROM", 0)
     case = replace(named["plain"], n=50)
     with pytest.warns(EngineNotice, match="kernel does not compile here .*: using the slower scan"):
         state, f = run(case, np.float32)
@@ -479,5 +488,5 @@ def test_where_the_kernel_does_not_compile_the_scan_takes_over(monkeypatch, tmp_
 
 
 def test_the_kernel_travels_with_the_package():
-    assert fused.SOURCE.is_file()
-    assert fused.SOURCE.with_suffix(".cuh").is_file()
+    assert jax_fused.SOURCE.is_file()
+    assert jax_fused.SOURCE.with_suffix(".cuh").is_file()

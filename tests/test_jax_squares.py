@@ -11,20 +11,19 @@ from scipy import sparse
 
 import naive
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, run, squares
-from dokl.arrays import Block
-from dokl.diffusion import init
-from dokl.engines import blas, choose, jax_blocks, jax_squares, reference
-from dokl.engines.jax_blocks import BlockNumbers, Known
-from dokl.engines.jax_parts import batches
-from dokl.engines.runs import ByEngine
-from dokl.errors import BadInput
-from dokl.exchange import Mixing, Sending
-from dokl.learner import Learner
-from dokl.methods.squares import memory_of
-from dokl.methods.squares.blocks import NotDefinite
+from dokl.base.arrays import Block
+from dokl.base.errors import BadInput
+from dokl.learning.squares.blocks import NotDefinite
+from dokl.network.exchange import Mixing, Sending
+from dokl.simulation.diffusion import init
 from dokl.simulation.driver import Job
+from dokl.simulation.engines import blas, choose, jax_batches, jax_blocks, jax_squares, reference
+from dokl.simulation.engines.jax_blocks import BlockNumbers, Known
+from dokl.simulation.engines.runs import ByEngine
+from dokl.simulation.learner import Learner
 from dokl.simulation.recording import check_asked
-from dokl.streams import Example2, Missing
+from dokl.simulation.squares import memory_of
+from dokl.simulation.streams import Example2, Missing
 from wild_samples import spoil_unused, wild_rows
 
 K, d, D = 4, 5, 24
@@ -142,7 +141,7 @@ def test_matrices_count_when_realizations_are_put_together():
         Problem(FEATURES, squares()), Exchange(), Example2(K=K, n=10),
         check_asked(("mse",), None, 2, 0), "jax", None, 1, 0.0,
     )  # fmt: skip
-    assert batches._bytes(ByEngine(job, 0)) >= 8 * K * D * D
+    assert jax_batches._bytes(ByEngine(job, 0)) >= 8 * K * D * D
 
 
 @pytest.mark.parametrize("variant", ["paired", "structured", "projected"])

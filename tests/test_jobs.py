@@ -10,13 +10,13 @@ import threading
 import numpy as np
 import pytest
 
-from dokl.errors import BadInput, listed
-from dokl.jobs.files.output import as_text
-from dokl.jobs.files.sources import Source, Wanted
-from dokl.jobs.simulated.whole import Rows, signs, stream_by_node
-from dokl.jobs.stopping import Stopped, stoppable
-from dokl.models.scores import ClassScore, RegressionScore, make_score, restored
-from dokl.readers import Options, open_table
+from dokl.base.errors import BadInput, listed
+from dokl.paper.jobs.whole import Rows, signs, stream_by_node
+from dokl.tables.jobs.output import as_text
+from dokl.tables.jobs.sources import Source, Wanted
+from dokl.tables.jobs.stopping import Stopped, stoppable
+from dokl.tables.models.scores import ClassScore, RegressionScore, make_score, restored
+from dokl.tables.readers import Options, open_table
 
 AWKWARD = ["plain", 'quo"ted', "com,ma", "new\nline", " blank ", "100%s", None, "ünï", "007", "1e5"]
 

@@ -5,9 +5,9 @@ import pytest
 from scipy import special, stats
 
 from dokl import kernels, random_numbers
-from dokl.errors import BadInput, UnknownName
-from dokl.features import sample
-from dokl.kernels import (
+from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.features import sample
+from dokl.learning.kernels import (
     Cauchy,
     Custom,
     Gaussian,
@@ -18,7 +18,7 @@ from dokl.kernels import (
     Stretched,
     resolve,
 )
-from dokl.kernels.mixtures import large_order_matern
+from dokl.learning.kernels.mixtures import large_order_matern
 
 KERNELS = [
     Gaussian(1.3),

@@ -19,12 +19,12 @@ from dokl import (
     schedules,
     squares,
 )
-from dokl.arrays import Block
-from dokl.errors import BadInput, UnknownName
-from dokl.exchange import attacks
-from dokl.exchange.rules import Lies, exchange_once
-from dokl.graphs import complete, liars_stood, metropolis, most_liars, ring, star, uniform
-from dokl.streams import Example2, Missing
+from dokl.base.arrays import Block
+from dokl.base.errors import BadInput, UnknownName
+from dokl.network.exchange import attacks
+from dokl.network.exchange.rules import Lies, exchange_once
+from dokl.network.graphs import complete, liars_stood, metropolis, most_liars, ring, star, uniform
+from dokl.simulation.streams import Example2, Missing
 
 FEATURES = Features(Gaussian(5.0), 5, 20)
 PROBLEM = Problem(FEATURES, gradient(losses.squared(), schedules.constant(0.5)))

@@ -5,12 +5,12 @@ import pytest
 from scipy.sparse import csr_array
 
 from dokl import Exchange, Features, Gaussian, Problem, Sending, Stream, run
-from dokl.exchange import attacks
-from dokl.exchange.conserving import conserve_once, flows
-from dokl.exchange.rules import Lies
-from dokl.graphs import complete, metropolis
-from dokl.methods import cooperation
-from dokl.methods.squares import shared
+from dokl.network.exchange import attacks
+from dokl.network.exchange.conserving import conserve_once, flows
+from dokl.network.exchange.rules import Lies
+from dokl.network.graphs import complete, metropolis
+from dokl.network.sums import shared
+from dokl.simulation.methods import cooperation
 
 K, LIARS = 6, (1, 4)
 WEIGHTS = csr_array(metropolis(complete(K)))

@@ -10,8 +10,8 @@ import pytest
 
 import dokl
 from dokl import files, schedules
-from dokl.errors import BadFile, BadInput, DoklError, FingerprintMismatch
-from dokl.kernels import Matern
+from dokl.base.errors import BadFile, BadInput, DoklError, FingerprintMismatch
+from dokl.learning.kernels import Matern
 from saved import CASES, X, scores, started, stations
 
 HERE = Path(__file__).parent

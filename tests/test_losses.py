@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dokl import losses
-from dokl.errors import BadInput, UnknownName
-from dokl.losses import Loss, check_loss
+from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.losses import Loss, check_loss
 
 BUILTIN = [
     losses.squared(),

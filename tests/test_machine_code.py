@@ -10,7 +10,7 @@ import sys
 import numba
 import pytest
 
-from dokl import machine_code
+from dokl.base import machine_code
 
 PART = "from numba import njit\n\n@njit\ndef part(x):\n    return x + {}\n"
 WHOLE = (
@@ -169,8 +169,8 @@ def files_of_parts(module, found):
 
 @pytest.mark.parametrize(
     "name",
-    ["engines.numba_parts.sweeps", "readers.digits"]
-    + [f"baselines.{name}" for name in ("growing", "klms", "qklms", "diffusion_klms")],
+    ["simulation.engines.numba_sweeps", "tables.readers.digits"]
+    + [f"paper.baselines.{name}" for name in ("growing", "klms", "qklms", "diffusion_klms")],
 )
 def test_kept_functions_name_the_files_they_are_compiled_from(name):
     module = importlib.import_module(f"dokl.{name}")

@@ -3,7 +3,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from dokl import losses, metrics
-from dokl.graphs import metropolis, ring
+from dokl.network.graphs import metropolis, ring
 
 NAN = np.nan
 F = np.array([[[1.0], [2.0]], [[NAN], [0.5]], [[NAN], [NAN]]])  # 3 steps, 2 nodes, 1 output

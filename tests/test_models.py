@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 import dokl as library
 from commands import INPUTS, dokl, json_of, readings, rows_of, write_csv
 from dokl import TableModel, files
-from dokl.errors import BadFile, BadInput, DoklError
-from dokl.preprocess import Preprocessor
-from dokl.readers import Options, open_table
+from dokl.base.errors import BadFile, BadInput, DoklError
+from dokl.learning.columns import Preprocessor
+from dokl.tables.readers import Options, open_table
 
 GOLDEN = Path(__file__).parent / "golden"
 # Written by version 0.1: never write these files again.

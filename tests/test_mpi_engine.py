@@ -14,19 +14,26 @@ import pytest
 from scipy.sparse import csr_array
 
 from dokl import files, losses, schedules
-from dokl.diffusion import Problem
-from dokl.engines import check_engine, run
-from dokl.engines.mpi_parts import checkpoints, crew
-from dokl.engines.mpi_parts.partition import measure_cut, partition
-from dokl.errors import BadInput, MissingExtra
-from dokl.exchange import Exchange
-from dokl.features import Features
-from dokl.graphs import geometric, grid, metropolis, random_connected, ring, small_world
-from dokl.jobs.simulated import simulate
-from dokl.kernels import Gaussian
-from dokl.methods import gradient, squares
-from dokl.streams import AbruptDrift, Example1, Example2, Example3, Missing, Shards, SlowDrift
-from dokl.streams.stream import Stream, draw_nodes
+from dokl.base.errors import BadInput, MissingExtra
+from dokl.learning.features import Features
+from dokl.learning.kernels import Gaussian
+from dokl.network.exchange import Exchange
+from dokl.network.graphs import geometric, grid, metropolis, random_connected, ring, small_world
+from dokl.paper.jobs import simulate
+from dokl.simulation.diffusion import Problem
+from dokl.simulation.engines import check_engine, mpi_checkpoints, mpi_crew, run
+from dokl.simulation.engines.mpi_partition import measure_cut, partition
+from dokl.simulation.methods import gradient, squares
+from dokl.simulation.streams import (
+    AbruptDrift,
+    Example1,
+    Example2,
+    Example3,
+    Missing,
+    Shards,
+    SlowDrift,
+)
+from dokl.simulation.streams.stream import Stream, draw_nodes
 
 pytest.importorskip("mpi4py")
 HERE = Path(__file__).parent
@@ -108,21 +115,21 @@ def test_without_mpi4py_the_message_is_the_line_that_installs_it(monkeypatch):
 
 def test_the_number_of_ranks_is_held_to_what_was_asked_and_started(monkeypatch):
     with pytest.raises(BadInput, match=r"4 ranks were asked for, but MPI sees 1: .* mpirun -n 4"):
-        crew.world(4)
+        mpi_crew.world(4)
     monkeypatch.setenv("PMI_SIZE", "8")
     with pytest.raises(BadInput, match="launcher started 8 processes, but MPI sees 1 rank"):
-        crew.world()
+        mpi_crew.world()
 
 
 def test_ranks_and_checkpoints_belong_to_this_engine(tmp_path):
     problem = Problem(
         Features(Gaussian(3.0), 5, 16), gradient(losses.squared(), schedules.constant(1))
     )
-    for settings in ({"ranks": 2}, {"checkpoint": checkpoints.Checkpoint(tmp_path)}):
+    for settings in ({"ranks": 2}, {"checkpoint": mpi_checkpoints.Checkpoint(tmp_path)}):
         with pytest.raises(BadInput, match="are for engine='mpi', not 'numba'"):
             run(problem, Exchange(None), Example2(K=2, n=10), engine="numba", **settings)
     with pytest.raises(BadInput, match="every_steps must be positive"):
-        checkpoints.Checkpoint(tmp_path, every_steps=0)
+        mpi_checkpoints.Checkpoint(tmp_path, every_steps=0)
 
 
 # --- checkpoints ------------------------------------------------------------------------
@@ -161,21 +168,24 @@ class Parts:
 
 def as_version_0_1(path):
     """It kept the counters of a state beside its arrays."""
-    meta, arrays = files.read(path, checkpoints.KIND)
+    meta, arrays = files.read(path, mpi_checkpoints.KIND)
     about = [("", meta)] if "digest" in meta else [
         (f"{i}.state.", each) for i, each in enumerate(meta["done"])
     ]  # fmt: skip
     for prefix, each in about:
         each |= {"clock": int(arrays.pop(prefix + "clock"))}
         each |= {"peak": float(arrays.pop(prefix + "peak"))}
-    files.write(path, checkpoints.KIND, meta, arrays)
+    files.write(path, mpi_checkpoints.KIND, meta, arrays)
 
 
 def test_a_checkpoint_of_version_0_1_is_resumed(tmp_path):
     problem = Problem(
         Features(Gaussian(3.0), 5, 16), gradient(losses.squared(), schedules.constant(1))
     )
-    exchange, kept = Exchange(metropolis(ring(4))), checkpoints.Checkpoint(tmp_path, every_steps=25)
+    exchange, kept = (
+        Exchange(metropolis(ring(4))),
+        mpi_checkpoints.Checkpoint(tmp_path, every_steps=25),
+    )
     settings = {"runs": 3, "record": ("mse", "theta", "bytes", "state"), "snapshot": 10}
     settings |= {"engine": "mpi"}
     with pytest.raises(OSError, match="a sensor broke"):

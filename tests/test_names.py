@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import dokl
-from dokl.engines import ENGINES
+from dokl.simulation.engines import ENGINES
 
 ROOT = Path(dokl.__file__).parent
 # Names that two classes may have, and why.
@@ -40,5 +40,8 @@ def test_an_engine_is_the_file_of_its_name():
     ours = {name: module for name, module in ENGINES.items() if module.startswith("dokl.")}
     assert {"reference", "numba", "jax", "mpi"} <= set(ours)
     for name, module in ours.items():
-        assert module in (f"dokl.engines.{name}", f"dokl.engines.{name}_engine")
-        assert (ROOT / "engines" / f"{module.rpartition('.')[2]}.py").exists()
+        assert module in (
+            f"dokl.simulation.engines.{name}",
+            f"dokl.simulation.engines.{name}_engine",
+        )
+        assert (ROOT / "simulation" / "engines" / f"{module.rpartition('.')[2]}.py").exists()

@@ -8,8 +8,8 @@ import pytest
 
 import dokl
 from dokl.estimators.choices import in_order
-from dokl.experts import folding, predicting
-from dokl.experts.kinds import Settings
+from dokl.learning.experts import folding, predicting
+from dokl.learning.experts.kinds import Settings
 from dokl.network import banks, saving, sharing
 from dokl.network.sharing import NEVER, SentRows, SharingRule
 
@@ -237,7 +237,7 @@ def test_fit_learns_from_all_nodes(way):
 
 def test_intervals_hold_online(four):
     _, found, _, y, _ = four
-    at = list(dokl.intervals.LEVELS).index(0.9)
+    at = list(dokl.learning.intervals.LEVELS).index(0.9)
     far = np.sqrt(found.variance[:, 0]) * found.widths[:, 0, at]
     inside = np.abs(y - found.mean[:, 0]) <= far
     assert 0.85 < inside[120:].mean() < 0.97

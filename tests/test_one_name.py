@@ -11,9 +11,9 @@ from sklearn.preprocessing import StandardScaler
 import dokl
 from commands import dokl as run
 from commands import json_of, readings, write_csv
-from dokl import progress as bars
-from dokl.errors import BadInput, MissingExtra
-from dokl.models import TableModel
+from dokl.base import progress as bars
+from dokl.base.errors import BadInput, MissingExtra
+from dokl.tables.models import TableModel
 
 X = np.random.default_rng(0).normal(size=(300, 2))
 Y = np.sin(X[:, 0]) + X[:, 1]

@@ -9,13 +9,13 @@ import pytest
 
 import dokl as library
 from commands import column_of, dokl, fails, iso, readings, times_file, train_each
-from dokl.errors import BadInput
-from dokl.experts.bending import Bending
+from dokl.base.errors import BadInput
+from dokl.learning.experts.bending import Bending
 from dokl.network.folded import interval_width
 
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
-adapter = importlib.import_module("dokl.adapters.onnx")
+adapter = importlib.import_module("dokl.tables.export.onnx")
 onnx_model, write_onnx = adapter.onnx_model, adapter.write_onnx
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dokl.estimators.choices import in_order
-from dokl.experts.kinds import PILOTS
-from dokl.jobs.files.parts import _at_steps, stops
+from dokl.learning.experts.kinds import PILOTS
+from dokl.tables.jobs.parts import _at_steps, stops
 
 
 @pytest.mark.parametrize(("missing", "more"), [(0.0, 0), (0.15, 0.03)])

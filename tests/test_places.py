@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dokl import answers
-from dokl.experts import maps, places
-from dokl.experts.places import GroupPlaces
-from dokl.scales import Scales
+from dokl.learning import answers
+from dokl.learning.experts import maps, places
+from dokl.learning.experts.places import GroupPlaces
+from dokl.learning.scales import Scales
 
 
 def rows_of(kernel, classes=None):

@@ -14,11 +14,11 @@ import pytest
 
 from commands import fails
 from dokl import files
-from dokl.agents.certificates.authority import load_certificate, load_key
-from dokl.agents.sources.access import broker_access
-from dokl.agents.store.marks import mark_path, read_mark
-from dokl.engines.mpi_parts import checkpoints
-from dokl.errors import BadFile, BadInput
+from dokl.base.errors import BadFile, BadInput
+from dokl.live.certificates.authority import load_certificate, load_key
+from dokl.live.sources.access import broker_access
+from dokl.live.store.marks import mark_path, read_mark
+from dokl.simulation.engines import mpi_checkpoints
 
 KINDS = {"pipe": "a pipe (FIFO)", "socket": "a socket", "device": "a device"}
 
@@ -148,4 +148,4 @@ def test_certificates_keys_marks_and_passwords(tmp_path):
 
 def test_the_manifest_of_a_checkpoint(tmp_path):
     with pytest.raises(BadInput, match="a pipe"):
-        checkpoints._understood(make("pipe", tmp_path / "manifest.json"), {})
+        mpi_checkpoints._understood(make("pipe", tmp_path / "manifest.json"), {})

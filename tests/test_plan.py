@@ -18,15 +18,15 @@ from dokl import (
     graphs,
     run,
 )
-from dokl.agents.certificates.checks import problems
-from dokl.agents.description import read
+from dokl.base.errors import BadInput
 from dokl.cli import commands
-from dokl.errors import BadInput
-from dokl.models import TableModel
-from dokl.plan import Budget, compare, plan, plan_law
-from dokl.plan.pilots import STEPS, WIDTHS, Candidate, best_of
-from dokl.plan.ways import VectorRules
-from dokl.streams import Stream
+from dokl.live.certificates.checks import problems
+from dokl.live.description import read
+from dokl.simulation.streams import Stream
+from dokl.tables.models import TableModel
+from dokl.tables.plan import Budget, compare, plan, plan_law
+from dokl.tables.plan.pilots import STEPS, WIDTHS, Candidate, best_of
+from dokl.tables.plan.ways import VectorRules
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3000, 3))

@@ -6,7 +6,7 @@ import pytest
 
 import dokl
 from dokl import AutoClassifier, AutoRegressor, files
-from dokl.errors import BadFile, BadInput
+from dokl.base.errors import BadFile, BadInput
 from dokl.estimators import folded
 from dokl.estimators.predict_only import NEWEST
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dokl.errors import BadInput, UnknownName
-from dokl.preprocess import Preprocessor, are_classes, class_target, numeric_target
+from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.columns import Preprocessor, are_classes, class_target, numeric_target
 
 
 def table(n=300, seed=0, offset=0.0, missing=0.1):

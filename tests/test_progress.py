@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from dokl import progress as module
-from dokl.progress import progress
+from dokl.base import progress as module
+from dokl.base.progress import progress
 
 
 class Terminal(io.StringIO):
@@ -108,7 +108,7 @@ def test_threads_lose_no_count(monkeypatch):
 
 def test_rich_is_not_imported_for_nothing():
     code = (
-        "import sys; from dokl.progress import progress\n"
+        "import sys; from dokl.base.progress import progress\n"
         "with progress(3, 'x') as bar: bar.advance(3)\n"
         "assert 'rich' not in sys.modules"
     )

@@ -7,7 +7,7 @@ import pytest
 from scipy import special, stats
 
 from dokl import random_numbers
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
 
 MASK = 2**64 - 1
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dokl import readers
-from dokl.errors import BadInput, MissingExtra
-from dokl.readers import MISSING, Options, delimited, open_table
+from dokl.base.errors import BadInput, MissingExtra
+from dokl.tables import readers
+from dokl.tables.readers import MISSING, Options, delimited, open_table
 
 CSV = "a,b,place\n1,2.5,roof\n-3,NA,cellar\n4e2,,\n"
 LIBSVM = "+1 1:0.5 3:2\n-1 2:1\n+1 4:-7.25\n"
@@ -401,8 +401,8 @@ def test_memory_is_flat(tmp_path, rows, cell):
 
 
 def test_nothing_is_compiled_where_that_is_not_wanted(tmp_path, monkeypatch):
-    monkeypatch.setattr("dokl.readers.digits.numbers", None)
-    monkeypatch.setattr("dokl.readers.digits.sparse_rows", None)
+    monkeypatch.setattr("dokl.tables.readers.digits.numbers", None)
+    monkeypatch.setattr("dokl.tables.readers.digits.sparse_rows", None)
     (tmp_path / "r.csv").write_text("a,b\n1,2.5\n3,NA\n")
     options = Options(numeric=("a", "b"), chunk=1, compiled=False)
     with open_table(tmp_path / "r.csv", options) as reader:

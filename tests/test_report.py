@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dokl import report
-from dokl.diffusion import Trace
-from dokl.errors import BadFile, BadInput
-from dokl.graphs import ring
+from dokl.base.errors import BadFile, BadInput
+from dokl.network.graphs import ring
+from dokl.simulation.diffusion import Trace
+from dokl.tables import report
 
 
 def test_tables_show_every_cell_and_no_colour_when_piped(capsys):

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from dokl.base.errors import UnknownName
+from dokl.base.progress import Bar
 from dokl.cli import commands
-from dokl.datasets import Dataset, waveform
-from dokl.diffusion import Problem
-from dokl.engines import run
-from dokl.errors import UnknownName
-from dokl.exchange import Exchange
-from dokl.methods import gradient
-from dokl.progress import Bar
-from dokl.reproduce import (
+from dokl.network.exchange import Exchange
+from dokl.paper.datasets import Dataset, waveform
+from dokl.paper.reproduce import (
     beside,
     cache,
     figures,
@@ -26,18 +23,21 @@ from dokl.reproduce import (
     lines,
     markdown,
     mnist,
-    paper,
     runner,
+    settings,
     tables,
     texts,
     timing,
 )
-from dokl.reproduce.bins import bin_means, edges, middles
-from dokl.reproduce.options import ReproduceOptions
-from dokl.reproduce.paper import classification, expected
-from dokl.reproduce.parts import PARTS, choose_parts
-from dokl.reproduce.results import FigureCurve, PartResult, Row
-from dokl.streams import Shards
+from dokl.paper.reproduce.bins import bin_means, edges, middles
+from dokl.paper.reproduce.options import ReproduceOptions
+from dokl.paper.reproduce.parts import PARTS, choose_parts
+from dokl.paper.reproduce.results import FigureCurve, PartResult, Row
+from dokl.paper.reproduce.settings import classification, expected
+from dokl.simulation.diffusion import Problem
+from dokl.simulation.engines import run
+from dokl.simulation.methods import gradient
+from dokl.simulation.streams import Shards
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 
@@ -52,7 +52,7 @@ def panel(monkeypatch, options):
     """Run a panel with other numbers, without its theory."""
 
     def made(name, runs, **changes):
-        monkeypatch.setattr(figures, "figure", lambda _: replace(paper.figure(name), **changes))
+        monkeypatch.setattr(figures, "figure", lambda _: replace(settings.figure(name), **changes))
         monkeypatch.setattr(lines, "predict_lines", lambda *_: lines.Predicted())
         return figures.reproduce(name, replace(options, runs=runs))
 
@@ -68,7 +68,7 @@ def waves(monkeypatch):
     """Waveform data without a file."""
     X, labels = waveform(3000, seed=1)
     data = Dataset("waveform", (X - X.mean(0)) / X.std(0), np.where(labels == 1, 1.0, -1.0))
-    small = replace(paper.classification("waveform"), D=200, sizes=(1300,))
+    small = replace(settings.classification("waveform"), D=200, sizes=(1300,))
     monkeypatch.setattr(ReproduceOptions, "dataset", lambda self, name: data)
     monkeypatch.setattr(tables, "classification", lambda name: small)
     monkeypatch.setattr(beside, "classification", lambda name: small)
@@ -82,7 +82,7 @@ def digits(monkeypatch):
     X = rng.random((260, 6))
     y = np.where(X[:, 0] + X[:, 1] > 1, 1.0, -1.0)
     data = Dataset("mnist", X[:200], y[:200], X[200:], y[200:])
-    setting = replace(paper.classification("mnist"), sigma2=0.3, lam=0.01, D=40)
+    setting = replace(settings.classification("mnist"), sigma2=0.3, lam=0.01, D=40)
     monkeypatch.setattr(ReproduceOptions, "dataset", lambda self, name: data)
     monkeypatch.setattr(mnist, "classification", lambda name: setting)
     monkeypatch.setattr(mnist, "QUICK_D", setting.D)
@@ -131,7 +131,7 @@ class TestFigures:
         assert sizes[5.0] < 120
 
     def test_theory_lines(self, options, monkeypatch):
-        small = replace(paper.figure("fig1a"), D=200, n=600, nodes=4)
+        small = replace(settings.figure("fig1a"), D=200, n=600, nodes=4)
         monkeypatch.setattr(figures, "figure", lambda _: small)
         monkeypatch.setattr(lines, "POINTS", 256)
         result = figures.reproduce("fig1a", replace(options, runs=4))
@@ -170,7 +170,7 @@ class TestTables:
         assert rows[0].prototype == 14.82
 
     def test_error_rates_are_those_of_the_map(self):
-        setting = replace(paper.classification("banana"), D=30)
+        setting = replace(settings.classification("banana"), D=30)
         rng = np.random.default_rng(1)
         problem = tables.problem_of(setting, 2)
         drawn = Problem(
@@ -237,7 +237,7 @@ class TestTables:
             assert mnist.work(data, own).runs == runs
 
     def test_times_and_sizes(self, options, monkeypatch):
-        small = {name: replace(paper.figure(name), n=400, D=50) for name in timing.PANELS}
+        small = {name: replace(settings.figure(name), n=400, D=50) for name in timing.PANELS}
         monkeypatch.setattr(timing, "figure", small.get)
         result = timing.reproduce(options)
         ratios = [r for r in result.rows if "/" in r.what]
@@ -417,10 +417,10 @@ class TestCommand:
         assert "no results yet" in shown.output
 
     def test_every_expected_figure_has_its_part(self):
-        told = paper.expected()
+        told = settings.expected()
         assert all(name in PARTS for name in told["steady"])
         for data in ("adult", "banana", "waveform", "mnist"):
-            for size in paper.classification(data).sizes:
+            for size in settings.classification(data).sizes:
                 table = told["tables"][f"{data}-{size}" if size else data]
                 assert all(
                     len(row["paper"]) == len(row["prototype"]) == 3 for row in table.values()

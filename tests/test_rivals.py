@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from dokl import baselines, graphs
-from dokl.baselines import APSM, ConsensusGP, DiffusionRLS, FeatureADMM
-from dokl.errors import BadInput
-from dokl.features import Features
-from dokl.graphs import GraphRecipe
-from dokl.kernels import Gaussian
-from dokl.random_numbers import spawn
-from dokl.streams import Example2, Stream
+from dokl.base.errors import BadInput
+from dokl.base.random_numbers import spawn
+from dokl.learning.features import Features
+from dokl.learning.kernels import Gaussian
+from dokl.network.graphs import GraphRecipe
+from dokl.paper.baselines import APSM, ConsensusGP, DiffusionRLS, FeatureADMM
+from dokl.simulation.streams import Example2, Stream
 
 K, D = 4, 10
 RECIPE = Features(Gaussian(1.5), 2, D)

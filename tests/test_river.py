@@ -15,9 +15,9 @@ import pandas as pd
 from river import checks, datasets, evaluate, metrics, preprocessing
 
 from dokl import Gaussian, Laplacian, Matern, kernels, losses
-from dokl.adapters.named import NamedFrequencies, Table, label_of
-from dokl.adapters.river import AutoClassifier, AutoRegressor, KernelClassifier, KernelRegressor
-from dokl.errors import BadInput, Diverged, MissingExtra
+from dokl.base.errors import BadInput, Diverged, MissingExtra
+from dokl.estimators.river import AutoClassifier, AutoRegressor, KernelClassifier, KernelRegressor
+from dokl.estimators.river_named import NamedFrequencies, Table, label_of
 
 MODELS = {
     "regressor": KernelRegressor(),
@@ -365,6 +365,6 @@ def test_a_call_that_fails_changes_nothing():
 
 def test_without_river_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "river", None)
-    monkeypatch.delitem(sys.modules, "dokl.adapters.river")
+    monkeypatch.delitem(sys.modules, "dokl.estimators.river")
     with pytest.raises(MissingExtra, match=r"dokl\[river\]"):
-        importlib.import_module("dokl.adapters.river")
+        importlib.import_module("dokl.estimators.river")

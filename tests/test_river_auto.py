@@ -12,10 +12,10 @@ pytest.importorskip("river")
 import pandas as pd
 
 from dokl import estimators
-from dokl.adapters import first_rows
-from dokl.adapters.first_rows import IgnoredInput
-from dokl.adapters.river import AutoClassifier, AutoRegressor
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.estimators import river_first_rows
+from dokl.estimators.river import AutoClassifier, AutoRegressor
+from dokl.estimators.river_first_rows import IgnoredInput
 
 SMALL = {"n_components": 10, "experts": "one"}
 
@@ -135,8 +135,8 @@ def test_inputs_come_up_in_the_first_rows_and_before_row_1000():
 @pytest.fixture
 def soon(monkeypatch):
     """The first rows end at row 60, for speed."""
-    assert first_rows.INTAKES == (30, 60, 125, 250, 500, 1000)
-    monkeypatch.setattr(first_rows, "INTAKES", (30, 60))
+    assert river_first_rows.INTAKES == (30, 60, 125, 250, 500, 1000)
+    monkeypatch.setattr(river_first_rows, "INTAKES", (30, 60))
 
 
 def test_inputs_that_come_up_later_are_ignored_with_one_warning(soon):

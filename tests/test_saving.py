@@ -12,10 +12,10 @@ import pytest
 
 import dokl
 from dokl import files, losses, schedules
-from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.base.errors import BadFile, BadInput, FingerprintMismatch
 from dokl.estimators.loading import load_with_extra
 from dokl.estimators.saving import save
-from dokl.kernels import Custom, Gaussian, Matern
+from dokl.learning.kernels import Custom, Gaussian, Matern
 from saved import CASES, NUMBERS, X, network, regressor, same_state, scores, started
 
 HERE = Path(__file__).parent

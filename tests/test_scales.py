@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from dokl import answers
-from dokl.errors import UnknownName
-from dokl.scales import (
+from dokl.base.errors import UnknownName
+from dokl.learning import answers
+from dokl.learning.scales import (
     CLASS_PENALTY,
     KERNELS,
     NOISE_PENALTY,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dokl import schedules
-from dokl.errors import BadInput, UnknownName
-from dokl.schedules import check_schedule
+from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.schedules import check_schedule
 
 BUILTIN = [
     schedules.constant(1),

@@ -10,10 +10,10 @@ import pytest
 
 import dokl as library
 from commands import dokl, fails, readings, train_each
-from dokl.agents.http.app import serve
-from dokl.jobs.live.serve import Serving, made
-from dokl.jobs.live.served import RawRows, fresh_copy
-from dokl.models import TableModel
+from dokl.live.http.app import serve
+from dokl.live.jobs.serve import Serving, made
+from dokl.live.jobs.served import RawRows, fresh_copy
+from dokl.tables.models import TableModel
 
 LEARNERS = {
     "gradient": ("--method", "gradient", "--components", "40"),

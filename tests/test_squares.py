@@ -7,14 +7,14 @@ import pytest
 
 import naive
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, run, squares
-from dokl.errors import BadInput
-from dokl.learner import Learner
-from dokl.methods import from_spec
-from dokl.methods.squares import blocks, rows, sums
-from dokl.methods.squares.blocks import NotDefinite
-from dokl.methods.squares.memory import LIST, Numbers, start
-from dokl.state import pack
-from dokl.streams import Example2, Missing
+from dokl.base.errors import BadInput
+from dokl.learning.squares import blocks, rows, sums
+from dokl.learning.squares.blocks import NotDefinite
+from dokl.learning.squares.memory import LIST, Numbers, start
+from dokl.network.state import pack
+from dokl.simulation.learner import Learner
+from dokl.simulation.methods import from_spec
+from dokl.simulation.streams import Example2, Missing
 
 D = 12
 

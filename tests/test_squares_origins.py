@@ -8,18 +8,21 @@ import numpy as np
 import pytest
 
 import naive
-from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, Sending, alarms, run, squares
-from dokl.arrays import Block
-from dokl.diffusion import init
-from dokl.engines import blas, reference
-from dokl.errors import BadInput
-from dokl.exchange.attacks import ATTACKS
-from dokl.graphs import weights
-from dokl.methods import from_spec
-from dokl.methods.squares import checks, memory_of, origins, shared, sums
-from dokl.methods.squares.checks import Layout, RowLimits, Trial
-from dokl.methods.squares.origins import Entry
-from dokl.streams import Stream
+from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, Sending, run, squares
+from dokl.base.arrays import Block
+from dokl.base.errors import BadInput
+from dokl.learning import alarms
+from dokl.learning.squares import sums
+from dokl.network.exchange.attacks import ATTACKS
+from dokl.network.graphs import weights
+from dokl.network.sums import checks, origins, shared
+from dokl.network.sums.checks import Layout, RowLimits, Trial
+from dokl.network.sums.origins import Entry
+from dokl.simulation.diffusion import init
+from dokl.simulation.engines import blas, reference
+from dokl.simulation.methods import from_spec
+from dokl.simulation.squares import memory_of
+from dokl.simulation.streams import Stream
 from wild_samples import wild_rows
 
 d, D, K = 3, 12, 5
@@ -294,7 +297,7 @@ def test_what_cannot_be_simulated_is_refused():
         init(problem, Exchange(RING, sending=Sending(parts=2)), K)
     with pytest.raises(BadInput, match=r"take .* GB at every node"):
         origins.check_size(100_000, 300, 1)
-    from dokl.streams import Example2
+    from dokl.simulation.streams import Example2
 
     wide = Problem(Features(Gaussian(5.0), 5, 24), squares(share="origins"))
     trace = run(wide, Exchange(RING, every=2), Example2(K=K, n=20), record=("mse", "bytes"))

@@ -8,14 +8,16 @@ import pytest
 
 import naive
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Mixing, Problem, Sending, run, squares
-from dokl.arrays import Block
-from dokl.diffusion import init, joined
-from dokl.engines import blas, jax_squares, reference
-from dokl.errors import BadInput, UnknownName
-from dokl.graphs import weights
-from dokl.methods import from_spec
-from dokl.methods.squares import memory_of, shared, sums
-from dokl.streams import Example2, Missing
+from dokl.base.arrays import Block
+from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.squares import sums
+from dokl.network.graphs import weights
+from dokl.network.sums import shared
+from dokl.simulation.diffusion import init, joined
+from dokl.simulation.engines import blas, jax_squares, reference
+from dokl.simulation.methods import from_spec
+from dokl.simulation.squares import memory_of
+from dokl.simulation.streams import Example2, Missing
 from wild_samples import wild_rows
 
 K, d, D = 5, 3, 8

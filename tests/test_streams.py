@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from dokl.errors import BadInput, UnknownName
-from dokl.random_numbers import generator
-from dokl.streams import (
+from dokl.base.errors import BadInput, UnknownName
+from dokl.base.random_numbers import generator
+from dokl.simulation.streams import (
     EXAMPLES,
     AbruptDrift,
     Example1,

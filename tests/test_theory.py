@@ -19,10 +19,10 @@ from dokl import (
     schedules,
 )
 from dokl import theory as th
-from dokl.errors import BadGraph, BadInput, Diverged, UnknownName
-from dokl.features import VARIANTS
-from dokl.kernels import Cauchy, Laplacian, Matern
-from dokl.streams import Stream
+from dokl.base.errors import BadGraph, BadInput, Diverged, UnknownName
+from dokl.learning.features import VARIANTS
+from dokl.learning.kernels import Cauchy, Laplacian, Matern
+from dokl.simulation.streams import Stream
 
 MEAN = np.array([0.5, -0.3, 0.2])
 COV = np.array([[1.0, 0.4, 0.0], [0.4, 0.8, -0.1], [0.0, -0.1, 0.5]])
@@ -118,7 +118,7 @@ def test_modes_by_products_equal_those_of_the_matrix(sampled, variant, monkeypat
     z = draw(variant, D=240, sigma=3.0)
     x = th.sampled_inputs(normal(500)) if sampled else th.gaussian_inputs(MEAN, COV)
     full = th.leading_modes(z, x, r=30)
-    monkeypatch.setattr("dokl.theory.modes.DENSE_UP_TO", 10)
+    monkeypatch.setattr("dokl.simulation.theory.modes.DENSE_UP_TO", 10)
     ours = th.leading_modes(z, x, r=30)
     assert np.allclose(ours.values, full.values, rtol=1e-6, atol=1e-10)
     R = th.autocorrelation(z, x)
@@ -527,9 +527,9 @@ def test_projected_features_on_both_engines(variant, schedule):
 
 
 def test_projected_features_many_blocks_sparse_rows_and_prediction(monkeypatch):
-    from dokl.engines import numba_engine, reference
+    from dokl.simulation.engines import numba_engine, reference
 
-    monkeypatch.setattr("dokl.engines.numba_parts.projection.SCRATCH", 500)
+    monkeypatch.setattr("dokl.simulation.engines.numba_projection.SCRATCH", 500)
     z = draw("cos", D=64, d=2, sigma=2.0)
     projected = z.project(np.linalg.qr(np.random.default_rng(0).standard_normal((64, 7)))[0])
     problem = Problem(projected, gradient(losses.squared(), schedules.constant(0.5)))

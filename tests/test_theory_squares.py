@@ -5,10 +5,10 @@ import pytest
 
 import dokl
 from dokl import Exchange, Features, Gaussian, GraphRecipe, Problem, graphs, squares, theory
-from dokl.errors import BadInput
-from dokl.random_numbers import generator
-from dokl.streams import Example1, Stream
-from dokl.theory.squares import _alike, _counts, _Knowledge
+from dokl.base.errors import BadInput
+from dokl.base.random_numbers import generator
+from dokl.simulation.streams import Example1, Stream
+from dokl.simulation.theory.squares import _alike, _counts, _Knowledge
 
 INPUTS = theory.gaussian_inputs([0.0] * 5, 1.0)
 

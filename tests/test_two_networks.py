@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import dokl
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
 
 X = np.random.default_rng(0).normal(size=(80, 2))
 NUMBERS = np.sin(X[:, 0]) + X[:, 1]

@@ -8,10 +8,11 @@ import scipy.linalg.blas  # noqa: F401  it brings a library of its own
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from commands import dokl, readings, write_csv
-from dokl import scales, unlocked
-from dokl.methods.squares.memory import Memory
-from dokl.plan import planner
-from dokl.unlocked import one_thread
+from dokl.base import unlocked
+from dokl.base.unlocked import one_thread
+from dokl.learning import scales
+from dokl.learning.squares.memory import Memory
+from dokl.tables.plan import planner
 
 
 def threads():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from data_files import BANANA, WAVE, beijing_archive, idx, lzw, tarred, zipped
-from dokl.datasets import parse, unpack
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.paper.datasets import parse, unpack
 
 
 def test_banana_of_both_archives():

@@ -5,10 +5,10 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from dokl.agents.description import read
-from dokl.agents.protocol.messages import HELLO, THETA, Refused, pack, unpack
-from dokl.agents.store import Store
-from dokl.jobs.live.agents import identity
+from dokl.live.description import read
+from dokl.live.jobs.agents import identity
+from dokl.live.protocol.messages import HELLO, THETA, Refused, pack, unpack
+from dokl.live.store import Store
 from old_journals import GOLDEN, expected, old_network
 
 

@@ -19,7 +19,7 @@ from proxy import Proxy
 from benchmarks.chaos.feeding import Face, Feeder
 from benchmarks.chaos.liars import LIAR
 from benchmarks.chaos.sensors import SECRETS, Sensor
-from dokl.agents.description import AgreedInputs, ExchangePolicy, Model, SensorSource
+from dokl.live.description import AgreedInputs, ExchangePolicy, Model, SensorSource
 
 MODELS = {
     "gradient": Model(sigma=1.0, D=100, seed=3, mu=0.5),

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from lab import samples
 
-from dokl.agents.description import Network
-from dokl.agents.protocol import Protocol
-from dokl.agents.protocol.effects import SendHello, SendTheta
-from dokl.agents.protocol.messages import HELLO, SUMS, THETA, Message, Refused, pack, unpack
-from dokl.agents.rolls import roll_of
-from dokl.agents.transports.zenoh import ZenohTransport
-from dokl.methods.squares import origins
-from dokl.methods.squares.origins import Entry
-from dokl.methods.squares.sums import Sums
+from dokl.learning.squares.sums import Sums
+from dokl.live.agent.rolls import roll_of
+from dokl.live.description import Network
+from dokl.live.protocol import Protocol
+from dokl.live.protocol.effects import SendHello, SendTheta
+from dokl.live.protocol.messages import HELLO, SUMS, THETA, Message, Refused, pack, unpack
+from dokl.live.transports.zenoh import ZenohTransport
+from dokl.network.sums import origins
+from dokl.network.sums.origins import Entry
 
 LIAR = "liar"
 EVERY = 0.1  # seconds

@@ -15,7 +15,7 @@ import aiomqtt
 from brokers import PASSWORD, USER
 from lab import samples
 
-from dokl.agents.sources.mqtt import message_key
+from dokl.live.sources.mqtt import message_key
 
 SURE = 3
 AGAIN = 2.0  # seconds after which a reading that was not answered is published once more

@@ -7,11 +7,11 @@ import numpy as np
 from benchmarks.common import Section
 from benchmarks.networks import rows
 from dokl import Exchange, Features, Gaussian, GraphRecipe, squares
-from dokl.methods.squares import shared
-from dokl.metrics import decibels
-from dokl.random_numbers import generator, spawn
-from dokl.streams import Example1, Example2
-from dokl.theory import ModalFeatures, gaussian_inputs
+from dokl.base.random_numbers import generator, spawn
+from dokl.learning.metrics import decibels
+from dokl.network.sums import shared
+from dokl.simulation.streams import Example1, Example2
+from dokl.simulation.theory import ModalFeatures, gaussian_inputs
 
 # Example, D of its map, E|z|^2 left out by the modes, what the paper's scheme reaches, target.
 CASES = (

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.common import Section
 from benchmarks.networks import rows
 from dokl import Exchange, Features, Gaussian, gradient, losses, schedules, squares
-from dokl.graphs import GraphRecipe, describe
+from dokl.network.graphs import GraphRecipe, describe
 
 K, ROWS, D, WIDTH, RIDGE = 10, 1000, 300, 2.0, 0.01
 GRAPH = GraphRecipe("geometric", K).draw(2)

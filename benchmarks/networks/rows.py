@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.streams.data import FOLDER
 from dokl import Exchange, Problem, State
-from dokl.arrays import Block
-from dokl.diffusion import init
-from dokl.engines import choose
+from dokl.base.arrays import Block
+from dokl.simulation.diffusion import init
+from dokl.simulation.engines import choose
 
 HOW = ("dealt", "sorted")
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from benchmarks.common import Section
 from dokl import Exchange, Features, Gaussian, Problem, squares
-from dokl.diffusion import exchanged, init
-from dokl.graphs import metropolis
-from dokl.methods.squares import shared
+from dokl.network.graphs import metropolis
+from dokl.network.sums import shared
+from dokl.simulation.diffusion import exchanged, init
 
 D = 50
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from benchmarks.common import Row, Section
 from benchmarks.streams import data, peers
-from dokl import AutoClassifier, AutoRegressor, intervals
+from dokl import AutoClassifier, AutoRegressor
+from dokl.learning import intervals
 
 WINDOW = 500
 

@@ -7,10 +7,10 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Section
 from dokl import AutoRegressor
-from dokl.experts.maps import nested_map
-from dokl.methods.squares import blocks, sums
-from dokl.methods.squares.memory import Numbers, start
-from dokl.scales import isotropic
+from dokl.learning.experts.maps import nested_map
+from dokl.learning.scales import isotropic
+from dokl.learning.squares import blocks, sums
+from dokl.learning.squares.memory import Numbers, start
 
 RIDGE, PART = 0.01, 10_000
 

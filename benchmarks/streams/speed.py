@@ -10,10 +10,10 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Section, in_turns, micro, ratio
 from benchmarks.streams import data, peers
-from dokl.experts import bank, learning
-from dokl.experts.kinds import Settings
-from dokl.methods.squares import blocks
-from dokl.methods.squares.memory import LIST, Numbers, start
+from dokl.learning.experts import bank, learn
+from dokl.learning.experts.kinds import Settings
+from dokl.learning.squares import blocks
+from dokl.learning.squares.memory import LIST, Numbers, start
 
 D, ROWS = 500, 1024
 
@@ -32,9 +32,7 @@ def _experts(found: Section, rounds: int, name: str) -> None:
     """Rows between two pilots, all experts awake or as they are."""
     X, y = data.load(name)
     begin = 1000 if len(X) < 9000 else 5000
-    model, _ = learning.learn(
-        bank.start(X.shape[1], 1, Settings(most=D)), X[:begin], y[:begin, None]
-    )
+    model, _ = learn.learn(bank.start(X.shape[1], 1, Settings(most=D)), X[:begin], y[:begin, None])
     forest = peers.forest()
     rows = [dict(enumerate(row)) for row in X.tolist()]
     for x, t in zip(rows[:begin], y.tolist(), strict=False):
@@ -44,7 +42,7 @@ def _experts(found: Section, rounds: int, name: str) -> None:
     def ours(number: int) -> int:
         nonlocal model
         some = slice(begin + number * part, begin + (number + 1) * part)
-        model, _ = learning.learn(model, X[some], y[some, None])
+        model, _ = learn.learn(model, X[some], y[some, None])
         return part
 
     def theirs(number: int) -> int:

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from dokl.agents.protocol.states import TABLES, Event
+from dokl.live.protocol.states import TABLES, Event
 
 DOCS = Path(__file__).parents[1]
 PAGE, PICTURE = DOCS / "agents.md", DOCS / "assets" / "protocol-states.svg"

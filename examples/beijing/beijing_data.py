@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from dokl import datasets, graphs
-from dokl.arrays import Array
-from dokl.errors import BadInput
-from dokl.preprocess import Preprocessor
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput
+from dokl.learning.columns import Preprocessor
 
 HERE = Path(__file__).parent
 GASES = ("SO2", "NO2", "CO", "O3")

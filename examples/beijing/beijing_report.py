@@ -11,9 +11,10 @@ import numpy as np
 from beijing_data import LEVEL, links
 from beijing_runs import Case, Errors, Settings, ways
 
-from dokl import graphs, report
-from dokl.arrays import Array
-from dokl.datasets.parse import STATIONS
+from dokl import graphs
+from dokl.base.arrays import Array
+from dokl.paper.datasets.parse import STATIONS
+from dokl.tables import report
 
 ALL = Case()
 FEW = Case(share=0.1)

@@ -14,9 +14,9 @@ import numpy as np
 from beijing_data import FIRST, LEVEL, MONTH, NUMERIC, QUARTER, Stations, weights
 
 from dokl import Exchange, Features, Gaussian, Problem, Stream, gradient, losses, run, schedules
-from dokl.arrays import Array
-from dokl.metrics import mean_present
-from dokl.random_numbers import generator
+from dokl.base.arrays import Array
+from dokl.base.random_numbers import generator
+from dokl.learning.metrics import mean_present
 
 # The weight of an hour without a label: it is predicted, and float32 keeps nothing of the step.
 PREDICT_ONLY = 1e-30

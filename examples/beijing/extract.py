@@ -26,8 +26,8 @@ from beijing_data import (
     links,
 )
 
-from dokl.datasets.parse import STATIONS
-from dokl.files import atomic_text
+from dokl.base.files import atomic_text
+from dokl.paper.datasets.parse import STATIONS
 
 
 def cells(stations: Stations, hour: int, k: int) -> list[str]:

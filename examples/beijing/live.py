@@ -31,7 +31,7 @@ import numpy as np
 from beijing_data import HERE, NUMERIC, QUARTER, TARGET, WIND, from_extract, from_full
 from extract import rows
 
-from dokl.agents.description import read
+from dokl.live.description import read
 
 DAY = 24
 HEADER = ",".join([*NUMERIC, WIND, TARGET])

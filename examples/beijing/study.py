@@ -19,7 +19,7 @@ from beijing_data import from_extract, from_full, read_links
 from beijing_report import ALL, FEW, FEW_SAME, Grid, draw, page, tables
 from beijing_runs import Errors, Settings, Study, from_stored, stored
 
-from dokl.files import atomic_text
+from dokl.base.files import atomic_text
 
 
 def naive(study: Study) -> dict[str, Errors]:

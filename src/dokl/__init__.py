@@ -1,7 +1,7 @@
 """dokl: distributed online kernel learning.
 
 The nodes of a network learn one non-linear function together, each from its own stream, with
-a model of fixed size, talking only to their neighbours. Read `dokl.diffusion` first.
+a model of fixed size, talking only to their neighbours. Read `dokl.simulation.diffusion` first.
 
 Names are imported when first used: `import dokl` itself loads next to nothing.
 """
@@ -14,30 +14,30 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "Problem": "diffusion",
-    "Exchange": "exchange",
-    "Sending": "exchange",
-    "Mixing": "exchange",
-    "State": "state",
-    "cooperation": "methods",
-    "gradient": "methods",
-    "squares": "methods",
-    "Trace": "diffusion",
-    "Features": "features",
-    "FeatureMap": "features",
-    "Gaussian": "kernels",
-    "Laplacian": "kernels",
-    "Matern": "kernels",
-    "Cauchy": "kernels",
-    "RationalQuadratic": "kernels",
-    "Custom": "kernels",
-    "Loss": "losses",
-    "Schedule": "schedules",
-    "GraphRecipe": "graphs",
-    "Stream": "streams",
-    "run": "engines",
-    "Plan": "plan",
-    "Budget": "plan",
+    "Problem": "simulation.diffusion",
+    "Exchange": "network.exchange",
+    "Sending": "network.exchange",
+    "Mixing": "network.exchange",
+    "State": "network.state",
+    "cooperation": "simulation.methods",
+    "gradient": "simulation.methods",
+    "squares": "simulation.methods",
+    "Trace": "simulation.diffusion",
+    "Features": "learning.features",
+    "FeatureMap": "learning.features",
+    "Gaussian": "learning.kernels",
+    "Laplacian": "learning.kernels",
+    "Matern": "learning.kernels",
+    "Cauchy": "learning.kernels",
+    "RationalQuadratic": "learning.kernels",
+    "Custom": "learning.kernels",
+    "Loss": "learning.losses",
+    "Schedule": "learning.schedules",
+    "GraphRecipe": "network.graphs",
+    "Stream": "simulation.streams",
+    "run": "simulation.engines",
+    "Plan": "tables.plan",
+    "Budget": "tables.plan",
     "AutoRegressor": "estimators",
     "AutoClassifier": "estimators",
     "merge": "estimators",
@@ -48,35 +48,35 @@ _HOME = {
     "DiffusionRegressor": "estimators",
     "DiffusionClassifier": "estimators",
     "RandomFeatures": "estimators",
-    "TableModel": "models",
-    "fit_table": "jobs.files.fit",
-    "save": "models",
-    "load": "models",
+    "TableModel": "tables.models",
+    "fit_table": "tables.jobs.fit",
+    "save": "tables.models",
+    "load": "tables.models",
 }
-_MODULES = (
-    "arrays",
-    "baselines",
-    "datasets",
-    "diffusion",
-    "random_numbers",
-    "engines",
-    "errors",
-    "estimators",
-    "exchange",
-    "features",
-    "files",
-    "graphs",
-    "kernels",
-    "losses",
-    "methods",
-    "metrics",
-    "models",
-    "plan",
-    "preprocess",
-    "schedules",
-    "streams",
-    "theory",
-)
+_MODULES = {
+    "arrays": "base.arrays",
+    "baselines": "paper.baselines",
+    "datasets": "paper.datasets",
+    "diffusion": "simulation.diffusion",
+    "random_numbers": "base.random_numbers",
+    "engines": "simulation.engines",
+    "errors": "base.errors",
+    "estimators": "estimators",
+    "exchange": "network.exchange",
+    "features": "learning.features",
+    "files": "base.files",
+    "graphs": "network.graphs",
+    "kernels": "learning.kernels",
+    "losses": "learning.losses",
+    "methods": "simulation.methods",
+    "metrics": "learning.metrics",
+    "models": "tables.models",
+    "plan": "tables.plan",
+    "preprocess": "learning.columns",
+    "schedules": "learning.schedules",
+    "streams": "simulation.streams",
+    "theory": "simulation.theory",
+}
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 
@@ -85,7 +85,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"dokl.{_HOME[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"dokl.{name}")
+        return importlib.import_module(f"dokl.{_MODULES[name]}")
     raise AttributeError(f"module 'dokl' has no attribute {name!r}")
 
 

@@ -19,9 +19,9 @@ import httpx
 import numpy as np
 from peer import free_addresses
 
-from dokl.agents.certificates import Authority, node_files
-from dokl.agents.certificates.files import new_folder
-from dokl.agents.description import (
+from dokl.live.certificates import Authority, node_files
+from dokl.live.certificates.files import new_folder
+from dokl.live.description import (
     About,
     AgreedInputs,
     Durability,
@@ -34,7 +34,7 @@ from dokl.agents.description import (
     is_loopback,
     read,
 )
-from dokl.agents.description.text import text
+from dokl.live.description.text import text
 
 PATIENCE = 30.0  # seconds; a loaded machine is slow
 MODEL = Model(sigma=1.0, D=100, seed=3, schedule="normalised", mu=0.5)

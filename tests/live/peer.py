@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from dokl.agents.certificates import Authority, node_files
-from dokl.agents.description import About, AgreedInputs, Model, Network, Node
-from dokl.agents.transports.zenoh import ZenohTransport
+from dokl.live.certificates import Authority, node_files
+from dokl.live.description import About, AgreedInputs, Model, Network, Node
+from dokl.live.transports.zenoh import ZenohTransport
 
 
 def free_addresses(n):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from lab import Lab, body, ring, samples, wait_for
 
-from dokl.agents.description import Durability, ExchangePolicy
-from dokl.jobs.live.export import learned_so_far
+from dokl.live.description import Durability, ExchangePolicy
+from dokl.live.jobs.export import learned_so_far
 
 OFF = ExchangePolicy(mode="off")
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from lab import wait_for
 
-from dokl.adapters import dask as adapter
-from dokl.adapters.dask import fit_squares
+from dokl.tables import dask as adapter
+from dokl.tables.dask import fit_squares
 
 PARTS, ROWS = 12, 400
 

@@ -9,7 +9,7 @@ from flooder import flood
 from lab import Lab, samples, wait_for
 from wires import wait_event
 
-from dokl.agents.transports.zenoh import ZenohTransport
+from dokl.live.transports.zenoh import ZenohTransport
 
 FILES = 1024  # what many systems allow a process to open
 MORE = 60_000_000  # bytes: a little more than the buffers of all places take

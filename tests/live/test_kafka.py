@@ -12,15 +12,15 @@ from dataclasses import replace
 from kafka_cluster import KafkaCluster
 from lab import Lab, samples, wait_for
 
-from dokl.agents.certificates import Authority
-from dokl.agents.clock import Clock
-from dokl.agents.description import ExchangePolicy, SensorSource
-from dokl.agents.inputs import Inputs
-from dokl.agents.problems import Problems
-from dokl.agents.sources.access import BrokerAccess
-from dokl.agents.sources.desk import Desk, new_facts
-from dokl.agents.sources.kafka import KafkaListener
-from dokl.agents.sources.letters import DeadLetters
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.problems import Problems
+from dokl.live.certificates import Authority
+from dokl.live.description import ExchangePolicy, SensorSource
+from dokl.live.inputs import Inputs
+from dokl.live.sources.access import BrokerAccess
+from dokl.live.sources.desk import Desk, new_facts
+from dokl.live.sources.kafka import KafkaListener
+from dokl.live.sources.letters import DeadLetters
 from live_networks import small
 
 GROUP = "dokl-lab-a"

@@ -11,7 +11,7 @@ import pytest
 from lab import MODEL, PATIENCE, Lab, body, free_ports, ring, samples, wait_for
 from proxy import Proxy
 
-from dokl.agents.description import ExchangePolicy
+from dokl.live.description import ExchangePolicy
 
 
 def apart(lab):

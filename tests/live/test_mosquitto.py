@@ -9,8 +9,8 @@ from lab import free_ports, samples, wait_for
 from mosquitto import Mosquitto
 from test_mqtt import SECRETS, has, made_lab, publish, readings
 
-from dokl.agents.certificates import Authority
-from dokl.agents.sources.access import BrokerAccess
+from dokl.live.certificates import Authority
+from dokl.live.sources.access import BrokerAccess
 
 CLIENT = "dokl-lab-a"
 

@@ -12,15 +12,15 @@ import pytest
 from brokers import PASSWORD, USER, Amqtt, ByTheLetter
 from lab import Lab, free_ports, samples, wait_for
 
-from dokl.agents.certificates import Authority
-from dokl.agents.clock import Clock
-from dokl.agents.description import ExchangePolicy, SensorSource
-from dokl.agents.inputs import Inputs
-from dokl.agents.problems import Problems
-from dokl.agents.sources.access import BrokerAccess
-from dokl.agents.sources.desk import Desk, new_facts
-from dokl.agents.sources.letters import DeadLetters
-from dokl.agents.sources.mqtt import MqttListener
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.problems import Problems
+from dokl.live.certificates import Authority
+from dokl.live.description import ExchangePolicy, SensorSource
+from dokl.live.inputs import Inputs
+from dokl.live.sources.access import BrokerAccess
+from dokl.live.sources.desk import Desk, new_facts
+from dokl.live.sources.letters import DeadLetters
+from dokl.live.sources.mqtt import MqttListener
 from live_networks import small
 
 SECRETS = {"DOKL_MQTT_USERNAME": USER, "DOKL_MQTT_PASSWORD": PASSWORD}
@@ -221,7 +221,7 @@ def test_kill_9_amid_messages_loses_none_and_doubles_none(tmp_path, by_the_lette
 
 
 def test_more_than_can_wait_is_asked_for_again(tmp_path, by_the_letter, monkeypatch):
-    monkeypatch.setattr("dokl.agents.sources.mqtt.HELD_BYTES", 2 * len(body(1)) + 2100)
+    monkeypatch.setattr("dokl.live.sources.mqtt.HELD_BYTES", 2 * len(body(1)) + 2100)
     agent, stop = Held(), threading.Event()
     thread = listening(agent, by_the_letter, tmp_path, stop)
     by_the_letter.publish("t", body(0))
@@ -281,7 +281,7 @@ def test_a_redelivery_is_learned_once(tmp_path, by_the_letter):
 
 def test_a_lost_connection_is_not_waited_for(tmp_path, by_the_letter, monkeypatch):
     """A prediction that this broker never confirms kept us from dialling again."""
-    monkeypatch.setattr("dokl.agents.sources.mqtt.ANSWER", 3600.0)
+    monkeypatch.setattr("dokl.live.sources.mqtt.ANSWER", 3600.0)
     monkeypatch.setattr(Desk, "take", lambda self, messages: [b"said"] * len(messages))
     agent, stop = Held(), threading.Event()
     thread = listening(agent, by_the_letter, tmp_path, stop, predictions="said")

@@ -12,7 +12,7 @@ from mosquitto import Mosquitto
 from servers import found
 from test_mqtt import SECRETS, publish, readings
 
-from dokl.agents.description import ExchangePolicy, Model, SensorSource
+from dokl.live.description import ExchangePolicy, Model, SensorSource
 
 DASHBOARD = Path(__file__).parents[2] / "examples" / "deploy" / "grafana-dashboard.json"
 QUIET = {"Certificates run out in"}  # with mtls

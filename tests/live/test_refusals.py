@@ -9,8 +9,8 @@ import numpy as np
 from lab import MODEL, Lab, free_ports, ring, samples, wait_for
 from test_strangers import message, say, session
 
-from dokl.agents.description import read
-from dokl.agents.transports.zenoh_settings import key
+from dokl.live.description import read
+from dokl.live.transports.zenoh_settings import key
 
 HOUR = 3600 * 10**9  # nanoseconds
 

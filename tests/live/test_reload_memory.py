@@ -8,9 +8,9 @@ from dataclasses import replace
 from lab import Lab, samples, wait_for
 from peer import free_addresses
 
-from dokl.agents.description import read
-from dokl.agents.description.text import text
-from dokl.agents.transports.zenoh import ZenohTransport
+from dokl.live.description import read
+from dokl.live.description.text import text
+from dokl.live.transports.zenoh import ZenohTransport
 from live_networks import on_disk
 
 KINDS = ("SSLContext", "SSLObject", "LinkGuard", "Voucher", "ZenohSession", "Edge", "_End",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from lab import Lab, free_ports, samples, wait_for
 
-from dokl.agents.description import read
+from dokl.live.description import read
 from old_journals import expected, first_request, old_network
 
 

@@ -12,8 +12,8 @@ from lab import samples, wait_for
 from peer import free_addresses
 
 import dokl
-from dokl.models import TableModel
-from dokl.preprocess import Preprocessor
+from dokl.learning.columns import Preprocessor
+from dokl.tables.models import TableModel
 
 BATCH = 20
 

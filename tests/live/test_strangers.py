@@ -11,12 +11,12 @@ import pytest
 import zenoh
 from lab import MODEL, Lab, free_ports, ring, samples, wait_for
 
-from dokl.agents.certificates import Authority, node_files
-from dokl.agents.certificates.files import new_folder
-from dokl.agents.description import ExchangePolicy
-from dokl.agents.protocol import messages
-from dokl.agents.protocol.messages import THETA, Message
-from dokl.agents.transports.zenoh_settings import configuration, key
+from dokl.live.certificates import Authority, node_files
+from dokl.live.certificates.files import new_folder
+from dokl.live.description import ExchangePolicy
+from dokl.live.protocol import messages
+from dokl.live.protocol.messages import THETA, Message
+from dokl.live.transports.zenoh_settings import configuration, key
 
 STARTED = time.time_ns()
 

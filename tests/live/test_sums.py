@@ -6,8 +6,8 @@ import numpy as np
 from lab import Lab, ring, samples, wait_for
 from test_crashes import Client, batches, kill_and_restart
 
-from dokl.agents.description import ExchangePolicy, Model
-from dokl.jobs.live.export import learned_so_far
+from dokl.live.description import ExchangePolicy, Model
+from dokl.live.jobs.export import learned_so_far
 
 SQUARES = Model(sigma=1.0, D=60, seed=3, method="squares")
 SUMS = ExchangePolicy(every_seconds=0.1, fewest_rows=20)

@@ -13,11 +13,11 @@ import pytest
 from lab import MODEL, PATIENCE, Lab, ring, samples, wait_for
 
 from dokl import load
-from dokl.agents.description import ExchangePolicy, read
-from dokl.diffusion import init, step
-from dokl.exchange import Exchange, Mixing
-from dokl.graphs import metropolis
-from dokl.jobs.live.export import learned_so_far
+from dokl.live.description import ExchangePolicy, read
+from dokl.live.jobs.export import learned_so_far
+from dokl.network.exchange import Exchange, Mixing
+from dokl.network.graphs import metropolis
+from dokl.simulation.diffusion import init, step
 
 
 def dokl(*words, **how):

@@ -10,8 +10,8 @@ import pytest
 import zenoh
 from wires import LINE, QUIET, SECONDS, THETA, heard, lab, opened, until, wait_heard, wait_up
 
-from dokl.agents.transports import QUEUE
-from dokl.agents.transports.zenoh_settings import configuration
+from dokl.live.transports import QUEUE
+from dokl.live.transports.zenoh_settings import configuration
 
 
 # -- strangers' tools --------------------------------------------------------------------------

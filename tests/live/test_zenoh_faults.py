@@ -14,10 +14,10 @@ from peer import certify, free_addresses, network, start
 from proxy import Proxy
 from wires import LINE, SECONDS, THETA, heard, lab, opened, until, wait_event, wait_heard, wait_up
 
-from dokl.agents.description import host_port
-from dokl.agents.transports.zenoh import ZenohTransport
-from dokl.agents.transports.zenoh_settings import LEASE_MS
-from dokl.errors import BadFile, BadInput
+from dokl.base.errors import BadFile, BadInput
+from dokl.live.description import host_port
+from dokl.live.transports.zenoh import ZenohTransport
+from dokl.live.transports.zenoh_settings import LEASE_MS
 
 
 # -- faults ------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_a_partition_and_its_healing(tmp_path, how):
 
 # -- a changed description ---------------------------------------------------------------------
 def test_who_accepts_and_says_nothing_is_dialled_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("dokl.agents.transports.zenoh_settings.OPEN_MS", 300)
+    monkeypatch.setattr("dokl.live.transports.zenoh_settings.OPEN_MS", 300)
     made = lab(tmp_path, "ab", LINE[:1])
     host, port = host_port(made.node("a").address)
     with socket.create_server((host, port)) as silent, opened(made, ["b"]) as nodes:

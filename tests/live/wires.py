@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from peer import certify, free_addresses, network
 
-from dokl.agents.transports.zenoh import ZenohTransport
+from dokl.live.transports.zenoh import ZenohTransport
 
 LINE = (("a", "b"), ("b", "c"))
 SECONDS = 10.0  # a bound for what takes milliseconds, on a machine that may be busy

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from dokl import __version__
+from dokl.base.errors import DoklError
 from dokl.cli.agent import agent
 from dokl.cli.bench import bench
 from dokl.cli.completion import completion
@@ -32,7 +33,6 @@ from dokl.cli.serve import serve
 from dokl.cli.train import train
 from dokl.cli.up import up
 from dokl.cli.watch import watch
-from dokl.errors import DoklError
 
 STDOUT = "stdout"
 

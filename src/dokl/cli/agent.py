@@ -85,10 +85,10 @@ def run(
         raise click.UsageError("--follow is for a file that grows: name it with --data, no --once")
     if once and data is None:
         raise click.UsageError("--once ends with the data: name a file with --data")
-    from dokl.jobs.live.agents import Settings, run_agent
+    from dokl.live.jobs.agents import Settings, run_agent
 
     if name is None:
-        from dokl.agents.description import read
+        from dokl.live.description import read
 
         known = ", ".join(read(description).names)
         raise click.UsageError(f"--name says which node to be; {description} has {known}")
@@ -113,7 +113,7 @@ def reload(
     They take new neighbours, a new access table and new certificates by reopening their
     connections; no sample is lost. Kernel, features and scaling stay as long as an agent runs.
     """
-    from dokl.jobs.live.signals import reload as job
+    from dokl.live.jobs.signals import reload as job
 
     told = job(description, names, state)
     if as_json:
@@ -140,7 +140,7 @@ def accept_loss(
     """
     from dataclasses import asdict
 
-    from dokl.jobs.live.agents import accept_loss as job
+    from dokl.live.jobs.agents import accept_loss as job
 
     loss = job(description, name, state)
     if as_json:
@@ -180,7 +180,7 @@ def rollback(
     import time
     from dataclasses import asdict
 
-    from dokl.jobs.live import rollback as live
+    from dokl.live.jobs import rollback as live
 
     if to is None:
         found = live.kept(description, names, state)
@@ -222,7 +222,7 @@ def export(
 
     `dokl predict`, `dokl evaluate`, `dokl inspect` and `dokl.load` read it.
     """
-    from dokl.jobs.live.export import export as job
+    from dokl.live.jobs.export import export as job
 
     found = job(description, name, model, state, overwrite)
     if as_json:

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from dokl.base.errors import BadInput
+from dokl.base.progress import progress
 from dokl.cli.common import echo_json, examples, output_switches, remark
 from dokl.cli.source import make_source, reading_options
-from dokl.errors import BadInput
-from dokl.progress import progress
 
 ROWS, QUICK_ROWS = 10_000, 1_024
 TASKS = ("auto", "regression", "classification")
@@ -106,10 +106,10 @@ def _side_by_side(
     data: tuple[str, ...], peers: tuple[str, ...], data_dir: Path | None, asked: int,
     plot: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    from dokl.bench import show
-    from dokl.bench.compare import side_by_side
-    from dokl.bench.peers import FAMILIES
-    from dokl.bench.tasks import NAMES
+    from dokl.paper.bench import show
+    from dokl.paper.bench.compare import side_by_side
+    from dokl.paper.bench.peers import FAMILIES
+    from dokl.paper.bench.tasks import NAMES
 
     tests = max(500, min(2000, (asked or ROWS) // 5))
     with progress(None, "comparing", False if quiet else None, unit=None) as bar:
@@ -141,7 +141,7 @@ def _tell(found: list[Any], skipped: dict[str, str], plot: Path | None) -> None:
 # -- a file of one's own -------------------------------------------------------------------------
 def _is_own(data: tuple[str, ...], own: dict[str, Any]) -> bool:
     """Whether --data is a file, and not the name of a data set."""
-    from dokl.bench.tasks import NAMES
+    from dokl.paper.bench.tasks import NAMES
 
     files = [name for name in data if name not in NAMES and (name == "-" or Path(name).is_file())]
     if own["target"] is not None and not data:
@@ -156,10 +156,10 @@ def _is_own(data: tuple[str, ...], own: dict[str, Any]) -> bool:
 def _own(
     data: tuple[str, ...], rows: int | None, own: dict[str, Any], as_json: bool, quiet: bool
 ) -> None:
-    from dokl.bench import show
-    from dokl.bench.own import chosen, compare_on
-    from dokl.bench.own_table import read
-    from dokl.jobs.files.start import Training
+    from dokl.paper.bench import show
+    from dokl.paper.bench.own import chosen, compare_on
+    from dokl.paper.bench.own_table import read
+    from dokl.tables.jobs.start import Training
 
     only = [name.strip() for names in own.pop("only") for name in names.split(",")]
     entrants, missing = chosen(only)
@@ -188,8 +188,8 @@ def _own(
 
 
 def _engines(as_json: bool) -> None:
-    from dokl.bench import show
-    from dokl.bench.engines import compare_engines
+    from dokl.paper.bench import show
+    from dokl.paper.bench.engines import compare_engines
 
     rows = compare_engines()
     if as_json:

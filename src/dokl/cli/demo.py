@@ -22,8 +22,8 @@ from dokl.cli.common import echo_json, examples, output_switches, remark
 @output_switches
 def demo(out: Path, runs: int, seed: int, as_json: bool, quiet: bool) -> None:
     """20 nodes learning together, by vectors and by sums, and alone."""
-    from dokl import report
-    from dokl.jobs.simulated.demo import demo as job
+    from dokl.paper.jobs.demo import demo as job
+    from dokl.tables import report
 
     quiet = quiet or as_json
     remark("20 nodes, 5,000 samples each, a vector of 2,500 numbers per node and message...", quiet)

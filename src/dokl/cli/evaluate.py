@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from dokl.base.errors import BadInput
 from dokl.cli.common import echo_json, examples, figure, output_switches, remark
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, node_rows, picture_options, story
 from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
-from dokl.errors import BadInput
 
 
 @click.command(
@@ -48,10 +48,10 @@ def evaluate(
     """
     check_places(plot, html)
     with loading(quiet):
-        from dokl.jobs.files.faults import closing
-        from dokl.jobs.files.predict import evaluate as job
-        from dokl.jobs.files.tables import notices
-        from dokl.models import TableModel
+        from dokl.tables.jobs.faults import closing
+        from dokl.tables.jobs.predict import evaluate as job
+        from dokl.tables.jobs.tables import notices
+        from dokl.tables.models import TableModel
 
         refused = f"{Path(data).name}.refused.csv"
         source, model = make_source(data, options, refused), TableModel.load(path)
@@ -72,7 +72,7 @@ def evaluate(
 
 
 def _tell(found: Any, title: str, as_json: bool) -> None:
-    from dokl.report import table
+    from dokl.tables.report import table
 
     figures, coverage, nodes = found.score.figures(), found.coverage, found.course.nodes
     if as_json:

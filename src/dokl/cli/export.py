@@ -57,8 +57,8 @@ def export(
             "end OUT in .onnx, .c or .h, or say that a model file is to be small: --predict-only"
         )
     with loading(quiet):
-        from dokl.files import check_new
-        from dokl.models import TableModel
+        from dokl.base.files import check_new
+        from dokl.tables.models import TableModel
 
     made = [out, out.with_suffix(".h")] if kind == ".c" else [out]
     for file in made:
@@ -66,11 +66,11 @@ def export(
     how = {"precision": precision, "node": node, "level": share_of(interval)}
     model = TableModel.load(path)
     if kind == ".onnx":
-        from dokl.adapters.onnx import write_onnx
+        from dokl.tables.export.onnx import write_onnx
 
         write_onnx(model, out, sure=not predict_only, **how)  # type: ignore[arg-type]
     elif kind in (".c", ".h"):
-        from dokl.adapters.c_source import write_c
+        from dokl.tables.export.c_source import write_c
 
         write_c(model, out, **how)  # type: ignore[arg-type]
     else:

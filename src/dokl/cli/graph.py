@@ -59,7 +59,7 @@ def graph(
     TOPOLOGY is random, ring, grid, star, complete, small-world, geometric or exponential, or a
     file with one edge a line: two node names, between them a comma, semicolon, tab or blank.
     """
-    from dokl.jobs.simulated import topology as job
+    from dokl.tables.jobs import topology as job
 
     network = job.topology(topology, nodes, seed, key_values(parameters))
     found = job.facts(network, rule)
@@ -75,7 +75,7 @@ def graph(
 
 
 def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
-    from dokl.report import table
+    from dokl.tables.report import table
 
     def number(value: Any) -> str:
         return "unknown" if value is None else f"{value:.4g}"

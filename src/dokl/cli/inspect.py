@@ -23,8 +23,8 @@ def inspect(path: Path, as_json: bool) -> None:
     which inputs matter, how far back it remembers, and its experts.
     """
     with loading(as_json):
-        from dokl.jobs.files.describe import describe
-        from dokl.report import facts, table
+        from dokl.tables.jobs.describe import describe
+        from dokl.tables.report import facts, table
 
     found = describe(path)
     if as_json:
@@ -37,7 +37,7 @@ def inspect(path: Path, as_json: bool) -> None:
 
 
 def _for_people(found: dict[str, Any]) -> dict[str, Any]:
-    from dokl.errors import listed
+    from dokl.base.errors import listed
 
     shown: dict[str, Any] = {}
     for key, value in found.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from dokl.progress import Bar, progress
+from dokl.base.progress import Bar, progress
 
 PATIENCE = 1.0
 

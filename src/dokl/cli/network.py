@@ -42,7 +42,7 @@ def check(path: Path, name: str | None, as_json: bool, quiet: bool) -> None:
     The exit code is 1 if something is wrong. On a node's own machine, which has no certificates of
     the others, use --name.
     """
-    from dokl.jobs.live import networks as live
+    from dokl.live.jobs import networks as live
 
     found = live.check(path, name)
     if as_json:
@@ -73,13 +73,13 @@ def _soon(found: dict[str, Any]) -> str:
 @output_switches
 def show(path: Path, as_json: bool, quiet: bool) -> None:
     """Print a description as it is understood, defaults included."""
-    from dokl.jobs.live import networks as live
+    from dokl.live.jobs import networks as live
 
     found = live.show(path)
     if as_json:
         echo_json(found)
         return
-    from dokl.report import table
+    from dokl.tables.report import table
 
     for section in ("network", "model", "inputs", "exchange", "durability", "limits", "nodes"):
         rows = [[key, _short(value)] for key, value in found[section].items()]
@@ -112,7 +112,7 @@ def add_node(
     days: int, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Add node NAME to a network, and make its certificate. Comments in the file stay."""
-    from dokl.jobs.live import networks as live
+    from dokl.live.jobs import networks as live
 
     made, reload = live.add_node(path, name, links, address, http, days)
     _told(path, f"{name} is in {path}, at {made.nodes[name].address}", reload, as_json, quiet)
@@ -124,7 +124,7 @@ def add_node(
 @output_switches
 def remove_node(path: Path, name: str, as_json: bool, quiet: bool) -> None:
     """Take node NAME, its links and its certificate out of a network."""
-    from dokl.jobs.live import networks as live
+    from dokl.live.jobs import networks as live
 
     _, reload = live.remove_node(path, name)
     _told(path, f"{name} is no longer in {path}", reload, as_json, quiet)
@@ -140,7 +140,7 @@ def revoke(path: Path, name: str, as_json: bool, quiet: bool) -> None:
     Its certificate stays valid by its signature; it is kept out because no neighbour lists its
     name any more, from the moment they have reloaded.
     """
-    from dokl.jobs.live import networks as live
+    from dokl.live.jobs import networks as live
 
     _, reload = live.remove_node(path, name, revoke=True)
     _told(path, f"{name} is revoked in {path}", reload, as_json, quiet)
@@ -166,7 +166,7 @@ def renew(
     the new files and reload: --authority key (both are believed), renew (all nodes), --authority
     last (the old one is not).
     """
-    from dokl.jobs.live import networks as live
+    from dokl.live.jobs import networks as live
 
     if authority is not None:
         if names:
@@ -181,7 +181,7 @@ def renew(
 
 def _told(path: Path, done: str, reload: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """What was done, who must reload, and what is wrong with the network now."""
-    from dokl.jobs.live import networks as live
+    from dokl.live.jobs import networks as live
 
     wrong = live.check(path)["problems"]
     if as_json:

@@ -190,8 +190,8 @@ def new(
     overwrite: bool, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write the description of a network, and certificates for its nodes."""
-    from dokl.jobs.live import networks as live
-    from dokl.jobs.live import new as live_plan
+    from dokl.live.jobs import networks as live
+    from dokl.live.jobs import new as live_plan
 
     places, sample, model, exchange = _wishes(options, quiet)
     live_plan.new(
@@ -216,7 +216,7 @@ def new(
 
 def _start(path: Path, found: dict[str, Any]) -> str:
     """How to start it: here, or on its hosts."""
-    from dokl.agents.description import is_loopback
+    from dokl.live.description import is_loopback
 
     if all(is_loopback(node["address"]) for node in found["nodes"].values()):
         return f"  dokl up {path} --data DIR"
@@ -228,9 +228,9 @@ def _start(path: Path, found: dict[str, Any]) -> str:
 
 def _wishes(options: dict[str, Any], quiet: bool) -> tuple[Any, Any, dict[str, Any], Any]:
     """Places, sample, model and exchange from the options."""
-    from dokl.agents.description import ExchangePolicy, Model
-    from dokl.jobs.live.inputs import Sample
-    from dokl.jobs.live.places import Places
+    from dokl.live.description import ExchangePolicy, Model
+    from dokl.live.jobs.inputs import Sample
+    from dokl.live.jobs.places import Places
 
     if (old := options.pop("old_D")) is not None:
         options["D"] = old
@@ -272,7 +272,7 @@ def _named(nodes: tuple[str, ...]) -> list[tuple[str, str | None]]:
 
 def show_network(found: dict[str, Any]) -> None:
     """The tables of `check`: the network, and its nodes."""
-    from dokl.report import table
+    from dokl.tables.report import table
 
     agree = found["lambda_2"] if (found["lambda_2"] or 1.0) > 1e-12 else 0.0  # less is rounding
     ends = [node["certificate_expires"] for node in found["nodes"].values()]

@@ -30,8 +30,8 @@ def check_places(plot: Path | None, html: Path | None) -> None:
     """Say before the work, and not after it, that a picture cannot be drawn there."""
     if plot is None and html is None:
         return
-    from dokl.files import check_new
-    from dokl.report import check_picture, pyplot
+    from dokl.base.files import check_new
+    from dokl.tables.report import check_picture, pyplot
 
     pyplot()
     if plot is not None:
@@ -43,8 +43,8 @@ def check_places(plot: Path | None, html: Path | None) -> None:
 
 def story(title: str, run: Any, model: Any, prequential: bool) -> Any:
     """What there is to draw of a training or an evaluation."""
-    from dokl.jobs.files.describe import relevance, sharing_worth
-    from dokl.jobs.files.story import Story, error_of
+    from dokl.tables.jobs.describe import relevance, sharing_worth
+    from dokl.tables.jobs.story import Story, error_of
 
     frozen = getattr(run, "frozen", None)
     snapshot = None if frozen is None else (frozen.at, error_of(frozen.score))
@@ -57,13 +57,13 @@ def draw(
 ) -> None:
     """Write the picture and the page that were asked for."""
     if plot is not None:
-        from dokl.jobs.files.story import save
+        from dokl.tables.jobs.story import save
 
         save(told, plot)
         remark(f"picture in {plot}", quiet)
     if html is not None:
-        from dokl.jobs.files.page import write
-        from dokl.jobs.files.story import draw as picture
+        from dokl.tables.jobs.page import write
+        from dokl.tables.jobs.story import draw as picture
 
         figures = told.score.figures()
         tables: list[Any] = [("scores", ["", ""], [[n, figure(n, v)] for n, v in figures.items()])]

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from dokl.base.errors import BadInput
 from dokl.cli.common import echo_json, examples, output_switches, remark
 from dokl.cli.meter import loading
 from dokl.cli.pictures import check_places, picture_options
 from dokl.cli.source import make_source, reading_options
-from dokl.errors import BadInput
 
 FLAGS = ("no_header", "zero_based")
 WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
@@ -58,9 +58,9 @@ def plan(
     """Recommend width, size, step and exchange for DATA, and predict what they bring."""
     check_places(plot, html)
     with loading(quiet or as_json):
-        from dokl.jobs.simulated import planning
-        from dokl.plan import Budget
-        from dokl.report import table
+        from dokl.tables.jobs import planning
+        from dokl.tables.plan import Budget
+        from dokl.tables.report import table
 
     limits = ("rate", "bytes_per_second", "microseconds", "memory", "accuracy")
     budget = Budget(**{name: given.pop(name) for name in limits})
@@ -104,13 +104,13 @@ def _draw(
     """The picture and the page that were asked for."""
     if plot is None and html is None:
         return
-    from dokl.jobs.simulated import plan_pictures, planning
+    from dokl.tables.jobs import plan_pictures, planning
 
     title = f"a plan for {made.task}" + ("" if data is None else f" from {data}")
     if plot is not None:
         plan_pictures.save(made, plot, title, sample, found)
     if html is not None:
-        from dokl.jobs.files.page import write
+        from dokl.tables.jobs.page import write
 
         tables: list[Any] = [("the plan", ["", "value", "rests on"], planning.rows(made))]
         if found is not None and found.ways:
@@ -122,7 +122,7 @@ def _draw(
 
 def _show_ways(found: Any, python: list[str]) -> None:
     """The table of ways to share, and how to have them."""
-    from dokl.report import table
+    from dokl.tables.report import table
 
     if found.why:
         click.echo(f"ways to share were not compared: {found.why}")
@@ -146,8 +146,8 @@ def _from_data(
     data: str, weights: Any, budget: Any, given: dict[str, Any], say: Any
 ) -> tuple[Any, Any]:
     """The plan, and the sample that it was made from."""
-    from dokl.jobs.simulated import planning
-    from dokl.plan import plan as advise
+    from dokl.tables.jobs import planning
+    from dokl.tables.plan import plan as advise
 
     rows = planning.read_sample(make_source(data, given), given["target"], given["rows"], say)
     made = advise(
@@ -158,7 +158,7 @@ def _from_data(
 
 
 def _from_law(weights: Any, budget: Any, given: dict[str, Any]) -> Any:
-    from dokl.plan import plan_law
+    from dokl.tables.plan import plan_law
 
     missing = [name for name in ("inputs", "noise", "sigma", "components") if given[name] is None]
     if missing:

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from dokl.base.errors import BadInput
 from dokl.cli.common import examples, remark, share_of
 from dokl.cli.meter import Meter, loading
 from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
-from dokl.errors import BadInput
 
 OUTPUTS = ("csv", "jsonl", "parquet")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
@@ -60,11 +60,11 @@ def predict(
     kind = kind or ENDINGS.get("" if out is None else out.suffix.lower(), "csv")
     refused = f"{out}.refused.csv" if out is not None else "refused.csv"
     with loading(quiet):
-        from dokl.jobs.files import predict as job
-        from dokl.jobs.files.faults import closing
-        from dokl.jobs.files.output import open_output
-        from dokl.jobs.files.tables import notices
-        from dokl.models import TableModel
+        from dokl.tables.jobs import predict as job
+        from dokl.tables.jobs.faults import closing
+        from dokl.tables.jobs.output import open_output
+        from dokl.tables.jobs.tables import notices
+        from dokl.tables.models import TableModel
 
         source, model = make_source(data, options, refused), TableModel.load(path)
     share = None if interval is None else share_of(interval)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from dokl.base.errors import BadInput
 from dokl.cli.common import echo_json, examples, output_switches
-from dokl.errors import BadInput
 
 
 @click.command(
@@ -60,9 +60,9 @@ def reproduce(
     WHAT is list, fig1, fig2, fig3, table2, table3, table5, beside, beyond, all or report.
     Interrupt at will: the same command goes on where it stopped.
     """
-    from dokl.reproduce import runner
-    from dokl.reproduce.options import ReproduceOptions
-    from dokl.reproduce.parts import choose_parts
+    from dokl.paper.reproduce import runner
+    from dokl.paper.reproduce.options import ReproduceOptions
+    from dokl.paper.reproduce.parts import choose_parts
 
     if what == "list":
         _list(out, as_json)
@@ -86,22 +86,22 @@ def reproduce(
             _show(result)
     written = runner.write(out, [part.name for part in parts])
     if as_json:
-        from dokl.reproduce.show import record
+        from dokl.paper.reproduce.show import record
 
         echo_json([record(result) for result in found])
     _written(written, md, out, quiet)
 
 
 def _show(result: Any) -> None:
-    from dokl.reproduce.show import print_result
+    from dokl.paper.reproduce.show import print_result
 
     print_result(result)
 
 
 def _list(out: Path, as_json: bool) -> None:
-    from dokl.report import table
-    from dokl.reproduce.parts import COMMANDS, PARTS
-    from dokl.reproduce.runner import read_results
+    from dokl.paper.reproduce.parts import COMMANDS, PARTS
+    from dokl.paper.reproduce.runner import read_results
+    from dokl.tables.report import table
 
     there = read_results(out)
     rows = [
@@ -122,7 +122,7 @@ def _list(out: Path, as_json: bool) -> None:
 
 
 def _written(written: list[Path], md: Path | None, out: Path, quiet: bool) -> None:
-    from dokl.reproduce import markdown, runner
+    from dokl.paper.reproduce import markdown, runner
 
     if md is not None:
         results = runner.read_results(out)

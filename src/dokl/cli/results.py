@@ -21,7 +21,7 @@ def tell(
         return words
     _show(learned, passes)
     if learned.course.nodes:
-        from dokl.report import table
+        from dokl.tables.report import table
 
         table("nodes", *node_rows(learned.course.nodes))
     for line in words:
@@ -37,7 +37,7 @@ def tell(
 
 def _show(learned: Any, passes: int) -> None:
     """The prequential error of this run, of all runs where this one went on, and a snapshot's."""
-    from dokl.report import table
+    from dokl.tables.report import table
 
     title = "prequential: every row predicted before it was learned"
     title += "" if passes == 1 else f" ({passes} passes: most of them had been learned before)"
@@ -63,7 +63,7 @@ def _words(learned: Any) -> list[str]:
     """What stood still, how often intervals held the target, how far back it remembers, and what
     sharing is worth.
     """
-    from dokl.jobs.files.describe import sharing_worth
+    from dokl.tables.jobs.describe import sharing_worth
 
     frozen, found = learned.frozen, list[str]()
     if frozen is not None:
@@ -103,7 +103,7 @@ def _order(learned: Any, frozen: Any) -> list[str]:
 
 
 def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
-    from dokl.jobs.files.describe import settings
+    from dokl.tables.jobs.describe import settings
 
     model, ever = learned.model, learned.model.tally or learned.score
     return {

@@ -55,7 +55,7 @@ def run(
     picture and the JSON file that CONFIG names.
     """
     if example:
-        from dokl.jobs.simulated.settings import EXAMPLE
+        from dokl.paper.jobs.settings import EXAMPLE
 
         click.echo(EXAMPLE, nl=False)
         return
@@ -63,8 +63,8 @@ def run(
         raise click.UsageError("name a CONFIG file; 'dokl run --example > my.toml' prints one")
     if checkpoint is None and (resume or every_seconds or every_steps):
         raise click.UsageError("--resume, --every-seconds and --every-steps need --checkpoint")
-    from dokl.engines.mpi_parts.checkpoints import Checkpoint
-    from dokl.jobs.simulated import simulate as job
+    from dokl.paper.jobs import simulate as job
+    from dokl.simulation.engines.mpi_checkpoints import Checkpoint
 
     with job.one_voice(config, engine, quiet, told) as speaks:
         sim = job.overridden(
@@ -81,13 +81,13 @@ def run(
 
 
 def _show(sim: Any, traces: dict[str, Any], folder: Path, as_json: bool, quiet: bool) -> None:
-    from dokl.jobs.simulated import simulate as job
+    from dokl.paper.jobs import simulate as job
 
     written = job.write_outputs(sim, traces, folder)
     if as_json:
         echo_json(job.results(sim, traces))
         return
-    from dokl.report import table
+    from dokl.tables.report import table
 
     rows = [
         [row["who"], row["what"], job.shown(row["mean"], row["what"]), str(row["runs"])]

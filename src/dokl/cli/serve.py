@@ -64,6 +64,6 @@ def serve(
     """
     if not learn and (state is not None or save is not None):
         raise click.UsageError("--state and --save are for a model that learns: --learn")
-    from dokl.jobs.live.serve import Serving, run_server
+    from dokl.live.jobs.serve import Serving, run_server
 
     run_server(Serving(path, http, learn, state, share_of(interval), save, durability))

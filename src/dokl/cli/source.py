@@ -75,9 +75,9 @@ def make_source(path: str, given: dict[str, Any], beside: str = "refused.csv") -
 
     beside: where refused rows go, if nobody says where.
     """
-    from dokl.jobs.files.faults import OnError
-    from dokl.jobs.files.sources import Source
-    from dokl.readers import Options
+    from dokl.tables.jobs.faults import OnError
+    from dokl.tables.jobs.sources import Source
+    from dokl.tables.readers import Options
 
     known = [field.name for field in fields(Options) if field.name in given]
     options = {name: given.pop(name) for name in known}

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from dokl.base.errors import BadInput
 from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, picture_options, story
@@ -22,7 +23,6 @@ from dokl.cli.source import (
     on_error_options,
     reading_options,
 )
-from dokl.errors import BadInput
 
 KERNELS = (
     "gaussian", "rbf", "laplacian", "matern", "matern12", "matern32", "matern52", "cauchy",
@@ -158,7 +158,7 @@ def train(
     check_places(plot, html)
     _check_method(context, options)
     with loading(quiet):
-        from dokl.jobs.files import train as job
+        from dokl.tables.jobs import train as job
 
         model = _existing(path, options)
     source = make_source(data, options, f"{path}.refused.csv")
@@ -208,7 +208,7 @@ def _check_new(context: click.Context, path: Path, options: dict[str, Any]) -> N
         )
     if go_on:
         return
-    from dokl.files import check_new
+    from dokl.base.files import check_new
 
     check_new(path, overwrite, "--continue goes on with it, --overwrite starts anew")
     if options["classes"] and options["task"] == "regression":
@@ -237,7 +237,7 @@ def _existing(path: Path, options: dict[str, Any]) -> Any:
     """The model to go on with, None for a new one."""
     if not options.pop("go_on"):
         return None
-    from dokl.models import TableModel
+    from dokl.tables.models import TableModel
 
     return _with_target(TableModel.load(path), options["target"])
 
@@ -259,7 +259,7 @@ def _with_target(model: Any, target: str | None) -> Any:
 
 
 def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
-    from dokl.jobs.files.start import Training
+    from dokl.tables.jobs.start import Training
 
     if model is not None:
         return Training(node=model.node)
@@ -269,7 +269,7 @@ def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
     levels = split_pairs(options.pop("levels"), "COLUMN=A,B,...")
     node, name, graph = options.pop("nodes"), options.pop("graph"), None
     if node is not None:
-        from dokl.jobs.files.network import graph_words, named_graph
+        from dokl.tables.jobs.network import graph_words, named_graph
 
         graph = named_graph(name, source, node, parameters["random_state"])
     return Training(

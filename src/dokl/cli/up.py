@@ -41,10 +41,10 @@ def up(
         raise click.UsageError("--follow is for files that grow: name their folder with --data")
     if once and data is None:
         raise click.UsageError("--once ends with the data: name its folder with --data")
-    from dokl.agents.description import is_loopback, read
-    from dokl.jobs.live.agents import Settings
-    from dokl.jobs.live.up import gaps, prepare, settings_of
-    from dokl.jobs.live.up import up as job
+    from dokl.live.description import is_loopback, read
+    from dokl.live.jobs.agents import Settings
+    from dokl.live.jobs.up import gaps, prepare, settings_of
+    from dokl.live.jobs.up import up as job
 
     common = Settings(
         description, "", follow=follow, once=once, rate=rate, batch=batch, state=state

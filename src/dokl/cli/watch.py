@@ -11,7 +11,7 @@ import click
 from dokl.cli.common import echo_json, examples, remark
 
 if TYPE_CHECKING:
-    from dokl.dashboard.collect import Collector
+    from dokl.live.dashboard.collect import Collector
 
 
 @click.command(
@@ -51,8 +51,8 @@ def watch(
     tokens where a face is not on loopback, and only reads. Nodes that are added to the description
     appear by themselves. Ctrl-C ends it.
     """
-    from dokl.dashboard.collect import Collector
-    from dokl.errors import UnknownName
+    from dokl.base.errors import UnknownName
+    from dokl.live.dashboard.collect import Collector
 
     if web and (once or as_json):
         raise click.UsageError("--web goes on until Ctrl-C: leave out --once and --json")
@@ -70,7 +70,7 @@ def watch(
 def _print(collector: Collector, every: float, node: str | None, once: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from dokl.dashboard import terminal
+    from dokl.live.dashboard import terminal
 
     if not (once or as_json) and sys.stdout.isatty():
         terminal.show_live(collector, every, node)
@@ -86,8 +86,8 @@ def _print(collector: Collector, every: float, node: str | None, once: bool, as_
 def _serve(collector: Collector, host: str, port: int, every: float, token: str | None) -> None:
     import secrets
 
-    from dokl.agents.description import is_loopback
-    from dokl.dashboard import web
+    from dokl.live.dashboard import web
+    from dokl.live.description import is_loopback
 
     where = f"[{host}]" if ":" in host else host
     if not token and not is_loopback(f"{where}:1"):  # empty: of a variable that is not set

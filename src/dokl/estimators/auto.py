@@ -14,13 +14,13 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dokl.arrays import Array
-from dokl.errors import BadInput, MissingExtra, UnknownName
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput, MissingExtra, UnknownName
 from dokl.estimators.checked import checked_weight, everywhere, machine_memory, whole
 from dokl.estimators.choices import seed_of
-from dokl.experts import learning
-from dokl.experts.bank import Bank, Prediction, fingerprint, matrix_bytes, remembers, start
-from dokl.experts.kinds import FOR_NUMBERS, Kind, Settings
+from dokl.learning.experts import learn
+from dokl.learning.experts.bank import Bank, Prediction, fingerprint, matrix_bytes, remembers, start
+from dokl.learning.experts.kinds import FOR_NUMBERS, Kind, Settings
 
 
 class Auto(BaseEstimator):  # type: ignore[misc]
@@ -56,7 +56,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         X, Y, weight, _ = self._rows(X, y, sample_weight)
         if not len(X):
             raise BadInput("all sample weights are zero: there is nothing to start from")
-        bank, told = learning.fitted(self._settings(), X, Y, weight)
+        bank, told = learn.fitted(self._settings(), X, Y, weight)
         self.bank_: Bank = bank
         return told
 
@@ -65,7 +65,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         X, Y, weight, kept = self._rows(X, y, sample_weight)
         if not hasattr(self, "bank_"):
             self.bank_ = start(X.shape[1], Y.shape[1], self._settings())
-        self.bank_, told = learning.learn(self.bank_, X, Y, weight)
+        self.bank_, told = learn.learn(self.bank_, X, Y, weight)
         return Prediction(*(everywhere(part, kept, len(y)) for part in vars(told).values()))
 
     def _rows(
@@ -167,7 +167,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
         other = clone(self)
         learned = {k: v for k, v in vars(self).items() if k not in self.get_params()}
         vars(other).update(learned)
-        other.bank_ = learning.emptied(self.freeze().bank_)
+        other.bank_ = learn.emptied(self.freeze().bank_)
         return other
 
     def without(self, other: Any) -> Any:
@@ -231,5 +231,5 @@ def combined(a: Any, b: Any, sign: int) -> Any:
         raise BadInput(f"a {type(a).__name__} and a {type(b).__name__} cannot be merged")
     other = clone(a)
     vars(other).update({k: v for k, v in vars(a).items() if k not in a.get_params()})
-    other.bank_ = learning.combined(a.bank_, b.bank_, sign)
+    other.bank_ = learn.combined(a.bank_, b.bank_, sign)
     return other

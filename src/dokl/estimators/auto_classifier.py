@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 
-from dokl import calibration
-from dokl.arrays import Array
-from dokl.errors import BadInput, UnknownName
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput, UnknownName
 from dokl.estimators.auto import Auto
 from dokl.estimators.calibrated import Calibrated
 from dokl.estimators.checked import checked_weight
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.labels import Labels, blanked
 from dokl.estimators.learner import all_or_nothing
-from dokl.experts import predicting
-from dokl.experts.kinds import CLASS_PILOTS, FOR_CLASSES, Settings
+from dokl.learning import calibration
+from dokl.learning.experts import predicting
+from dokl.learning.experts.kinds import CLASS_PILOTS, FOR_CLASSES, Settings
 
 
 class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from dokl import intervals
-from dokl.arrays import Array
+from dokl.base.arrays import Array
 from dokl.estimators.auto import Auto
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.labels import NumericTargets
 from dokl.estimators.learner import all_or_nothing
-from dokl.experts import predicting
+from dokl.learning import intervals
+from dokl.learning.experts import predicting
 
 
 class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]

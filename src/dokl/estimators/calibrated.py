@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dokl import calibration
-from dokl.arrays import Array
-from dokl.calibration import Calibration
+from dokl.base.arrays import Array
+from dokl.learning import calibration
+from dokl.learning.calibration import Calibration
 
 
 class Calibrated:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array, check_whole
-from dokl.errors import BadInput
+from dokl.base.arrays import Array, check_whole
+from dokl.base.errors import BadInput
 
 
 def plain_numbers(values: Array, kind: Any) -> Array | None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dokl import kernels, losses, schedules
-from dokl.arrays import Array, is_sparse
-from dokl.errors import BadInput, UnknownName
-from dokl.features import VARIANTS
-from dokl.kernels import Kernel
-from dokl.losses import Loss
-from dokl.random_numbers import check_seed, generator
-from dokl.schedules import Schedule
+from dokl.base.arrays import Array, is_sparse
+from dokl.base.errors import BadInput, UnknownName
+from dokl.base.random_numbers import check_seed, generator
+from dokl.learning import kernels, losses, schedules
+from dokl.learning.features import VARIANTS
+from dokl.learning.kernels import Kernel
+from dokl.learning.losses import Loss
+from dokl.learning.schedules import Schedule
 
 SIGMAS = ("scale", "median")
 # Fit repeats a small data set until about this many updates have been made.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dokl.arrays import Array
+from dokl.base.arrays import Array
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.learner import Estimator
 from dokl.estimators.nodes import GraphNodes
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
-from dokl.exchange import Exchange
+from dokl.network.exchange import Exchange
 
 
 class DiffusionEstimator(GraphNodes, Estimator):

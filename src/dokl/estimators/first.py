@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array, is_sparse
+from dokl.base.arrays import Array, is_sparse
 from dokl.estimators.choices import SIGMAS, width
 
 # So many rows, each different from the one before, settle the width.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
+from dokl.base.arrays import Array
 from dokl.estimators.plain import pack, unpack
 
 Arrays = dict[str, Array]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dokl.arrays import Array
+from dokl.base.arrays import Array
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 

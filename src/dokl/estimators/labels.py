@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dokl import answers
-from dokl.arrays import Array
-from dokl.errors import BadInput
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput
+from dokl.learning import answers
 
 
 class NumericTargets:

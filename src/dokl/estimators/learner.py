@@ -13,9 +13,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dokl.arrays import Array, Block, is_sparse
-from dokl.diffusion import Problem
-from dokl.errors import Diverged
+from dokl.base.arrays import Array, Block, is_sparse
+from dokl.base.errors import Diverged
+from dokl.base.fingerprints import agreed_fingerprint
+from dokl.base.progress import progress
+from dokl.base.random_numbers import generator
 from dokl.estimators.checked import (
     everywhere,
     float_type,
@@ -36,13 +38,11 @@ from dokl.estimators.choices import (
 )
 from dokl.estimators.first import APART, FirstRows, changes, none_yet, settled
 from dokl.estimators.units import Unit, unit_of, wanted_by
-from dokl.exchange import Exchange
-from dokl.features import sample
-from dokl.fingerprints import agreed_fingerprint
-from dokl.learner import Learner
-from dokl.methods import gradient
-from dokl.progress import progress
-from dokl.random_numbers import generator
+from dokl.learning.features import sample
+from dokl.network.exchange import Exchange
+from dokl.simulation.diffusion import Problem
+from dokl.simulation.learner import Learner
+from dokl.simulation.methods import gradient
 
 
 @contextmanager

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dokl import files, schedules
-from dokl import state as states
-from dokl.arrays import Array
-from dokl.calibration import Calibration
-from dokl.diffusion import Problem, slots_of
-from dokl.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.base import files
+from dokl.base.arrays import Array
+from dokl.base.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.base.files import whole
+from dokl.base.fingerprints import agreed_fingerprint
+from dokl.base.random_numbers import check_seed
 from dokl.estimators import old_networks
 from dokl.estimators.checked import float_type, machine_memory
 from dokl.estimators.diffusion import DiffusionRegressor
@@ -29,18 +29,19 @@ from dokl.estimators.plain import unpack, unpack_made
 from dokl.estimators.saving import AUTO, ESTIMATORS, EXCHANGE, FOLDED, KIND, NETWORKS, Arrays, Extra
 from dokl.estimators.transformer import RandomFeatures
 from dokl.estimators.units import Unit
-from dokl.exchange import Exchange
-from dokl.experts import folding
-from dokl.experts import saving as banks
-from dokl.features import FeatureMap, Features
-from dokl.files import whole
-from dokl.fingerprints import agreed_fingerprint
-from dokl.intervals import Tracker
-from dokl.kernels import Custom
-from dokl.methods import gradient
+from dokl.learning import schedules
+from dokl.learning.calibration import Calibration
+from dokl.learning.experts import folding
+from dokl.learning.experts import saving as banks
+from dokl.learning.features import FeatureMap, Features
+from dokl.learning.intervals import Tracker
+from dokl.learning.kernels import Custom
 from dokl.network import saving as networks
-from dokl.random_numbers import check_seed
-from dokl.state import State
+from dokl.network import state as states
+from dokl.network.exchange import Exchange
+from dokl.network.state import State
+from dokl.simulation.diffusion import Problem, slots_of
+from dokl.simulation.methods import gradient
 
 UPGRADE = "pip install -U dokl"
 # What a file that passes its checksum and makes no sense all the same leads to.

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dokl import answers, calibration, intervals
-from dokl.arrays import Array, is_sparse
-from dokl.errors import BadInput
+from dokl.base.arrays import Array, is_sparse
+from dokl.base.errors import BadInput
+from dokl.base.fingerprints import agreed_fingerprint
 from dokl.estimators.calibrated import decision, log_probabilities
 from dokl.estimators.checked import everywhere, only, present_rows, whole
 from dokl.estimators.choices import in_order, seed_of, set_parameters
@@ -22,9 +22,9 @@ from dokl.estimators.nodes import GraphNodes
 from dokl.estimators.old_networks import OldNetwork
 from dokl.estimators.parameters import check_components
 from dokl.estimators.worth import SharingWorth, sharing_worth
-from dokl.experts.bank import Prediction, fingerprint
-from dokl.experts.kinds import CLASS_PILOTS, Settings, for_classes, for_numbers
-from dokl.fingerprints import agreed_fingerprint
+from dokl.learning import answers, calibration, intervals
+from dokl.learning.experts.bank import Prediction, fingerprint
+from dokl.learning.experts.kinds import CLASS_PILOTS, Settings, for_classes, for_numbers
 from dokl.network import banks
 from dokl.network.banks import LEAST_WEIGHT
 from dokl.network.sharing import SharingRule, diameter

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dokl import graphs
-from dokl.arrays import Array
-from dokl.errors import BadGraph, BadInput
+from dokl.base.arrays import Array
+from dokl.base.errors import BadGraph, BadInput
+from dokl.network import graphs
 
 
 class GraphNodes:

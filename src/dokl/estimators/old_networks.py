@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
-from dokl.experts import folding
-from dokl.experts.agreed import AgreedMap
-from dokl.experts.bending import Bending
-from dokl.experts.folding import Folded
-from dokl.experts.maps import NestedMap
-from dokl.experts.scaling import Scaling
-from dokl.files import whole
-from dokl.scales import Scales
+from dokl.base.arrays import Array
+from dokl.base.files import whole
+from dokl.learning.experts import folding
+from dokl.learning.experts.agreed import AgreedMap
+from dokl.learning.experts.bending import Bending
+from dokl.learning.experts.folding import Folded
+from dokl.learning.experts.maps import NestedMap
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.scales import Scales
 
 
 @dataclass(frozen=True)

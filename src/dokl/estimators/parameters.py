@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dokl.errors import BadInput
+from dokl.base.errors import BadInput
+from dokl.base.files import MOST, real, whole
+from dokl.base.random_numbers import check_seed
 from dokl.estimators.choices import SIGMAS
-from dokl.files import MOST, real, whole
-from dokl.random_numbers import check_seed
 
 
 def check_parameters(params: Mapping[str, Any]) -> None:

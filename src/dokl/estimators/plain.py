@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from dokl import kernels, losses, schedules
-from dokl.errors import BadInput
-from dokl.kernels import Kernel
-from dokl.losses import Loss
-from dokl.schedules import Schedule
+from dokl.base.errors import BadInput
+from dokl.learning import kernels, losses, schedules
+from dokl.learning.kernels import Kernel
+from dokl.learning.losses import Loss
+from dokl.learning.schedules import Schedule
 
 # How each is told from others, and rebuilt from its description.
 _MADE: dict[str, tuple[Any, Any]] = {

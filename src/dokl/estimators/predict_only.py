@@ -11,16 +11,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dokl import intervals
-from dokl.arrays import Array
-from dokl.errors import BadInput
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.calibrated import Calibrated
 from dokl.estimators.network import NetworkEstimator
-from dokl.experts import folding, predicting
-from dokl.experts.folding import Folded
-from dokl.intervals import Tracker
+from dokl.learning import intervals
+from dokl.learning.experts import folding, predicting
+from dokl.learning.experts.folding import Folded
+from dokl.learning.intervals import Tracker
 
 # What is taken over from the estimator that learned.
 FACTS = ("relevance_", "remembers_", "fingerprint_", "n_features_in_")

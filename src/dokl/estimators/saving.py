@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from dokl import files, schedules
-from dokl import state as states
-from dokl.arrays import Array
-from dokl.errors import BadInput
+from dokl.base import files
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.diffusion import DiffusionClassifier, DiffusionRegressor
@@ -41,10 +40,12 @@ from dokl.estimators.parameters import check_components
 from dokl.estimators.plain import pack, pack_made
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.estimators.transformer import RandomFeatures
-from dokl.experts import folding
-from dokl.experts import saving as banks
-from dokl.features import FeatureMap
+from dokl.learning import schedules
+from dokl.learning.experts import folding
+from dokl.learning.experts import saving as banks
+from dokl.learning.features import FeatureMap
 from dokl.network import saving as networks
+from dokl.network import state as states
 
 KIND = "model"
 GRADIENT = (KernelRegressor, KernelClassifier, DiffusionRegressor, DiffusionClassifier)

@@ -10,14 +10,14 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dokl import answers
-from dokl.arrays import Array
-from dokl.errors import BadInput
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput
 from dokl.estimators.checked import plain_numbers
 from dokl.estimators.choices import loss_of
 from dokl.estimators.labels import Labels, blanked
 from dokl.estimators.learner import Estimator
 from dokl.estimators.units import wanted_by
+from dokl.learning import answers
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -10,11 +10,11 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dokl.arrays import Array
+from dokl.base.arrays import Array
 from dokl.estimators.checked import float_type, whole
 from dokl.estimators.choices import kernel_of, seed_of, variant_of
 from dokl.estimators.learner import all_or_nothing
-from dokl.features import sample
+from dokl.learning.features import sample
 
 
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dokl.arrays import Array
-from dokl.losses import Loss
+from dokl.base.arrays import Array
+from dokl.learning.losses import Loss
 
 # Quartiles of a normal law are so many standard deviations apart.
 QUARTILES = 1.349

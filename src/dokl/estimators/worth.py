@@ -2,8 +2,8 @@
 
 Errors are those of predictions made before each of the last 1000 rows or so was learned, the first
 30 left out; "alone" is what a lone learner predicted on that node's rows. Who is alike is read off
-the learned places (`dokl.experts.places`): the less two nodes are apart, the more their functions
-agree.
+the learned places (`dokl.learning.experts.places`): the less two nodes are apart, the more their
+functions agree.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dokl.arrays import Array
-from dokl.errors import MissingExtra
+from dokl.base.arrays import Array
+from dokl.base.errors import MissingExtra
 from dokl.network.banks import BankNetwork
 from dokl.network.node import MEMBERS
 
@@ -156,7 +156,7 @@ def _axes(ax: Any) -> Any:
 
 
 def _squared(points: Array) -> Array:
-    from dokl.scales import squared_distances
+    from dokl.learning.scales import squared_distances
 
     return squared_distances(points, points)
 

@@ -1,1 +1,8 @@
-"""Networks of lone learners: what leaves a node, and what a node makes of what it hears."""
+"""What nodes remember and say to each other.
+
+graphs     who is linked with whom, and combination weights
+exchange   how often, what is sent, how it is mixed: compression, robust rules, attacks
+state      what nodes remember, as arrays by name
+sums       sums of rows that travel
+banks      a network of lone learners; node, corrections, sharing: what one is and shares
+"""

@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dokl.arrays import Array
-from dokl.experts import bank as banks
-from dokl.experts import learning, predicting
-from dokl.experts.bank import Bank, Prediction
-from dokl.experts.kinds import Kind, Settings
-from dokl.experts.scaling import Scaling
+from dokl.base.arrays import Array
+from dokl.base.unlocked import one_thread
+from dokl.learning.experts import bank as banks
+from dokl.learning.experts import learn as learning
+from dokl.learning.experts import predicting
+from dokl.learning.experts.bank import Bank, Prediction
+from dokl.learning.experts.kinds import Kind, Settings
+from dokl.learning.experts.scaling import Scaling
 from dokl.network import node as nodes
 from dokl.network import sharing as share
 from dokl.network.node import NetworkNode
 from dokl.network.sharing import NEVER, SentRows, SharingRule
-from dokl.unlocked import one_thread
 
 # A row of less weight is predicted and not learned: its label never came.
 LEAST_WEIGHT = 1e-20

@@ -3,7 +3,7 @@
 The network's bank learns from everybody. Where it errs at one node in the same direction for a
 while (a station that drifts, an hour that differs), the node learns that error by least squares on
 a constant and on its inputs, with memories from ten rows on, and mixes these experts with "no
-correction" by what each gains (`dokl.mixture`).
+correction" by what each gains (`dokl.learning.mixture`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dokl import mixture as mixing
-from dokl.arrays import Array
-from dokl.experts.scaling import Scaling
-from dokl.methods.squares import blocks
-from dokl.methods.squares import memory as memories
-from dokl.methods.squares.blocks import NotDefinite
-from dokl.methods.squares.memory import Memory, Numbers
-from dokl.mixture import Mixture
+from dokl.base.arrays import Array
+from dokl.learning import mixture as mixing
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.mixture import Mixture
+from dokl.learning.squares import blocks
+from dokl.learning.squares import memory as memories
+from dokl.learning.squares.blocks import NotDefinite
+from dokl.learning.squares.memory import Memory, Numbers
 
 # (memory in rows, whether it uses the inputs or a constant alone)
 EXPERTS = ((10, False), (100, False), (100, True), (1000, True))

@@ -1,7 +1,7 @@
 """What predicts at one node of a network, folded: a sum of parts without matrices.
 
 A node mixes its own bank, the network's bank and that bank with corrections. Each mean is a sum of
-kernels, or linear (`dokl.experts.folding`), so the mixture is one, too:
+kernels, or linear (`dokl.learning.experts.folding`), so the mixture is one, too:
 
     f = w_own own(x) + (w_network + w_corrected) network(x, node) + w_corrected correction(x)
 
@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from dokl import intervals
-from dokl.arrays import Array
-from dokl.experts import folding
-from dokl.experts.bank import Bank
-from dokl.experts.folding import Folded
-from dokl.experts.scaling import Scaling
+from dokl.base.arrays import Array
+from dokl.learning import intervals
+from dokl.learning.experts import folding
+from dokl.learning.experts.bank import Bank
+from dokl.learning.experts.folding import Folded
+from dokl.learning.experts.scaling import Scaling
 from dokl.network import banks
 from dokl.network.banks import BankNetwork
 from dokl.network.corrections import EXPERTS, Corrections

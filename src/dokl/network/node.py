@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dokl import intervals
-from dokl import mixture as mixing
-from dokl.arrays import Array
-from dokl.experts import bank as banks
-from dokl.experts.bank import Bank, Prediction
-from dokl.experts.kinds import Settings
-from dokl.experts.scaling import Scaling
-from dokl.intervals import LEVELS, Tracker
-from dokl.mixture import Mixture
+from dokl.base.arrays import Array
+from dokl.learning import intervals
+from dokl.learning import mixture as mixing
+from dokl.learning.experts import bank as banks
+from dokl.learning.experts.bank import Bank, Prediction
+from dokl.learning.experts.kinds import Settings
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.intervals import LEVELS, Tracker
+from dokl.learning.mixture import Mixture
 from dokl.network import corrections as correcting
 from dokl.network.corrections import Corrections
 

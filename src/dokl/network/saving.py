@@ -1,4 +1,4 @@
-"""A network as a JSON value and named arrays, and back (`dokl.codec`)."""
+"""A network as a JSON value and named arrays, and back (`dokl.base.codec`)."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from dokl import codec
-from dokl.arrays import Array
-from dokl.experts.bank import Bank, Generation
-from dokl.experts.kept import Kept
-from dokl.experts.kinds import Kind, Settings
-from dokl.experts.maps import GroupedMap, NestedMap
-from dokl.experts.places import DIMENSIONS, GroupPlaces
-from dokl.experts.saving import check_settings
-from dokl.experts.scaling import Scaling
-from dokl.files import real, whole
-from dokl.intervals import Tracker
-from dokl.methods.squares.memory import Memory
-from dokl.methods.squares.sums import Sums
-from dokl.mixture import Mixture
+from dokl.base import codec
+from dokl.base.arrays import Array
+from dokl.base.files import real, whole
+from dokl.learning.experts.bank import Bank, Generation
+from dokl.learning.experts.kept import Kept
+from dokl.learning.experts.kinds import Kind, Settings
+from dokl.learning.experts.maps import GroupedMap, NestedMap
+from dokl.learning.experts.places import DIMENSIONS, GroupPlaces
+from dokl.learning.experts.saving import check_settings
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.intervals import Tracker
+from dokl.learning.mixture import Mixture
+from dokl.learning.scales import KERNELS, Scales
+from dokl.learning.squares.memory import Memory
+from dokl.learning.squares.sums import Sums
 from dokl.network import corrections as correcting
 from dokl.network.banks import BankNetwork
 from dokl.network.corrections import Corrections
 from dokl.network.node import MEMBERS, Errors, NetworkNode
 from dokl.network.sharing import SentRows, SharingRule
-from dokl.scales import KERNELS, Scales
 
 RECORDS = (
     BankNetwork, SharingRule, SentRows, NetworkNode, Errors, Corrections, Bank, Settings, Kind,

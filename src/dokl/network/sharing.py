@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dokl.arrays import Array
-from dokl.errors import BadInput, UnknownName
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput, UnknownName
 
 WAYS = ("sums", "rows")
 # Sums of fewer rows would reveal them.

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dokl.arrays import Array, Block
-from dokl.diffusion import Problem, Trace
-from dokl.errors import BadInput
-from dokl.exchange import Exchange
-from dokl.progress import Bar
-from dokl.random_numbers import draw_recipe, spawn
+from dokl.base.arrays import Array, Block
+from dokl.base.errors import BadInput
+from dokl.base.progress import Bar
+from dokl.base.random_numbers import draw_recipe, spawn
+from dokl.network.exchange import Exchange
+from dokl.simulation.diffusion import Problem, Trace
 from dokl.simulation.recording import NOW_AND_THEN, Asked, Recorder
 
 # Predictions held at once; also how often a progress bar moves.

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dokl import metrics
-from dokl.arrays import Array, check_whole
-from dokl.diffusion import combines_now
-from dokl.errors import BadInput, UnknownName
-from dokl.random_numbers import check_seed
+from dokl.base.arrays import Array, check_whole
+from dokl.base.errors import BadInput, UnknownName
+from dokl.base.random_numbers import check_seed
+from dokl.learning import metrics
+from dokl.simulation.diffusion import combines_now
 
 Quantities = Mapping[str, Callable[..., Any]]
 

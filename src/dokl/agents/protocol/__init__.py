@@ -1,5 +1,0 @@
-"""What a live node does, without sockets, clocks, threads or files: see `machine`."""
-
-from dokl.agents.protocol.machine import Protocol
-
-__all__ = ["Protocol"]

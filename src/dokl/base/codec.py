@@ -1,0 +1,159 @@
+"""Records to plain values and named arrays, and back: what files hold.
+
+A record is a frozen dataclass of arrays, numbers, texts, None, tuples, dictionaries and further
+records. `encode` gives a JSON value and arrays named by their path; `decode` takes only record
+types that are named to it, never code, and refuses fields that are not of their declared type.
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True)
+... class Point:
+...     name: str
+...     at: Array
+>>> meta, arrays = encode(Point("a", np.zeros(2)))
+>>> meta, list(arrays)
+({'$': 'Point', 'name': 'a', 'at': {'@': 'at'}}, ['at'])
+>>> decode(meta, arrays, [Point])
+Point(name='a', at=array([0., 0.]))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from dokl.base.arrays import Array
+
+# Square matrices in Fortran's order of which the lower triangle counts, by the name of their field.
+TRIANGLES = ("P", "zz", "lower")
+
+Arrays = dict[str, Array]
+
+
+def encode(record: Any) -> tuple[Any, Arrays]:
+    """A JSON value and the arrays that it names."""
+    arrays: Arrays = {}
+    return _packed(record, "", arrays), arrays
+
+
+def decode(meta: Any, arrays: Mapping[str, Array], types: Iterable[type]) -> Any:
+    """The record that was encoded; KeyError, TypeError or ValueError where that cannot be."""
+    return _unpacked(meta, arrays, {each.__name__: each for each in types})
+
+
+def _packed(value: Any, path: str, arrays: Arrays) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        inside = {
+            each.name: _packed(getattr(value, each.name), _join(path, each.name), arrays)
+            for each in fields(value)
+        }
+        return {"$": type(value).__name__, **inside}
+    if isinstance(value, np.ndarray):
+        return _array(value, path, arrays)
+    if isinstance(value, tuple):
+        return [_packed(each, _join(path, str(i)), arrays) for i, each in enumerate(value)]
+    if isinstance(value, dict):
+        pairs = enumerate(value.items())
+        return {
+            "{": [
+                [_packed(k, "", arrays), _packed(v, _join(path, str(i)), arrays)]
+                for i, (k, v) in pairs
+            ]
+        }
+    if isinstance(value, float | np.floating) and not math.isfinite(value):
+        return {"#": repr(float(value))}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{path or 'the record'} is a {type(value).__name__}, which no file holds")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _array(value: Array, path: str, arrays: Arrays) -> dict[str, Any]:
+    name, square = path.rpartition(".")[2], value.ndim == 2 and len(set(value.shape)) == 1
+    if name in TRIANGLES and square:
+        rows, columns = np.tril_indices(len(value))
+        arrays[path] = np.ascontiguousarray(value[rows, columns])
+        return {"@": path, "triangle": len(value)}
+    arrays[path] = np.ascontiguousarray(value)
+    return {"@": path}
+
+
+def _unpacked(value: Any, arrays: Mapping[str, Array], types: Mapping[str, type]) -> Any:
+    if isinstance(value, list):
+        return tuple(_unpacked(each, arrays, types) for each in value)
+    if not isinstance(value, dict):
+        return value
+    if "@" in value:
+        return _read(value, arrays)
+    if "{" in value:
+        pairs = ([_unpacked(part, arrays, types) for part in pair] for pair in value["{"])
+        return dict(pairs)
+    if "#" in value:
+        return float(value["#"])
+    made, given = types[value["$"]], {k: v for k, v in value.items() if k != "$"}
+    known = {each.name for each in fields(made)}
+    if unknown := set(given) - known:
+        raise ValueError(f"a {value['$']} has no {', '.join(sorted(unknown))}")
+    inside, hints = {k: _unpacked(v, arrays, types) for k, v in given.items()}, _hints(made)
+    for name, each in inside.items():
+        if not _is(each, hints[name]):
+            raise ValueError(f"{name} of a {value['$']} is {str(each)[:80]!r}, of the wrong type")
+    return made(**inside)
+
+
+@cache
+def _hints(made: type) -> dict[str, Any]:
+    """The declared types of a record's fields."""
+    return get_type_hints(made)
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value is of a declared type; whole numbers are real ones, true and false are not.
+
+    >>> [_is(each, float | None) for each in (1, 1.5, True, None, "1")]
+    [True, True, False, True, False]
+    >>> _is((1, "a"), tuple[int, str]), _is((1, 2.5), tuple[int, ...])
+    (True, False)
+    """
+    origin, inside = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_is(value, each) for each in inside)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        each = inside[:1] * len(value) if inside[-1] is ... else inside
+        return len(each) == len(value) and all(map(_is, value, each))
+    if origin is dict:
+        pairs = value.items() if isinstance(value, dict) else [(None, None)]
+        return all(_is(k, inside[0]) and _is(v, inside[1]) for k, v in pairs)
+    if hint in (int, float):
+        kinds = (int,) if hint is int else (int, float)
+        return isinstance(value, kinds) and not isinstance(value, bool)
+    return isinstance(value, NoneType if hint is None else origin or hint)
+
+
+def _read(value: Mapping[str, Any], arrays: Mapping[str, Array]) -> Array:
+    array = arrays[value["@"]]
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{value['@']} has values that are not finite")
+    if "triangle" not in value:
+        return array
+    D = int(value["triangle"])
+    if array.shape != (D * (D + 1) // 2,):
+        raise ValueError(f"{value['@']} is {array.shape}, not the triangle of {D} rows")
+    rows, columns = np.tril_indices(D)
+    matrix = np.zeros((D, D), order="F")
+    matrix[rows, columns] = array
+    return matrix

@@ -1,0 +1,140 @@
+"""TOML files as frozen dataclasses: a misspelled key names the nearest one.
+
+`parse(cls, data, where)` fills a dataclass from a table, section by section. Fields that are
+dataclasses are sections; every other field is a value whose type is checked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dokl.base.errors import BadInput, UnknownName
+from dokl.base.files import read_text
+
+T = TypeVar("T")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; a syntax error names file and line."""
+    try:
+        return tomllib.loads(read_text(path))
+    except FileNotFoundError:
+        raise BadInput(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a directory: name a TOML file") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not valid TOML: {error}") from None
+
+
+def changed(data: dict[str, Any], told: Sequence[str]) -> dict[str, Any]:
+    """Tables with some keys changed, each told as "section.key=value", the value as in TOML; a
+    word without quotes is text.
+
+    >>> changed({"run": {"runs": 10}}, ["run.runs=5", "sending.dtype=float32"])
+    {'run': {'runs': 5}, 'sending': {'dtype': 'float32'}}
+    """
+    found = {name: dict(part) if isinstance(part, dict) else part for name, part in data.items()}
+    for text in told:
+        place, equals, value = text.partition("=")
+        section, dot, key = place.strip().partition(".")
+        if not (equals and dot and section and key):
+            raise BadInput(f"{text!r} changes nothing: say section.key=value, as in the file")
+        part = found.setdefault(section, {})
+        if not isinstance(part, dict):
+            raise BadInput(f"[{section}] must be a section, got {part!r}")
+        part[key] = _told(value.strip())
+    return found
+
+
+def _told(value: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value
+
+
+def parse(cls: type[T], data: dict[str, Any], where: str = "") -> T:
+    """A dataclass from a table; unknown keys, missing keys and wrong types raise BadInput.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Run:
+    ...     runs: int = 10
+    >>> parse(Run, {"rusn": 5}, "[run]")
+    Traceback (most recent call last):
+    dokl.base.errors.UnknownName: unknown key in [run] 'rusn': did you mean 'runs'? ...
+    """
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in fields:
+            raise UnknownName(f"key in {where}" if where else "section", key, fields)
+    values = {}
+    for name, field in fields.items():
+        place = f"[{name}]" if dataclasses.is_dataclass(hints[name]) else f"{where} {name}".strip()
+        if name in data:
+            values[name] = _value(hints[name], data[name], place)
+        elif dataclasses.is_dataclass(hints[name]):
+            values[name] = _value(hints[name], {}, place)
+        elif _required(field):
+            raise BadInput(f"{place} is missing")
+    return cls(**values)
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is missing and field.default_factory is missing
+
+
+def _value(hint: Any, value: Any, place: str) -> Any:
+    """The value as the hint wants it, or BadInput saying where and what."""
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise BadInput(f"{place} must be a section, got {value!r}")
+        return parse(hint, value, place)  # type: ignore[arg-type]
+    if _fits(hint, value):
+        return float(value) if hint is float else _frozen(value)
+    raise BadInput(f"{place} must be {_words(hint)}, got {value!r}")
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(option, value) for option in arguments)
+    if origin is tuple:
+        return isinstance(value, list | tuple) and all(_fits(arguments[0], v) for v in value)
+    if origin is dict:
+        return isinstance(value, dict)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is type(None):
+        return value is None
+    return isinstance(value, hint)
+
+
+def _words(hint: Any) -> str:
+    """A type in words, for messages."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(_words(option) for option in arguments if option is not type(None))
+    if origin is tuple:
+        return f"a list, each entry {_words(arguments[0])}"
+    if origin is dict:
+        return "a table, like { key = 1 }"
+    known = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    return known.get(hint, str(hint))

@@ -1,1 +1,0 @@
-"""Parts of the JAX engine (`jax_engine.py`): tracing, fused kernels, batches of runs."""

@@ -1,1 +1,0 @@
-"""Parts of the Numba engine (`numba_engine.py`): fused loops, sweeps over nodes, projections."""

@@ -1,1 +1,0 @@
-"""The jobs behind the commands, as functions: each takes values and returns results."""

@@ -1,0 +1,59 @@
+"""Named columns into inputs X: standardisation, categories, missing values.
+
+A `Preprocessor` is planned on the first rows, goes along with the stream, and is saved with the
+model. Its size never grows.
+
+- A column of **numbers** is standardised: minus its mean, divided by its standard deviation.
+  "running": row t is scaled by the rows up to and including t, so the first row gives zeros, and
+  the result does not depend on how the stream was cut into chunks, to the last bit. "fixed": the
+  mean and deviation of a sample, agreed once; what a network needs. "off": numbers as they are.
+  A column without spread gives 0.
+- A **missing** number stands at the mean of its column: 0, or the mean itself with "off". Nothing
+  else marks that it was missing.
+- A column of **text** becomes one input of 0 or 1 for each level, "place=roof". The levels are
+  those of the first rows, at most `max_levels`, the most frequent ones. A missing text, and a level
+  that came up later, give zeros; the latter are counted in `unseen`.
+- A column of **times** (seconds) becomes the time of day and of the week, each as cosine and sine
+  of a circle, and the days since the first row, which are a number like others. What does not vary
+  in the first rows is left out.
+
+>>> import numpy as np
+>>> first = {"temp": np.array([20.0, 22.0]), "place": np.array(["roof", "cellar"], object)}
+>>> prepared = Preprocessor.plan(first)
+>>> prepared.names_out
+('temp', 'place=cellar', 'place=roof')
+>>> print(prepared.learn_transform(first))
+[[0. 0. 1.]
+ [1. 1. 0.]]
+"""
+
+from __future__ import annotations
+
+from dokl.learning.columns.moments import Moments, Scale
+from dokl.learning.columns.preprocessor import MAX_LEVELS, MODES, Preprocessor, is_text, require
+from dokl.learning.columns.targets import (
+    FEWEST_OF_A_CLASS,
+    MOST_CLASSES,
+    are_classes,
+    class_target,
+    guessed_task,
+    numeric_target,
+)
+from dokl.learning.columns.times import TimeParts
+
+__all__ = [
+    "FEWEST_OF_A_CLASS",
+    "MAX_LEVELS",
+    "MODES",
+    "MOST_CLASSES",
+    "Moments",
+    "Preprocessor",
+    "Scale",
+    "TimeParts",
+    "are_classes",
+    "class_target",
+    "guessed_task",
+    "is_text",
+    "numeric_target",
+    "require",
+]

@@ -1,0 +1,162 @@
+"""A bank of experts: what it knows. `learning`, `pilots` and `predicting` work with it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.learning import intervals
+from dokl.learning import mixture as mixing
+from dokl.learning.experts import kept as keeping
+from dokl.learning.experts.kept import Kept
+from dokl.learning.experts.kinds import Kind, Settings
+from dokl.learning.experts.maps import GroupedMap, NestedMap
+from dokl.learning.experts.places import GroupPlaces
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.intervals import Tracker
+from dokl.learning.mixture import Mixture
+from dokl.learning.scales import Scales
+from dokl.learning.squares.memory import Memory, Numbers
+from dokl.learning.squares.sums import Sums
+
+# Rows whose features are in memory at once, and after which experts meet.
+AT_ONCE = 512
+LEAST_RIDGE = 1e-4
+
+# As `map`, perhaps on several cores.
+Each = Callable[..., Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was fixed at a pilot: scalings of inputs and targets, scales by kernel, maps by kind."""
+
+    inputs: Scaling
+    targets: Scaling
+    scales: Scales
+    maps: Mapping[tuple[Any, str], NestedMap | GroupedMap]
+    places: GroupPlaces | None = None  # of groups, where the last input is one
+
+    def inward(self, X: Array) -> Array:
+        """Rows X: (n, d) standardised; the number of a group stays as it is."""
+        if self.places is None:
+            return self.inputs.clipped(X)
+        return np.hstack([self.inputs.clipped(X[:, :-1]), X[:, -1:]])
+
+
+@dataclass(frozen=True)
+class Bank:
+    """d inputs, m outputs. now: None before the first pilot; memories, awake: one per expert.
+
+    total: (weight, sum of w y, sum of w y^2), what is known before the first pilot.
+    """
+
+    settings: Settings
+    d: int
+    m: int
+    kept: Kept
+    mixture: Mixture
+    total: tuple[float, Array, Array]
+    now: Generation | None = None
+    memories: tuple[Memory, ...] = ()
+    awake: Array | None = None
+    tracker: Tracker = field(default_factory=intervals.start)
+    sums: tuple[Sums | None, ...] = ()
+    mended: int = 0  # how often a matrix had to be made anew
+    idle: Array = field(default_factory=lambda: np.zeros(0, int))  # checks without weight, each
+    surprise: tuple[float, int] = (0.0, 0)  # sum of squared scores since the last check, and count
+
+    @property
+    def seen(self) -> int:
+        """Rows learned."""
+        return self.kept.seen
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The experts."""
+        return self.settings.kinds
+
+    @property
+    def weights(self) -> Array:
+        """What each expert counts in the next prediction: (E,), summing to one."""
+        awake = np.ones(len(self.kinds), bool) if self.awake is None else self.awake
+        return self.mixture.weights(awake)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was said of rows before they were learned: mean (n, m), variance (n, m), and half the
+    width of their intervals in standard deviations, (n, m, levels).
+    """
+
+    mean: Array
+    variance: Array
+    widths: Array
+
+
+def start(d: int, m: int, settings: Settings) -> Bank:
+    """A bank that has seen nothing."""
+    total = 0.0, np.zeros(m), np.zeros(m)
+    mixture, tracker = mixing.start(len(settings.kinds)), intervals.start(settings.levels, m)
+    return Bank(settings, d, m, keeping.nothing(d, m), mixture, total, tracker=tracker)
+
+
+def numbers_of(bank: Bank, now: Generation, i: int) -> Numbers:
+    """Ridge, memory and bound of expert i."""
+    kind = bank.kinds[i]
+    ridge = max(now.maps[kind.features].scales.noise, LEAST_RIDGE)
+    return Numbers(ridge, 1.0 - 1.0 / kind.memory, bank.settings.bound)
+
+
+def features(
+    bank: Bank, now: Generation, X: Array, which: Sequence[int], each: Each = map
+) -> dict[int, Array]:
+    """z of rows X: (n, d) for each of these experts, (n, D), shared where they are the same."""
+    rows = now.inward(X)
+    widths = {i: now.maps[bank.kinds[i].features].width(bank.kinds[i].width) for i in which}
+    most: dict[Any, int] = {}
+    for i, D in widths.items():
+        most[bank.kinds[i].features] = max(D, most.get(bank.kinds[i].features, 0))
+    made = each(lambda key: now.maps[key].transform(rows, most[key]), most)
+    whole = dict(zip(most, made, strict=True))
+    cut: dict[Any, Array] = {}
+    for i, D in widths.items():
+        key = bank.kinds[i].features
+        if (key, D) not in cut:
+            cut[key, D] = np.ascontiguousarray(whole[key][:, :D])
+    return {i: cut[bank.kinds[i].features, D] for i, D in widths.items()}
+
+
+def fingerprint(bank: Bank) -> str:
+    """16 hexadecimal digits of what was fixed at the last pilot; none before the first."""
+    now = bank.now
+    if now is None:
+        return "0" * 16
+    digest = hashlib.sha256()
+    arrays = [now.inputs.centre, now.inputs.size, now.targets.centre, now.targets.size]
+    for key, made in now.maps.items():
+        digest.update(repr(key).encode())
+        own = made.scales
+        arrays += [own.lengths, np.array([own.amplitude, own.linear, own.noise]), made.centres]
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, "<f8").tobytes())
+    return digest.hexdigest()[:16]
+
+
+def remembers(bank: Bank) -> float:
+    """About how many rows count in a prediction: the experts' memories, weighed."""
+    weights = bank.weights
+    spans = [min(kind.memory, bank.seen) for kind in bank.kinds]
+    return float(math.exp(float(weights @ np.log(np.maximum(spans, 1.0)))))
+
+
+def matrix_bytes(kinds: Sequence[Kind], most: int) -> float:
+    """What the matrices of these experts take, all awake, with `most` centres for the widest."""
+    widths = [most if kind.width is None else min(most, kind.width) for kind in kinds]
+    return 8.0 * sum(2 * width * width for width in widths)

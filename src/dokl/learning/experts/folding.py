@@ -1,0 +1,205 @@
+"""A bank folded into what predicts: one vector for each map, and no matrix.
+
+The features of a map are L^-1 k(U, x), so its experts are a sum of kernels at its centres,
+
+    f = theta'[1, b x/sqrt(d), a L^-1 k(U, x)] = c + s'x + sum_i h_i k(u_i, x),   h = a L^-T theta
+
+with the experts' theta weighed and added. Constants and slopes of all maps add up, too. What is
+lost is how sure the bank is of a row, which takes the matrices. A vector on a map that a network
+has agreed on becomes the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.learning.experts.agreed import AgreedMap
+from dokl.learning.experts.bank import AT_ONCE, Bank
+from dokl.learning.experts.bending import Bending
+from dokl.learning.experts.maps import GroupedMap, NestedMap
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.scales import KERNELS, correlation, squared_distances
+
+
+@dataclass(frozen=True)
+class Bumps:
+    """A sum of kernels. lengths: (d,); centres: (M, d) over their lengths; heights: (m, M); apart:
+    (M,), what is added to the squared distance from each centre.
+    """
+
+    kernel: str
+    lengths: Array
+    centres: Array
+    heights: Array
+    apart: Array
+
+    def at(self, rows: Array) -> Array:
+        """(n, m) for standardised rows: (n, d)."""
+        squared = squared_distances(rows / self.lengths, self.centres)
+        near = correlation(self.kernel, squared + self.apart)
+        return np.asarray(near @ self.heights.T)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map.
+
+    inputs: bent only by the maps of networks, which are not written to files in this form.
+    """
+
+    inputs: Scaling | Bending
+    targets: Scaling
+    base: Array
+    slope: Array
+    bumps: tuple[Bumps, ...]
+
+
+def folded(bank: Bank, group: int = -1) -> Folded:
+    """What predicts as the bank does now; before the first pilot the mean of the targets.
+
+    group: where the bank's rows are of groups, the one whose rows are predicted; -1 is any other.
+    """
+    now, d, m = bank.now, bank.d, bank.m
+    if now is None:
+        weight, first, _ = bank.total
+        mean = first / weight if weight else first
+        as_they_are = Scaling(np.zeros(d), np.ones(d)), Scaling(mean, np.ones(m))
+        return Folded(*as_they_are, np.zeros(m), np.zeros((m, d)), ())
+    d -= now.places is not None
+    base, slope, bumps = np.zeros(m), np.zeros((m, d)), []
+    for key, theta in _added(bank).items():
+        made = now.maps[key]
+        if isinstance(made, GroupedMap):
+            parts = _parts_of_group(made, theta, group)
+        else:
+            parts = _parts(made, theta)
+        base += parts[0]
+        slope += parts[1]
+        bumps.append(parts[2])
+    return Folded(now.inputs, now.targets, base, slope, tuple(bumps))
+
+
+def folded_vector(made: AgreedMap, theta: Array, bias: Array, offset: Array) -> Folded:
+    """What predicts as theta: (m, D) does on the features of a map, with a constant bias: (m,), of
+    targets from which an offset (m,) was taken before they were learned.
+    """
+    base, slope, bumps = _parts(made.nested, theta)
+    targets = Scaling(made.targets.outward(offset), made.targets.size)
+    return Folded(made.inputs, targets, base + bias, slope, (bumps,))
+
+
+def _parts(made: NestedMap, theta: Array) -> tuple[Array, Array, Bumps]:
+    """Constant (m,), slope (m, d) and bumps of theta: (m, D of the first features or all)."""
+    d = made.centres.shape[1]
+    slope = theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d))
+    return theta[:, 0], slope, _bumps(made, theta[:, d + 1 :])
+
+
+def _parts_of_group(made: GroupedMap, theta: Array, group: int) -> tuple[Array, Array, Bumps]:
+    """The same for the rows of one group: how far its centres are is fixed then, so a Gaussian
+    kernel and the linear part only become lower.
+    """
+    d, s, m = made.centres.shape[1] - 1, made.scales, len(theta)
+    h, M = _heights(made.lower, 1.0, theta[:, d + 1 :]), theta.shape[1] - d - 1
+    centres, groups = made.centres[:M, :-1], made.centres[:M, -1].astype(np.int64)
+    apart = made.places.apart(np.array([group]), groups)[0]
+    near = h * np.exp(-0.5 * apart)
+    base = theta[:, 0] + s.offset**2 * h[:, groups == group].sum(axis=1)
+    slope = theta[:, 1 : d + 1] * (s.linear / math.sqrt(d))
+    if made.slopes:
+        slope = slope + near @ centres * (s.linear**2 / d)
+    smooth = made.kernel == "gaussian"
+    heights, rest = (near, np.zeros(M)) if smooth else (h, apart)
+    bumps = Bumps(made.kernel, s.lengths, centres / s.lengths, s.amplitude**2 * heights, rest)
+    return base, slope.reshape(m, d), bumps
+
+
+def _added(bank: Bank) -> dict[tuple[Any, str], Array]:
+    """For each map that counts the experts' vectors, weighed and added: (m, D of the widest)."""
+    out: dict[tuple[Any, str], Array] = {}
+    for kind, memory, w in zip(bank.kinds, bank.memories, bank.weights, strict=True):
+        if w > 0:
+            own, before = w * memory.theta, out.get(kind.features, np.zeros((bank.m, 0)))
+            whole = np.zeros((bank.m, max(own.shape[1], before.shape[1])))
+            for part in (own, before):
+                whole[:, : part.shape[1]] += part
+            out[kind.features] = whole
+    return out
+
+
+def _bumps(made: NestedMap, theta: Array) -> Bumps:
+    """theta: (m, M), of the first M features beyond the linear ones."""
+    M = theta.shape[1]
+    heights = _heights(made.lower, made.scales.amplitude, theta)
+    return Bumps(made.kernel, made.scales.lengths, made.centres[:M], heights, np.zeros(M))
+
+
+def _heights(lower: Array, amplitude: float, theta: Array) -> Array:
+    """a L^-T theta of theta: (m, M), by the first M rows of L."""
+    from scipy.linalg.blas import dtrsm
+
+    M = theta.shape[1]
+    if not M:
+        return theta
+    first = np.asfortranarray(lower[:M, :M])
+    return np.ascontiguousarray(dtrsm(amplitude, first, theta.T, lower=1, trans_a=1).T)
+
+
+def predict(made: Folded, X: Array) -> Array:
+    """Means (n, m) of rows X: (n, d)."""
+    out = np.empty((len(X), len(made.base)))
+    for i in range(0, len(X), AT_ONCE):
+        rows = made.inputs.clipped(X[i : i + AT_ONCE])
+        total = made.base + rows @ made.slope.T
+        for each in made.bumps:
+            total += each.at(rows)
+        out[i : i + AT_ONCE] = made.targets.outward(total)
+    return out
+
+
+# -- files ---------------------------------------------------------------------------------------
+def to_arrays(made: Folded) -> tuple[list[str], dict[str, Array]]:
+    """The kernels' names, and every array by name."""
+    out = {"base": made.base, "slope": made.slope}
+    for name, scaling in (("inputs", made.inputs), ("targets", made.targets)):
+        out |= {f"{name}.centre": scaling.centre, f"{name}.size": scaling.size}
+    for i, each in enumerate(made.bumps):
+        parts = {"lengths": each.lengths, "centres": each.centres, "heights": each.heights}
+        parts |= {"apart": each.apart} if each.apart.any() else {}
+        out |= {f"map.{i}.{name}": array for name, array in parts.items()}
+    return [each.kernel for each in made.bumps], out
+
+
+def from_arrays(kernels: Sequence[str], arrays: Mapping[str, Array]) -> Folded:
+    """What was written; KeyError, TypeError or ValueError where that cannot be."""
+    m, d = arrays["slope"].shape
+    bumps = []
+    for i, kernel in enumerate(kernels):
+        if kernel not in KERNELS:
+            raise ValueError(f"{kernel!r} is no kernel")
+        M = len(arrays[f"map.{i}.centres"])
+        shapes = {"lengths": (d,), "centres": (M, d), "heights": (m, M)}
+        parts = [checked(arrays, f"map.{i}.{name}", *shape) for name, shape in shapes.items()]
+        there = f"map.{i}.apart" in arrays
+        apart = checked(arrays, f"map.{i}.apart", M) if there else np.zeros(M)
+        bumps.append(Bumps(kernel, parts[0], parts[1], parts[2], apart))
+    inputs, targets = (
+        Scaling(checked(arrays, f"{name}.centre", k), checked(arrays, f"{name}.size", k))
+        for name, k in (("inputs", d), ("targets", m))
+    )
+    base, slope = checked(arrays, "base", m), checked(arrays, "slope", m, d)
+    return Folded(inputs, targets, base, slope, tuple(bumps))
+
+
+def checked(arrays: Mapping[str, Array], name: str, *shape: int) -> Array:
+    """The array of this name, if it has this shape and finite numbers."""
+    array = arrays[name]
+    if array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(f"{name} is not {shape} finite numbers")
+    return array

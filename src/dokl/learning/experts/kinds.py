@@ -1,0 +1,103 @@
+"""Which experts there are: maps, memories and widths. A longer memory can fill a wider map."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from dokl.learning.intervals import LEVELS
+
+# Rows at which scales are learned anew and all experts start again with all rows that are kept.
+# Rows that chose the scales are never scored with them.
+PILOTS = (30, 60, 125, 250, 500, 1000, 2500, 5000, 10_000, 100_000)
+# Classes say less a row, and a guess of the commonest is a bad one: they cannot wait so long.
+CLASS_PILOTS = (8, 15, *PILOTS)
+KEPT = 10_000
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One expert. map: "learned" length scales, or a number of median distances, the same along
+    every input; kernel: "gaussian" or "matern32"; memory: rows; width: centres, None for all.
+    """
+
+    map: str | float
+    kernel: str
+    memory: float = math.inf
+    width: int | None = None
+
+    @property
+    def features(self) -> tuple[str | float, str]:
+        """The map that it shares with others."""
+        return self.map, self.kernel
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        scales = "learned scales" if self.map == "learned" else f"{self.map:g} x median distance"
+        memory = "all rows" if self.memory == math.inf else f"{self.memory:,.0f} rows"
+        return f"{scales}, {self.kernel}, {memory}"
+
+
+Forgetting = dict[tuple[str | float, str], tuple[tuple[int, int], ...]]
+
+
+def _with_memories(wide: tuple[Kind, ...], forgetting: Forgetting) -> tuple[Kind, ...]:
+    """Wide experts that remember everything, and for each map narrow ones: (memory, width)."""
+    return wide + tuple(
+        Kind(*features, memory, width)
+        for features, each in forgetting.items()
+        for memory, width in each
+    )
+
+
+def for_numbers() -> tuple[Kind, ...]:
+    """Sixteen experts: three of everything seen so far, and thirteen that forget."""
+    wide = Kind("learned", "gaussian"), Kind("learned", "matern32"), Kind(1.0, "matern32")
+    forgetting: Forgetting = {
+        ("learned", "gaussian"): ((10_000, 400), (3000, 300), (1000, 200), (100, 100), (10, 50)),
+        (2.0, "gaussian"): ((10_000, 300), (3000, 200), (1000, 200), (100, 100), (10, 50)),
+        (1.0, "gaussian"): ((3000, 200), (1000, 200), (100, 100)),
+    }
+    return _with_memories(wide, forgetting)
+
+
+def for_classes() -> tuple[Kind, ...]:
+    """Ten experts: classes have sharp borders, so rough and narrow kernels matter more."""
+    learned = Kind("learned", "gaussian"), Kind("learned", "matern32")
+    wide = *learned, Kind(0.5, "matern32"), Kind(0.5, "gaussian"), Kind(0.25, "gaussian")
+    forgetting: Forgetting = {
+        ("learned", "gaussian"): ((10_000, 400), (1000, 200), (100, 100)),
+        (0.5, "matern32"): ((10_000, 400), (1000, 200)),
+    }
+    return _with_memories(wide, forgetting)
+
+
+def one() -> tuple[Kind, ...]:
+    """A single expert that remembers everything: what it knows are sums, which can be added."""
+    return (Kind("learned", "gaussian"),)
+
+
+FOR_NUMBERS = {"all": for_numbers, "one": one}
+FOR_CLASSES = {"all": for_classes, "one": one}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a bank of experts is told. most: centres of the widest; bound: on innovations, in
+    standard deviations; seed: of the reservoir and of the pilots' choice of rows; levels: of
+    intervals; sums: whether an infinite memory keeps its sums, for adding and taking away; classes:
+    how many there are, 0 where targets are numbers; grouped: whether the last input is the number
+    of the row's group (a node of a network), whose place is learned.
+    """
+
+    kinds: tuple[Kind, ...] = field(default_factory=for_numbers)
+    most: int = 1000
+    bound: float = 10.0
+    seed: int = 0
+    pilots: tuple[int, ...] = PILOTS
+    kept: int = KEPT
+    levels: tuple[float, ...] = LEVELS
+    sums: bool = False
+    classes: int = 0
+    grouped: bool = False

@@ -1,0 +1,254 @@
+"""How a bank learns: rows are predicted first, then learned by every expert, then mixed.
+
+It predicts from the first row on. At each pilot (30, 60, 125... rows) length scales are learned
+from the rows so far, maps are made, and all experts start again and learn those rows; the rows
+that follow are predicted before they are learned, and mixed by what each expert would have gained.
+`learn` returns a new bank: a call that fails changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput, FingerprintMismatch
+from dokl.base.unlocked import one_thread
+from dokl.learning import intervals
+from dokl.learning import mixture as mixing
+from dokl.learning.experts import kept as keeping
+from dokl.learning.experts.bank import (
+    AT_ONCE,
+    Bank,
+    Each,
+    Generation,
+    Prediction,
+    features,
+    fingerprint,
+    numbers_of,
+    start,
+)
+from dokl.learning.experts.kinds import Settings
+from dokl.learning.experts.pilots import at_the_prior, generation, pilot, relearned
+from dokl.learning.experts.rest import checked, surprised
+from dokl.learning.squares import blocks, sums
+from dokl.learning.squares.blocks import NotDefinite
+from dokl.learning.squares.memory import Memory
+
+# Fewer rows than this are learned before threads have started.
+FEW = 8
+# `fit` weighs experts on every row up to so many; of more rows, half are enough.
+ENOUGH = 2000
+GROUPED_ENOUGH = 500  # learning places takes longer
+
+Rows = tuple[Array, Array, Array]  # X: (n, d), Y: (n, m), weight: (n,)
+
+
+class MendedNotice(UserWarning):
+    """A matrix lost its definiteness to rounding, and was made anew."""
+
+
+def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[Bank, Prediction]:
+    """Rows X: (n, d), Y: (n, m), finite, of positive weight: (n,), in order."""
+    w = np.ones(len(X)) if weight is None else weight
+    told, at = [], 0
+    with on_all_cores(len(X) >= FEW or len(X) >= _until_pilot(bank)) as each:
+        while at < len(X):
+            stop = min(len(X), at + _until_pilot(bank), at + AT_ONCE - bank.seen % AT_ONCE)
+            bank, said = _learn_some(bank, X[at:stop], Y[at:stop], w[at:stop], each)
+            told.append(said)
+            at = stop
+    return bank, _joined(bank, told)
+
+
+def fitted(
+    settings: Settings, X: Array, Y: Array, weight: Array | None = None
+) -> tuple[Bank, Prediction]:
+    """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them, and what
+    was said of those that it was weighed by: NaN elsewhere.
+
+    Rows that chose the scales must not be scored with them. So experts are weighed on one half by
+    scales of the other (both ways round, where rows are few); then scales of all rows are learned,
+    and all rows with them.
+    """
+    rows = X, Y, np.ones(len(X)) if weight is None else weight
+    bank = start(X.shape[1], Y.shape[1], settings)
+    fair, half = bank, len(X) - len(X) // 2
+    told = [np.full((len(X), *like), np.nan) for like in ((bank.m,), (bank.m,), _widths(bank))]
+    ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
+    with on_all_cores() as each:
+        enough = GROUPED_ENOUGH if settings.grouped else ENOUGH
+        for ours, theirs in ways[: 2 if 1 < len(X) <= enough else 1]:
+            known, _ = _swept(bank, rows, ours, each)
+            known = replace(known, mixture=fair.mixture, tracker=fair.tracker)
+            fair, said = _swept(known, rows, theirs, each)
+            for everywhere, part in zip(told, vars(said).values(), strict=True):
+                everywhere[theirs] = part
+        kept = keeping.and_then(bank.kept, *rows, settings.kept, settings.seed)
+        total = _running_mean(bank, *rows[1:])[1]
+        bank, _ = _swept(bank, rows, slice(None), each)
+    about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
+    return replace(bank, **about), Prediction(*told)  # type: ignore[arg-type]
+
+
+def _widths(bank: Bank) -> tuple[int, int]:
+    return bank.m, len(bank.tracker.levels)
+
+
+def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, Prediction]:
+    """The bank after these rows, by maps made from a sample of them where there are none yet."""
+    X, Y, w = (part[which] for part in rows)
+    told, settings = list[Prediction](), bank.settings
+    if bank.now is None:
+        none = keeping.nothing(bank.d, bank.m)
+        some = keeping.and_then(none, X, Y, w, settings.kept, settings.seed)
+        now = generation(bank, *some.all(), each)
+        bank = at_the_prior(replace(bank, now=now), now)
+    assert bank.now is not None
+    for at in range(0, len(X), AT_ONCE):
+        part = slice(at, at + AT_ONCE)
+        bank, said = _learn_by_experts(bank, bank.now, X[part], Y[part], w[part], each)
+        told.append(said)
+    return bank, _joined(bank, told)
+
+
+def _joined(bank: Bank, told: list[Prediction]) -> Prediction:
+    if len(told) == 1:
+        return told[0]
+    m = bank.m
+    nothing = Prediction(np.empty((0, m)), np.empty((0, m)), np.empty((0, *_widths(bank))))
+    parts = [(t.mean, t.variance, t.widths) for t in told or [nothing]]
+    return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _until_pilot(bank: Bank) -> int:
+    """Rows before the next pilot."""
+    return min((p - bank.seen for p in bank.settings.pilots if p > bank.seen), default=1 << 62)
+
+
+def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[Bank, Prediction]:
+    """Rows without a pilot among them; a pilot after the last, if it is time."""
+    if bank.now is None:
+        told, total = _running_mean(bank, Y, w)
+        bank = replace(bank, total=total)
+    else:
+        bank, told = _learn_by_experts(bank, bank.now, X, Y, w, each)
+    settings = bank.settings
+    kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
+    bank = replace(bank, kept=kept)
+    if bank.seen in settings.pilots:
+        return pilot(bank, each), told
+    return (bank if bank.now is None else checked(bank, bank.now, bank.seen)), told
+
+
+def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, tuple[float, Array, Array]]:
+    """The mean and variance of the targets before each row."""
+    weight, first, second = bank.total
+    W = weight + np.concatenate([[0.0], np.cumsum(w)])
+    S = first + np.vstack([np.zeros(bank.m), np.cumsum(w[:, None] * Y, axis=0)])
+    Q = second + np.vstack([np.zeros(bank.m), np.cumsum(w[:, None] * Y**2, axis=0)])
+    known = np.maximum(W, 1e-300)[:, None]
+    mean = S / known
+    variance = np.maximum(Q / known - mean**2, 0.0)
+    variance[W == 0] = 1.0
+    widths = np.tile(bank.tracker.width, (len(Y), 1, 1))
+    return Prediction(mean[:-1], variance[:-1], widths), (float(W[-1]), S[-1], Q[-1])
+
+
+def _learn_by_experts(
+    bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
+) -> tuple[Bank, Prediction]:
+    assert bank.awake is not None
+    up = np.flatnonzero(bank.awake).tolist()
+    y, Z = now.targets.inward(Y), features(bank, now, X, up, each)
+    weight = None if (w == 1.0).all() else w
+
+    def one(i: int) -> tuple[Memory, blocks.Found, int]:
+        numbers = numbers_of(bank, now, i)
+        try:
+            return *blocks.learn(numbers, bank.memories[i], Z[i], y, weight), 0
+        except NotDefinite:
+            memory = _mended(bank, now, i)
+            return *blocks.learn(numbers, memory, Z[i], y, weight), 1
+
+    n, E, m = len(X), len(bank.kinds), bank.m
+    F, V = np.zeros((n, E, m)), np.zeros((n, E, m))
+    known, totals, mended = list(bank.memories), list(bank.sums), bank.mended
+    for i, (memory, found, times) in zip(up, each(one, up), strict=True):
+        known[i], F[:, i], mended = memory, found.f, mended + times
+        V[:, i] = found.noise * (1.0 + found.q)[:, None]
+        kept = totals[i]
+        totals[i] = None if kept is None else sums.added(kept, Z[i], y, found.weight)
+    F, V = F * now.targets.size + now.targets.centre, V * now.targets.size**2
+    rule = bank.awake, weight, bank.settings.bound
+    mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, *rule)
+    scores = np.abs(Y - f) / np.sqrt(np.maximum(variance, 1e-300))
+    tracker, widths = intervals.follow_scores(bank.tracker, scores)
+    about: dict[str, Any] = {"sums": tuple(totals), "mended": mended, "tracker": tracker}
+    bank = replace(bank, memories=tuple(known), mixture=mixture, **about)
+    return surprised(bank, scores), Prediction(f, variance, widths)
+
+
+def _mended(bank: Bank, now: Generation, i: int) -> Memory:
+    """An expert whose matrix rounding has spoiled, from its sums or from the rows that are kept."""
+    warnings.warn(
+        f"expert {i} ({bank.kinds[i].text}) lost the definiteness of its matrix to rounding after "
+        f"{bank.seen:,} rows, and was made anew from what is kept",
+        MendedNotice,
+        stacklevel=2,
+    )
+    kept = bank.sums[i]
+    if kept is not None:
+        return sums.solved(kept, numbers_of(bank, now, i).rho)
+    return relearned(bank, now, [i])[0][i]
+
+
+def emptied(bank: Bank) -> Bank:
+    """A bank with the same maps and scalings that has seen nothing."""
+    assert bank.now is not None
+    empty = start(bank.d, bank.m, bank.settings)
+    return at_the_prior(replace(empty, now=bank.now), bank.now)
+
+
+def combined(a: Bank, b: Bank, sign: int) -> Bank:
+    """The bank that knows the rows of both, or those of a without b's; exact, from their sums."""
+    if fingerprint(a) != fingerprint(b):
+        raise FingerprintMismatch("the other model", fingerprint(a), fingerprint(b))
+    if not a.sums or any(kept is None for kept in (*a.sums, *b.sums)):
+        raise BadInput(
+            "only models of experts='one' can be added or taken away: others forget, or mix, and "
+            "the result would not be what learning all rows gives"
+        )
+    assert a.now is not None
+    totals = tuple(x + y if sign > 0 else x - y for x, y in zip(a.sums, b.sums, strict=True))  # type: ignore[operator]
+    try:
+        known = [sums.solved(each, numbers_of(a, a.now, i).rho) for i, each in enumerate(totals)]
+    except NotDefinite:
+        raise BadInput("rows were taken away that this model has never learned") from None
+    counts = replace(a.kept, seen=a.seen + sign * b.seen)
+    return replace(a, memories=tuple(known), sums=totals, kept=counts)
+
+
+def cores() -> int:
+    """How many experts learn at once."""
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def on_all_cores(many: bool = True) -> Iterator[Each]:
+    """A `map` over experts, by threads where there is much to do. Experts share the cores; threads
+    inside a product would only wait for each other.
+    """
+    with one_thread():
+        if not many:
+            yield map
+            return
+        with ThreadPoolExecutor(cores()) as pool:
+            yield pool.map

@@ -1,0 +1,198 @@
+"""Features of a learned kernel that are nested: the first D of them are the best D-dimensional ones
+found on the rows at hand.
+
+    z = [1, b x/sqrt(d), a L^-1 k(U, x)],   k(U, U) = L L'
+
+U are rows chosen one by one, each where those before it explain the least (pivoted Cholesky), so
+z z' is the kernel itself on U and its best guess elsewhere (Nystrom). A narrow expert takes the
+first numbers of z, a wide one all of them, and one matrix product serves both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dokl.base import random_numbers, unlocked
+from dokl.base.arrays import Array
+from dokl.learning.experts.places import GroupPlaces
+from dokl.learning.scales import Scales, correlation, squared_distances
+
+# Where no row is left that the chosen ones do not explain to this share, choosing ends.
+EXPLAINED = 1e-5
+
+
+@dataclass(frozen=True)
+class NestedMap:
+    """kernel: its name; centres: (M, d) standardised rows over their lengths; lower: L (M, M),
+    in Fortran's order.
+    """
+
+    kernel: str
+    scales: Scales
+    centres: Array
+    lower: Array
+
+    @property
+    def D(self) -> int:
+        """Numbers in z."""
+        return 1 + int(self.centres.shape[1]) + len(self.centres)
+
+    def width(self, most: int | None) -> int:
+        """Numbers of z that an expert with at most so many centres uses."""
+        M = len(self.centres)
+        return 1 + int(self.centres.shape[1]) + (M if most is None else min(M, most))
+
+    def transform(self, X: Array, D: int | None = None) -> Array:
+        """Standardised rows X: (n, d) -> z: (n, D), or the first D numbers of it."""
+        d, s = X.shape[1], self.scales
+        Z = np.empty((len(X), self.D if D is None else D))
+        Z[:, 0] = 1.0
+        Z[:, 1 : d + 1] = X * (s.linear / math.sqrt(d))
+        M = Z.shape[1] - d - 1
+        if M:
+            K = correlation(self.kernel, squared_distances(X / s.lengths, self.centres[:M]))
+            unlocked.trsm_left(s.amplitude, self.lower, K.T)
+            Z[:, d + 1 :] = K
+        return Z
+
+
+@unlocked.one_thread()  # thousands of small products
+def nested_map(kernel: str, scales: Scales, X: Array, most: int) -> NestedMap:
+    """The map with centres among standardised rows X: (n, d), at most so many of them."""
+    U = X / scales.lengths
+    norms = np.einsum("ij,ij->i", U, U)
+
+    def column(i: int) -> Array:
+        return correlation(kernel, np.maximum(norms + norms[i] - 2.0 * (U @ U[i]), 0.0))
+
+    chosen, lower = _pivoted(np.ones(len(U)), column, most)
+    return NestedMap(kernel, scales, U[chosen], lower)
+
+
+def _pivoted(left: Array, column: Callable[[int], Array], most: int) -> tuple[list[int], Array]:
+    """At most so many rows, each where those before it explain the least of the kernel, and its
+    Cholesky factor on them, in Fortran's order. left: (n,) the kernel's diagonal, which is
+    overwritten; column(i): (n,) of the kernel.
+    """
+    n, M = len(left), min(most, len(left))
+    R, chosen, least = np.zeros((n, M), order="F"), list[int](), EXPLAINED * left.max(initial=0.0)
+    for j in range(M):
+        i = int(np.argmax(left))
+        if left[i] < least:
+            break
+        chosen.append(i)
+        new = column(i)
+        new -= R[:, :j] @ R[i, :j]
+        R[:, j] = new / math.sqrt(left[i])
+        left -= R[:, j] ** 2
+        left[i] = -1.0
+    return chosen, np.asfortranarray(np.tril(R[chosen][:, : len(chosen)]))
+
+
+@dataclass(frozen=True)
+class GroupedMap:
+    """The same for rows of groups, whose number is the last column, and the kernel of `places`:
+
+        z = [1, b x/sqrt(d), L^-1 k(U, x)]
+
+    The linear part stands twice: inside the kernel for what groups differ by, and before it for
+    what all of them share, which narrow experts with short memories learn at once.
+
+    centres: (M, d + 1), standardised rows with their groups; lower: L (M, M); slopes: whether
+    groups have linear parts of their own inside the kernel.
+    """
+
+    kernel: str
+    scales: Scales
+    places: GroupPlaces
+    centres: Array
+    lower: Array
+    slopes: bool = True
+
+    @property
+    def D(self) -> int:
+        """Numbers in z."""
+        return int(self.centres.shape[1]) + len(self.centres)
+
+    def width(self, most: int | None) -> int:
+        """Numbers of z that an expert with at most so many centres uses."""
+        M = len(self.centres)
+        return int(self.centres.shape[1]) + (M if most is None else min(M, most))
+
+    def transform(self, X: Array, D: int | None = None) -> Array:
+        """Standardised rows X: (n, d + 1) -> z: (n, D), or the first D numbers of it."""
+        Z, d = np.empty((len(X), self.D if D is None else D)), X.shape[1] - 1
+        Z[:, 0] = 1.0
+        Z[:, 1 : d + 1] = X[:, :-1] * (self.scales.linear / math.sqrt(d))
+        M = Z.shape[1] - d - 1
+        if M:
+            K = self.covariance(X, self.centres[:M])
+            unlocked.trsm_left(1.0, self.lower, K.T)
+            Z[:, d + 1 :] = K
+        return Z
+
+    def covariance(self, A: Array, B: Array) -> Array:
+        """The kernel between rows A: (n, d + 1) and B: (k, d + 1), without noise."""
+        s, (a, g), (b, h) = self.scales, _split(A), _split(B)
+        e = self.places.apart(g, h)
+        found = correlation(self.kernel, squared_distances(a / s.lengths, b / s.lengths) + e)
+        found *= s.amplitude**2
+        if self.slopes:
+            found += (a * (s.linear**2 / a.shape[1])) @ b.T * np.exp(-0.5 * e)
+        found += np.where(g[:, None] == h, s.offset**2, 0.0)
+        return np.asarray(found)
+
+
+def _split(X: Array) -> tuple[Array, Array]:
+    """Inputs (n, d) and groups (n,) of rows (n, d + 1)."""
+    return X[:, :-1], X[:, -1].astype(np.int64)
+
+
+@unlocked.one_thread()
+def grouped_map(
+    kernel: str, scales: Scales, places: GroupPlaces, X: Array, most: int, slopes: bool = True
+) -> GroupedMap:
+    """The map with centres among standardised rows X: (n, d + 1), at most so many of them."""
+    whole = GroupedMap(kernel, scales, places, X, np.zeros((0, 0)), slopes)
+    line = scales.linear**2 / (X.shape[1] - 1) if slopes else 0.0
+    diagonal = scales.amplitude**2 + scales.offset**2 + line * (X[:, :-1] ** 2).sum(axis=1)
+    chosen, lower = _pivoted(diagonal, lambda i: whole.covariance(X[i : i + 1], X)[0], most)
+    return GroupedMap(kernel, scales, places, X[chosen], lower, slopes)
+
+
+def evenly_apart(width: float, X: Array) -> tuple[Scales, GroupPlaces]:
+    """The same length along every input of rows X: (n, d + 1), and all groups equally far apart:
+    as where every group is an input of its own, 1 in its rows and 0 in others, of unit variance.
+    """
+    d, numbers = X.shape[1] - 1, np.unique(X[:, -1]).astype(np.int64)
+    K = len(numbers)
+    length = width * math.sqrt(median_distance(X[:, :-1]) ** 2 + 2.0 * K)
+    alone = np.full(K, K / length**2)
+    share = K / (d + K)
+    even = Scales(np.full(d, length), 1.0, math.sqrt(1.0 - share), 0.01, math.sqrt(share))
+    return even, GroupPlaces(numbers, np.zeros((K, 2)), alone)
+
+
+def median_distance(X: Array, most: int = 500) -> float:
+    """Median distance between different rows of X: (n, d), of the first `most`; 1 if all agree."""
+    apart = squared_distances(X[:most], X[:most])
+    above = apart[np.triu_indices(len(apart), 1)]
+    above = above[above > 1e-20]
+    return float(np.sqrt(np.median(above))) if above.size else 1.0
+
+
+# -- rows to learn from ------------------------------------------------------------------------
+def some_rows(seed: int, n: int, most: int, name: str = "pilot") -> Array:
+    """Numbers of at most so many of n rows, in order: always the same for a seed and a name."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(drawn_rows(seed, n, name)[:most])
+
+
+def drawn_rows(seed: int, n: int, name: str) -> Array:
+    """Numbers of n rows as they are drawn."""
+    return np.asarray(np.argsort(random_numbers.uniforms(seed, (name, n), n)))

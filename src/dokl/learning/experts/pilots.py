@@ -1,0 +1,191 @@
+"""Pilots: what the rows so far say about scales, and experts that begin again with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.learning import answers, scales
+from dokl.learning.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
+from dokl.learning.experts.kinds import Settings
+from dokl.learning.experts.maps import (
+    GroupedMap,
+    drawn_rows,
+    evenly_apart,
+    grouped_map,
+    median_distance,
+    nested_map,
+    some_rows,
+)
+from dokl.learning.experts.places import learn_class_places, learn_places
+from dokl.learning.experts.scaling import FAR, scaling_of, tamed
+from dokl.learning.scales import Scales
+from dokl.learning.squares import blocks, sums
+from dokl.learning.squares import memory as memories
+from dokl.learning.squares.memory import Memory
+from dokl.learning.squares.sums import Sums
+
+# Centres are chosen among so many times as many rows.
+CANDIDATES, CLASS_CANDIDATES = 4, 2
+# Where rows are many, each kernel learns the scales of classes from so many rows of its own.
+OWN_ROWS, MANY = 800, 5000
+# Places are learned from so many rows: as good as by a thousand, in half the time.
+GROUPED_ROWS = 700
+
+
+def pilot(bank: Bank, each: Each = map) -> Bank:
+    """Learn scales from the rows that are kept, make maps, and let all experts learn those rows."""
+    now = generation(bank, *bank.kept.all(), each)
+    bank = at_the_prior(replace(bank, now=now), now)
+    everybody = range(len(bank.kinds))
+    known, totals = relearned(bank, now, everybody, each)
+    kept = tuple(totals.get(i) for i in everybody)
+    return replace(bank, memories=tuple(known[i] for i in everybody), sums=kept)
+
+
+def at_the_prior(bank: Bank, now: Generation) -> Bank:
+    """All experts awake, and knowing nothing."""
+    known, totals = [], []
+    for i, kind in enumerate(bank.kinds):
+        D = now.maps[kind.features].width(kind.width)
+        known.append(memories.start(D, bank.m, numbers_of(bank, now, i).rho))
+        lasting = bank.settings.sums and kind.memory == math.inf
+        totals.append(sums.nothing(D, bank.m) if lasting else None)
+    awake = np.ones(len(bank.kinds), bool)
+    rested = {"awake": awake, "idle": np.zeros(len(awake), int), "surprise": (0.0, 0)}
+    return replace(bank, memories=tuple(known), sums=tuple(totals), **rested)  # type: ignore[arg-type]
+
+
+def relearned(
+    bank: Bank, now: Generation, which: Sequence[int], each: Each = map
+) -> tuple[dict[int, Memory], dict[int, Sums]]:
+    """Experts that have learned the rows that are kept, and sums of those that keep them. A sample
+    stands for all rows seen; experts that forget want the newest rows in their order.
+    """
+    everything = bank.kept.all()
+    share = bank.seen / max(1, len(everything[0]))
+    forgetting = [i for i in which if share > 1.0 and bank.kinds[i].memory < math.inf]
+    lasting = [i for i in which if i not in forgetting]
+    one = _learned(bank, now, lasting, *everything, share, each)
+    other = _learned(bank, now, forgetting, *bank.kept.newest(), 1.0, each)
+    return one[0] | other[0], one[1]
+
+
+def _learned(
+    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, share: float,
+    each: Each,
+) -> tuple[dict[int, Memory], dict[int, Sums]]:  # fmt: skip
+    """These experts after these rows, each counting `share` times, and their sums."""
+    known, totals = dict[int, Memory](), dict[int, Sums]()
+    for i in which:
+        D = now.maps[bank.kinds[i].features].width(bank.kinds[i].width)
+        known[i] = memories.start(D, bank.m, numbers_of(bank, now, i).rho)
+        if bank.sums[i] is not None:
+            totals[i] = sums.nothing(D, bank.m)
+    y, weight = now.targets.inward(tamed(Y)), w * share
+
+    def one(of: tuple[int, Array, slice]) -> tuple[Memory, blocks.Found]:
+        i, z, rows = of
+        return blocks.learn(numbers_of(bank, now, i), known[i], z, y[rows], weight[rows])
+
+    for at in range(0, len(X) if which else 0, AT_ONCE):  # all features at once may not fit
+        rows = slice(at, at + AT_ONCE)
+        Z = features(bank, now, X[rows], which, each)
+        found = list(each(one, [(i, Z[i], rows) for i in which]))
+        for i, (memory, told) in zip(which, found, strict=True):
+            known[i] = memory
+            if i in totals:
+                totals[i] = sums.added(totals[i], Z[i], y[rows], told.weight)
+    return known, totals
+
+
+def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Generation:
+    """Scalings, scales and maps by these rows."""
+    if bank.settings.grouped:
+        return _grouped_generation(bank, X, Y, w, each)
+    Y = tamed(Y, FAR)
+    inputs, targets = scaling_of(X, w), scaling_of(Y, w)
+    rows, y = inputs.clipped(X), targets.inward(Y)
+    some = some_rows(bank.settings.seed, len(rows), scales.MOST)
+    # From the start each time: where few rows looked linear, the slope around their scales is flat.
+    if bank.settings.classes:
+        learned = _class_scales(bank, rows, answers.class_numbers(Y), each)
+    else:
+        learned = dict.fromkeys(scales.KERNELS, scales.learn_scales(rows[some], y[some]))
+    middle = median_distance(rows[some])
+    centres = min(bank.settings.most, len(rows))
+    maps = {}
+    for base, kernel in dict.fromkeys(kind.features for kind in bank.kinds):
+        learns = base == "learned"
+        own = learned[kernel] if learns else scales.isotropic(float(base) * middle, bank.d)
+        widths = [kind.width for kind in bank.kinds if kind.features == (base, kernel)]
+        used = max(centres if width is None else width for width in widths)
+        among = _candidates(bank.settings, rows, centres, f"{base} {kernel}")
+        maps[base, kernel] = nested_map(kernel, own, among, min(centres, used))
+    return Generation(inputs, targets, learned["gaussian"], maps)
+
+
+def _grouped_generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Generation:
+    """The same where the last input is a group, with places learned."""
+    Y, settings = tamed(Y, FAR), bank.settings
+    inputs, targets = scaling_of(X[:, :-1], w), scaling_of(Y, w)
+    rows, y = np.hstack([inputs.clipped(X[:, :-1]), X[:, -1:]]), targets.inward(Y)
+    some = some_rows(settings.seed, len(rows), GROUPED_ROWS)
+    group, seed = rows[some, -1].astype(np.int64), settings.seed
+    if settings.classes:
+        numbers = answers.class_numbers(Y[some])
+        given = rows[some, :-1], numbers, settings.classes, group
+        learned, places = learn_class_places(*given, seed=seed)
+    else:
+        learned, places = learn_places(rows[some, :-1], y[some], group, seed=seed)
+    centres = min(settings.most, len(rows))
+
+    def one(key: tuple[str | float, str]) -> GroupedMap:
+        base, kernel = key
+        learns = base == "learned"
+        own = (learned, places) if learns else evenly_apart(float(base), rows[some])
+        widths = [kind.width for kind in bank.kinds if kind.features == key]
+        used = max(centres if width is None else width for width in widths)
+        among = _candidates(settings, rows, centres, f"{base} {kernel}")
+        return grouped_map(kernel, *own, among, min(centres, used), learns)
+
+    keys = list(dict.fromkeys(kind.features for kind in bank.kinds))
+    maps = dict(zip(keys, each(one, keys), strict=True))
+    return Generation(inputs, targets, learned, maps, places)
+
+
+def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[str, Scales]:
+    """Scales of classes by kernel, from standardised rows: (n, d) of these class numbers: (n,).
+
+    Many rows: each kernel learns its own from rows of its own. What a thousand rows say of sixteen
+    lengths is half chance, and one draw for all maps would be good or bad luck for all of them.
+    Few: one for all, as there are no other rows to learn from.
+    """
+    classes, seed, n = bank.settings.classes, bank.settings.seed, len(rows)
+    kernels = {kind.kernel: None for kind in bank.kinds if kind.map == "learned"}
+    if n < MANY or len(kernels) < 2:
+        some = some_rows(seed, n, scales.MOST)
+        found = scales.learn_class_scales(rows[some], numbers[some], classes)
+        return dict.fromkeys(scales.KERNELS, found)
+    order, size = drawn_rows(seed, n, "pilot"), min(OWN_ROWS, n // len(kernels))
+
+    def one(of: tuple[int, str]) -> Scales:
+        some = np.sort(order[of[0] * size : (of[0] + 1) * size])
+        return scales.learn_class_scales(rows[some], numbers[some], classes, of[1])
+
+    return dict(zip(kernels, each(one, enumerate(kernels)), strict=True))
+
+
+def _candidates(settings: Settings, rows: Array, centres: int, name: str) -> Array:
+    """Rows among which a map's centres are chosen.
+
+    For classes fewer, and others for every map: centres that lie far apart explain the inputs best
+    but not the borders, and maps that differ err on different rows.
+    """
+    if not settings.classes:
+        return rows[some_rows(settings.seed, len(rows), CANDIDATES * centres)]
+    return rows[some_rows(settings.seed, len(rows), CLASS_CANDIDATES * centres, name)]

@@ -1,0 +1,53 @@
+"""What a bank predicts: means, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.learning.experts import folding
+from dokl.learning.experts.bank import AT_ONCE, Bank, Generation, Prediction, features
+from dokl.learning.experts.learn import FEW, on_all_cores
+
+
+def predict(bank: Bank, X: Array) -> Array:
+    """Means (n, m) of rows X: (n, d)."""
+    return folding.predict(folding.folded(bank), X)
+
+
+def predict_with_variance(bank: Bank, X: Array) -> Prediction:
+    """Means and variances (n, m) of rows X: (n, d)."""
+    if bank.now is None:
+        weight, first, second = bank.total
+        mean = first / weight if weight else first
+        variance = np.maximum(second / weight - mean**2, 0.0) if weight else np.ones(bank.m)
+        both = np.tile(np.concatenate([mean, variance]), (len(X), 1))
+    else:
+        now = bank.now
+        both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)
+    widths = np.tile(bank.tracker.width, (len(X), 1, 1))
+    return Prediction(both[:, : bank.m], both[:, bank.m :], widths)
+
+
+def _both(bank: Bank, now: Generation, X: Array) -> Array:
+    weights = bank.weights
+    used = np.flatnonzero(weights > 0).tolist()
+    Z, F, V = features(bank, now, X, used), list[Array](), list[Array]()
+    for i in used:
+        memory = bank.memories[i]
+        F.append(now.targets.outward(Z[i] @ memory.theta.T))
+        V.append((1.0 + memory.variance(Z[i]))[:, None] * memory.noise * now.targets.size**2)
+    w, each = weights[used][:, None, None], np.array(F)
+    mean = (w * each).sum(axis=0)
+    return np.hstack([mean, (w * (np.array(V) + (each - mean) ** 2)).sum(axis=0)])
+
+
+def _in_pieces(function: Callable[[Array], Array], X: Array, width: int) -> Array:
+    """Piece by piece, on all cores; a few rows are done before these have begun."""
+    pieces = [X[i : i + AT_ONCE] for i in range(0, len(X), AT_ONCE)]
+    if len(X) < FEW:
+        return np.concatenate([*map(function, pieces), np.empty((0, width))])
+    with on_all_cores(len(pieces) > 1) as each:
+        return np.concatenate(list(each(function, pieces)))

@@ -1,0 +1,246 @@
+"""A bank as named arrays and plain settings, and back; `docs/format.md` lists them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.files import MOST, real, whole
+from dokl.base.random_numbers import check_seed
+from dokl.learning.experts.bank import Bank, Generation, start
+from dokl.learning.experts.kept import Kept
+from dokl.learning.experts.kinds import KEPT, Kind, Settings
+from dokl.learning.experts.maps import NestedMap
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.intervals import Tracker, check_level
+from dokl.learning.mixture import Mixture
+from dokl.learning.scales import KERNELS, Scales
+from dokl.learning.squares.memory import LIST, Memory
+from dokl.learning.squares.sums import Sums
+
+Arrays = dict[str, Array]
+MATRICES = ("P", "zz", "lower")  # in Fortran's order, of which the lower triangle counts
+
+
+def to_meta(bank: Bank) -> dict[str, Any]:
+    """Everything that is no array."""
+    counts = {"n": bank.kept.n, "seen": bank.kept.seen, "mended": bank.mended}
+    keys = [] if bank.now is None else [list(key) for key in bank.now.maps]
+    return {"settings": _packed(bank.settings), "d": bank.d, "m": bank.m, "maps": keys, **counts}
+
+
+def _packed(settings: Settings) -> dict[str, Any]:
+    """None stands for infinity."""
+    packed = asdict(settings)
+    for kind in packed["kinds"]:
+        kind["memory"] = None if kind["memory"] == math.inf else kind["memory"]
+    packed["bound"] = None if packed["bound"] == math.inf else packed["bound"]
+    return packed
+
+
+def to_arrays(bank: Bank) -> Arrays:
+    """Every array by name."""
+    n, now = bank.kept.n, bank.now
+    out: Arrays = {f"kept.{k}": getattr(bank.kept, k)[:n] for k in ("X", "Y", "weight", "arrival")}
+    if bank.kept.recent is not None:
+        out |= dict(zip(("recent.X", "recent.Y", "recent.weight"), bank.kept.recent, strict=True))
+    weight, first, second = bank.total
+    out |= {"total.weight": np.array(weight), "total.first": first, "total.second": second}
+    out |= _record("mixture", bank.mixture) | _record("tracker", bank.tracker)
+    if now is None or bank.awake is None:
+        return out
+    out |= _record("inputs", now.inputs) | _record("targets", now.targets)
+    out |= _record("scales", now.scales) | {"awake": bank.awake, "idle": bank.idle}
+    out["surprise"] = np.array(bank.surprise)
+    for i, made in enumerate(now.maps.values()):
+        out |= _record(f"map.{i}.scales", made.scales)
+        out |= {f"map.{i}.centres": made.centres, f"map.{i}.lower": _triangle(made.lower)}
+    for i, (memory, kept) in enumerate(zip(bank.memories, bank.sums, strict=True)):
+        out |= _record(f"expert.{i}", memory)
+        out[f"expert.{i}.W"] = memory.W * (np.arange(len(memory.W)) < memory.n)[:, None]
+        out |= {} if kept is None else _record(f"sums.{i}", kept)
+    return out
+
+
+def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
+    """The bank that was written; KeyError, TypeError or ValueError where that cannot be."""
+    n, d = arrays["kept.X"].shape
+    m = len(arrays["total.first"])
+    for name, size in (("n", n), ("d", d), ("m", m)):
+        whole(name, meta[name], size, size)
+    settings = _settings(meta["settings"], n)
+    if settings.grouped:
+        raise ValueError("rows of a lone learner are not of groups")
+    bank, L, E = start(d, m, settings), len(settings.levels), len(settings.kinds)
+    kept = _kept(arrays, n, d, m, whole("seen", meta["seen"], n))
+    _check(arrays, {"total.weight": (), "total.first": (m,), "total.second": (m,)})
+    total = float(arrays["total.weight"]), arrays["total.first"], arrays["total.second"]
+    mixture = _recorded(Mixture, "mixture", arrays, gain=(E,), square=(E,), largest=())
+    tracker = _recorded(Tracker, "tracker", arrays, levels=(L,), width=(m, L), energy=(m, L))
+    bank = replace(bank, kept=kept, total=total, mixture=mixture, tracker=tracker)
+    bank = replace(bank, mended=whole("mended", meta["mended"]))
+    return bank if not meta["maps"] else _with_experts(bank, meta["maps"], arrays)
+
+
+def _kept(arrays: Mapping[str, Array], n: int, d: int, m: int, seen: int) -> Kept:
+    names = ("recent.X", "recent.Y", "recent.weight")
+    shapes: dict[str, tuple[int, ...]] = {"kept.X": (n, d), "kept.Y": (n, m)}
+    shapes |= {"kept.weight": (n,), "kept.arrival": (n,)}
+    if recent := names[0] in arrays:
+        r = len(arrays[names[0]])
+        shapes |= dict(zip(names, ((r, d), (r, m), (r,)), strict=True))
+    _check(arrays, shapes)
+    X, Y, weight, arrival = (arrays[f"kept.{k}"] for k in ("X", "Y", "weight", "arrival"))
+    newest = tuple(arrays[k] for k in names) if recent else None
+    return Kept(X, Y, weight, arrival, n, seen, newest)  # type: ignore[arg-type]
+
+
+def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
+    maps, d, m, E = {}, bank.d, bank.m, len(bank.kinds)
+    for i, (base, kernel) in enumerate(keys):
+        centres = arrays[f"map.{i}.centres"]
+        M = len(centres)
+        _check(arrays, {f"map.{i}.centres": (M, d)})
+        lower = _full(arrays[f"map.{i}.lower"], M)
+        maps[base, _kernel(kernel)] = NestedMap(
+            kernel, _scales(f"map.{i}.scales", arrays, d), centres, lower
+        )
+    now = Generation(
+        _scaling("inputs", arrays, d), _scaling("targets", arrays, m),
+        _scales("scales", arrays, d), maps,
+    )  # fmt: skip
+    known, totals = [], []
+    for i, kind in enumerate(bank.kinds):
+        D = maps[kind.features].width(kind.width)
+        known.append(_memory(f"expert.{i}", arrays, D, m))
+        kept = f"sums.{i}.zz" in arrays
+        totals.append(_sums(f"sums.{i}", arrays, D, m) if kept else None)
+    _check(arrays, {"awake": (E,), "idle": (E,), "surprise": (2,)})
+    total, count = arrays["surprise"].tolist()
+    about: dict[str, Any] = {"memories": tuple(known), "sums": tuple(totals)}
+    about |= {"idle": arrays["idle"], "surprise": (float(total), int(count))}
+    return replace(bank, now=now, awake=arrays["awake"].astype(bool), **about)
+
+
+def check_settings(settings: Settings, n: int) -> None:
+    """Refuse settings that cannot be; n: rows that are kept."""
+    _settings(_packed(settings), n)
+
+
+def _settings(packed: Mapping[str, Any], n: int) -> Settings:
+    """n: rows that are kept, so many may be."""
+    kinds = tuple(map(_kind, packed["kinds"]))
+    bound = math.inf if packed["bound"] is None else real("bound", packed["bound"], above=True)
+    pilots = tuple(whole("a pilot", each, 1) for each in packed["pilots"])
+    if not kinds or list(pilots) != sorted(set(pilots)):
+        raise ValueError("there are no experts, or pilots that do not follow each other")
+    whole("most", packed["most"], 1, MOST)
+    whole("kept", packed["kept"], max(1, n), max(KEPT, n))
+    whole("classes", packed["classes"], 0, MOST)
+    check_seed(packed["seed"])
+    for name in ("sums", "grouped"):
+        if not isinstance(packed.get(name, False), bool):
+            raise ValueError(f"{name} is {packed[name]!r}: true or false is expected")
+    lists = {"pilots": pilots, "levels": tuple(map(check_level, packed["levels"]))}
+    return Settings(**{**packed, **lists, "kinds": kinds, "bound": bound})
+
+
+def _kind(packed: Mapping[str, Any]) -> Kind:
+    memory, width = packed["memory"], packed["width"]
+    memory = math.inf if memory is None else real("memory", memory, 1.0)
+    if packed["map"] != "learned":
+        real("map", packed["map"], above=True)
+    if width is not None:
+        whole("width", width, 1, MOST)
+    _kernel(packed["kernel"])
+    return Kind(**{**packed, "memory": memory})
+
+
+def _kernel(name: Any) -> str:
+    if name not in KERNELS:
+        raise ValueError(f"{name!r} is no kernel")
+    return str(name)
+
+
+# -- records -----------------------------------------------------------------------------------
+def _scales(prefix: str, arrays: Mapping[str, Array], d: int) -> Scales:
+    linear = (d,) if arrays[f"{prefix}.linear"].ndim else ()
+    own: Scales = _recorded(
+        Scales, prefix, arrays, lengths=(d,), linear=linear, amplitude=(), noise=(), offset=()
+    )
+    if not (own.lengths > 0).all():
+        raise ValueError(f"{prefix}.lengths must be above 0")
+    return own
+
+
+def _scaling(prefix: str, arrays: Mapping[str, Array], k: int) -> Scaling:
+    made: Scaling = _recorded(Scaling, prefix, arrays, centre=(k,), size=(k,))
+    if not (made.size > 0).all():
+        raise ValueError(f"{prefix}.size must be above 0")
+    return made
+
+
+def _memory(prefix: str, arrays: Mapping[str, Array], D: int, m: int) -> Memory:
+    shapes: dict[str, Any] = {"theta": (m, D), "W": (LIST, D), "c": (LIST,), "num": (m,)}
+    shapes |= dict.fromkeys(("a", "b", "n", "den"), ())
+    made: Memory = _recorded(Memory, prefix, arrays, D, **shapes)
+    whole(f"{prefix}.n", made.n, 0, LIST)
+    real(f"{prefix}.den", made.den, above=True)
+    return made
+
+
+def _sums(prefix: str, arrays: Mapping[str, Array], D: int, m: int) -> Sums:
+    shapes: dict[str, Any] = {"zy": (m, D), "yy": (m,), "rows": (), "weight": ()}
+    made: Sums = _recorded(Sums, prefix, arrays, D, **shapes)
+    whole(f"{prefix}.rows", made.rows)
+    return made
+
+
+def _record(prefix: str, record: Any) -> Arrays:
+    """The fields of a record as arrays."""
+    out = {}
+    for each in fields(record):
+        value = np.asarray(getattr(record, each.name))
+        out[f"{prefix}.{each.name}"] = _triangle(value) if each.name in MATRICES else value
+    return out
+
+
+def _recorded(
+    made: Any, prefix: str, arrays: Mapping[str, Array], D: int = 0, **shapes: tuple[int, ...]
+) -> Any:
+    """A record from its arrays, all finite and of these shapes; numbers are numbers again."""
+    found = {}
+    _check(arrays, {f"{prefix}.{name}": shape for name, shape in shapes.items()})
+    for each in fields(made):
+        value = arrays[f"{prefix}.{each.name}"]
+        if not np.isfinite(value).all():
+            raise ValueError(f"{prefix}.{each.name} has values that are not finite")
+        if each.name in MATRICES:
+            value = _full(value, D)
+        found[each.name] = value.item() if value.ndim == 0 else value
+    return made(**found)
+
+
+def _triangle(matrix: Array) -> Array:
+    rows, columns = np.tril_indices(len(matrix))
+    return np.ascontiguousarray(matrix[rows, columns])
+
+
+def _full(triangle: Array, D: int) -> Array:
+    if triangle.shape != (D * (D + 1) // 2,):  # before anything of that size is made
+        raise ValueError(f"a triangle of {triangle.shape}, not of {D} rows")
+    rows, columns = np.tril_indices(D)
+    matrix = np.zeros((D, D), order="F")
+    matrix[rows, columns] = triangle
+    return matrix
+
+
+def _check(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    for name, shape in shapes.items():
+        if arrays[name].shape != tuple(shape):
+            raise ValueError(f"{name} is {arrays[name].shape}, not {tuple(shape)}")

@@ -1,0 +1,45 @@
+"""A changed description for a running agent: what it takes over, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dokl.base.errors import BadInput, FingerprintMismatch
+from dokl.live.certificates import expires
+from dokl.live.description import Network, read
+
+LEARNING = (
+    "loss", "loss_parameter", "schedule", "mu", "lam", "n0", "power", "eps", "intercept",
+    "method", "ridge",
+)  # fmt: skip
+
+
+def reload_description(path: Path, name: str, old: Network) -> Network:
+    """The description as it is now, if node `name` can take it over while it runs."""
+    new = read(path)
+    if name not in new.names:
+        raise BadInput(f"{path}: node {name!r} is not in it any more: stop this agent")
+    if new.fingerprint != old.fingerprint:
+        what = f"{path}: a running agent keeps its features"
+        raise FingerprintMismatch(what, old.fingerprint, new.fingerprint)
+    _check_unchanged(old, new, name)
+    return new
+
+
+def _check_unchanged(old: Network, new: Network, name: str) -> None:
+    """Refuse what a running agent cannot take over, rather than to pretend that it had."""
+    other = [key for key in LEARNING if getattr(old.model, key) != getattr(new.model, key)]
+    found = [f"[model] {key}" for key in other]
+    found += ["[durability] mode"] if old.durability.mode != new.durability.mode else []
+    steps = [network.exchange.mode == "lockstep" for network in (old, new)]
+    found += ["[exchange] mode, to or from lockstep,"] if steps[0] != steps[1] else []
+    if old.sources.get(name) != new.sources.get(name):
+        found += [f"[sources.{name}]"]
+    if found:
+        raise BadInput(f"{new.path}: {found[0]} was changed: restart this agent for that")
+
+
+def expiry(network: Network, name: str) -> float | None:
+    """When the node's certificate runs out, in seconds since 1970."""
+    ends = expires(network, name)
+    return None if ends is None else ends.timestamp()

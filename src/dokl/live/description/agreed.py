@@ -1,0 +1,160 @@
+"""[inputs]: how columns become numbers, agreed once and the same on every node."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dokl.base.errors import BadInput
+from dokl.live.description.cells import check_cells, times_of
+from dokl.live.description.checks import one_of
+
+TASKS = ("regression", "classification")
+STANDARDISE = ("fixed", "off")
+OUTSIDE = ("refuse", "clip")
+
+
+@dataclass(frozen=True)
+class AgreedInputs:
+    """[inputs]: how columns become X and y, the same on every node: `Preprocessor.agreed()`.
+
+    levels: pairs (column, its levels). shift, count, total, square: the sums behind mean and
+    deviation, one number per numeric column. drop: columns that may be there and are not used.
+    target_range: the least and the largest target that is believed; empty: any. A broken sensor's
+    -9999 would go through the whole network. ranges: the same of each numeric input, [low, high].
+    outside: what becomes of a number beyond, "refuse" or "clip" to the range. times, forms: see
+    `cells`; missing: spellings of missing values, where they are others than usual.
+    fingerprint: what all this, the features and the labels should come to.
+    """
+
+    target: str = "y"
+    task: str = "regression"
+    labels: tuple[Any, ...] = ()
+    numeric: tuple[str, ...] = ()
+    levels: tuple[Any, ...] = ()
+    standardise: str = "off"
+    shift: tuple[float, ...] = ()
+    count: tuple[float, ...] = ()
+    total: tuple[float, ...] = ()
+    square: tuple[float, ...] = ()
+    drop: tuple[str, ...] = ()
+    target_range: tuple[float, ...] = ()
+    ranges: tuple[tuple[float, float], ...] = ()
+    outside: str = "refuse"
+    fingerprint: str | None = None
+    times: tuple[Any, ...] = ()
+    forms: tuple[Any, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_cells(self)
+        one_of("inputs", "task", self.task, TASKS)
+        one_of("inputs", "outside", self.outside, OUTSIDE)
+        self._check_range()
+        self._check_ranges()
+        one_of("inputs", "standardise", self.standardise, STANDARDISE)
+        self._check_labels()
+        self._check_levels()
+        self._check_columns()
+        self._check_sums()
+
+    @classmethod
+    def plain(cls, d: int, target: str = "y", labels: tuple[Any, ...] = ()) -> AgreedInputs:
+        """Columns x1 ... xd, taken as they are."""
+        names, zeros = tuple(f"x{i + 1}" for i in range(d)), (0.0,) * d
+        task = "classification" if labels else "regression"
+        return cls(target, task, labels, names, (), "off", zeros, zeros, zeros, zeros)
+
+    @property
+    def classifying(self) -> bool:
+        """Whether targets are labels."""
+        return self.task == "classification"
+
+    @property
+    def m(self) -> int:
+        """Outputs: one, or one per class where there are more than two."""
+        return len(self.labels) if len(self.labels) > 2 else 1
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the input columns, numbers first."""
+        return (*self.numeric, *times_of(self.times), *(name for name, _ in self.levels))
+
+    def _check_range(self) -> None:
+        if not self.target_range:
+            return
+        low, high = self.target_range[0], self.target_range[-1]
+        if len(self.target_range) != 2 or not low < high or self.classifying:
+            shown = list(self.target_range)
+            raise BadInput(
+                f"[inputs] target_range is [low, high] of a regression's target, got {shown}"
+            )
+
+    def _check_ranges(self) -> None:
+        if self.ranges and len(self.ranges) != len(self.numeric):
+            raise BadInput(
+                f"[inputs] ranges has {len(self.ranges)} entries for {len(self.numeric)} numeric "
+                "columns: one [low, high] for each, or none at all"
+            )
+        for name, bounds in zip(self.numeric, self.ranges, strict=False):
+            pair = isinstance(bounds, tuple) and len(bounds) == 2
+            if not (pair and all(isinstance(v, int | float) for v in bounds)) or not (
+                bounds[0] < bounds[1]
+            ):
+                raise BadInput(
+                    f"[inputs] ranges: column {name!r} needs [low, high], got {_as_list(bounds)!r}"
+                )
+
+    def _check_labels(self) -> None:
+        labels = self.labels
+        if not self.classifying:
+            if labels:
+                raise BadInput("[inputs] labels are for task = 'classification'")
+            return
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in labels)
+        if not (numbers or all(isinstance(v, str) for v in labels)):
+            raise BadInput("[inputs] labels must be all texts or all numbers")
+        if len(set(labels)) < 2 or sorted(set(labels)) != list(labels):
+            raise BadInput(
+                f"[inputs] labels must be two or more, sorted, each once, got {list(labels)!r}"
+            )
+
+    def _check_levels(self) -> None:
+        for entry in self.levels:
+            named = isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str)
+            listed = named and isinstance(entry[1], tuple)
+            if not (listed and all(isinstance(level, str) for level in entry[1])):
+                raise BadInput(
+                    '[inputs] levels: each entry is ["column", ["level", ...]], '
+                    f"got {_as_list(entry)!r}"
+                )
+
+    def _check_columns(self) -> None:
+        every = [self.target, *self.columns, *self.drop]
+        twice = [name for name in every if every.count(name) > 1]
+        if twice:
+            raise BadInput(f"[inputs] column {twice[0]!r} is named twice (target, inputs, drop)")
+        if not self.columns:
+            raise BadInput("[inputs] numeric, times and levels name no column to learn from")
+        if "id" in (self.target, *self.columns):
+            raise BadInput(
+                "[inputs] a column 'id' says which row a later label belongs to, and can be "
+                "neither input nor target: rename it, or drop it"
+            )
+
+    def _check_sums(self) -> None:
+        p = len(self.numeric) + sum(each.since for each in times_of(self.times).values())
+        for name in ("shift", "count", "total", "square"):
+            numbers = getattr(self, name)
+            if len(numbers) != p:
+                raise BadInput(
+                    f"[inputs] {name} has {len(numbers)} numbers for {p} numeric columns and times"
+                )
+            if not all(map(math.isfinite, numbers)):
+                raise BadInput(f"[inputs] {name} holds a number that is not finite")
+            object.__setattr__(self, name, tuple(map(float, numbers)))
+
+
+def _as_list(value: Any) -> Any:
+    return [_as_list(each) for each in value] if isinstance(value, tuple) else value

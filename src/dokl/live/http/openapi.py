@@ -1,0 +1,257 @@
+"""The OpenAPI 3.1 description of an agent's HTTP face, with the columns of its network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dokl import __version__
+from dokl.live.description.cells import ISO, forms_of, times_of
+from dokl.tables.readers.times import COUNTED
+from dokl.tables.readers.told import words
+
+if TYPE_CHECKING:
+    from dokl.live.description import Network
+
+Data = dict[str, Any]
+
+_ERRORS = {
+    400: "The body is no JSON or no text, or a header or parameter cannot be understood.",
+    401: "The token is missing or wrong.",
+    403: "The request comes from a web page, or names another host.",
+    408: "The body did not arrive in time. Send smaller batches.",
+    409: "The Idempotency-Key was used for another body. Use a new key for new samples.",
+    413: "The body is too large. Send smaller batches.",
+    415: "The Content-Type is none of those listed.",
+    422: "A row does not fit: the error names row and column. Nothing was learned.",
+    429: "Too much at once, too many wrong tokens, or too many inputs wait for labels. Send again "
+    "after Retry-After.",
+    500: "An error of dokl's own; the agent's log has more. Nothing was acknowledged.",
+    503: "The agent is not ready yet (it starts, or compiles), is about to end, or could not store "
+    "in time. Send again after Retry-After, with the same key.",
+    507: "The disk is full. Nothing was learned; send again when there is room.",
+}
+_RETRIED = (429, 503, 507)
+_ASKING = (401, 403, 429, 500, 503)
+_SENDING = (400, 401, 403, 408, 413, 415, 422, 429, 500, 503)
+_STORING = (*_SENDING, 409, 507)
+
+
+def document(network: Network, secure: bool = False) -> Data:
+    """The description; secure: whether a token is wanted."""
+    found: Data = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": f"dokl agent of the network {network.about.name}",
+            "version": __version__,
+            "description": "Send samples to one node of a network that learns together, and ask "
+            "it for predictions.",
+        },
+        "servers": [{"url": "/"}],
+        "paths": _paths(),
+        "components": {
+            "schemas": _schemas(network),
+            "responses": {f"E{code}": _error(code) for code in _ERRORS},
+        },
+    }
+    if secure:
+        found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{"token": []}]
+    return found
+
+
+# -- paths -------------------------------------------------------------------------------------
+def _paths() -> Data:
+    text = {"schema": {"type": "string"}}
+    metrics = {"text/plain": text}
+    figures = "Everything the agent knows of itself."
+    return {
+        "/samples": {"post": _samples()},
+        "/predict": {"post": _predict(text)},
+        "/waiting": {"delete": _purge()},
+        "/status": {"get": _get("status", figures, _json({"type": "object"}), _ASKING)},
+        "/metrics": {"get": _get("metrics", "Figures for Prometheus.", metrics, _ASKING)},
+        "/openapi.json": {"get": _get("openapi", "This.", _json({"type": "object"}), _ASKING)},
+        "/healthz": {"get": _open("healthz", "Whether it answers.", "Health", ())},
+        "/readyz": {
+            "get": _open("readyz", "Whether it takes samples and predicts.", "Ready", (503,))
+        },
+    }
+
+
+def _open(name: str, words: str, schema: str, errors: tuple[int, ...]) -> Data:
+    """A question that wants no token."""
+    return {**_get(name, words, _json(_ref(schema)), errors), "security": []}
+
+
+def _get(name: str, words: str, content: Data, errors: tuple[int, ...]) -> Data:
+    return {
+        "operationId": name,
+        "summary": words,
+        "responses": _responses(words, content, errors),
+    }
+
+
+def _samples() -> Data:
+    words = "The samples are in the journal and will not be lost."
+    return {
+        "operationId": "samples",
+        "summary": "Learn rows, one or many.",
+        "description": "A row with inputs and target is learned. A row with `id` and inputs waits "
+        "for its label; a row with `id` and target brings it.",
+        "parameters": [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "description": "A text of your choice, the same when a request is sent again: "
+                "what was learned is not learned twice.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+            }
+        ],
+        "requestBody": _body("Sample"),
+        "responses": _responses(words, _json(_ref("Stored")), _STORING),
+    }
+
+
+def _purge() -> Data:
+    words = "How many inputs went without a label."
+    return {
+        "operationId": "purge",
+        "summary": "Let inputs go that wait for their labels.",
+        "parameters": [
+            {
+                "name": "hours",
+                "in": "query",
+                "description": "Only those that have waited so long.",
+                "schema": {"type": "number", "minimum": 0},
+            }
+        ],
+        "responses": _responses(words, _json({"type": "object"}), _STORING),
+    }
+
+
+def _predict(text: Data) -> Data:
+    words = "A prediction for each row, in their order."
+    return {
+        "operationId": "predict",
+        "summary": "Predict for rows, one or many; nothing is learned.",
+        "parameters": [
+            _switch("scores", "Of a classification, the scores behind the labels, too."),
+            _switch("intervals", "Of experts (method squares, dokl serve): ends of intervals."),
+            _switch("probabilities", "Of such a classifier (dokl serve), in the labels' order."),
+        ],
+        "requestBody": _body("Inputs"),
+        "responses": _responses(words, {**_json(_ref("Predictions")), "text/csv": text}, _SENDING),
+    }
+
+
+def _switch(name: str, words: str) -> Data:
+    kind = {"type": "boolean", "default": False}
+    return {"name": name, "in": "query", "description": words, "schema": kind}
+
+
+def _body(row: str) -> Data:
+    lines = {"type": "string", "description": f"One {row} object a line."}
+    table = {"type": "string", "description": "A header with the names of columns, then rows."}
+    content = _json(_ref(f"{row}Batch"))
+    content |= {"application/x-ndjson": {"schema": lines}, "text/csv": {"schema": table}}
+    return {"required": True, "content": content}
+
+
+def _responses(words: str, content: Data, errors: tuple[int, ...]) -> Data:
+    wrong = {str(code): {"$ref": f"#/components/responses/E{code}"} for code in sorted(errors)}
+    return {"200": {"description": words, "content": content}, **wrong}
+
+
+def _error(code: int) -> Data:
+    found: Data = {"description": _ERRORS[code], "content": _json(_ref("Error"))}
+    if code in _RETRIED:
+        seconds = {"type": "integer", "minimum": 1}
+        words = "Seconds to wait before sending again."
+        found["headers"] = {"Retry-After": {"description": words, "schema": seconds}}
+    return found
+
+
+# -- schemas -----------------------------------------------------------------------------------
+def _schemas(network: Network) -> Data:
+    agreed = network.inputs
+    inputs: Data = {name: {"type": ["number", "null"]} for name in agreed.numeric}
+    forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
+    for column, form in forms.items():
+        more = "; or seconds since 1970, UTC" if form.kind == "time" else "; or a number"
+        about = f"As text: {words(form)}{'' if form.order in COUNTED else more}."
+        inputs[column] = {"type": ["string", "number", "null"], "description": about}
+    inputs.pop(agreed.target, None)
+    for name, levels in agreed.levels:
+        inputs[name] = {"type": ["string", "null"], "examples": list(levels)}
+    inputs |= {name: {"description": "Not used."} for name in agreed.drop}
+    target: Data = {"enum": list(agreed.labels)} if agreed.classifying else {"type": "number"}
+    name = {"type": ["string", "integer"], "description": "Joins inputs and a later label."}
+    joined = {} if "id" in agreed.drop else {"id": name}
+    sample = {**inputs, agreed.target: target, **joined}
+    return {
+        "Inputs": {"type": "object", "properties": inputs},
+        "Sample": {"type": "object", "properties": sample, "additionalProperties": False},
+        "InputsBatch": _batch("Inputs"),
+        "SampleBatch": _batch("Sample"),
+        "Stored": _STORED,
+        "Predictions": _predictions(target),
+        "Error": _ERROR,
+        "Health": _record({"ok": {"type": "boolean"}}),
+        "Ready": _record({"ready": {"type": "boolean"}}),
+    }
+
+
+def _batch(row: str) -> Data:
+    rows = {"type": "array", "items": _ref(row)}
+    named = {"type": "array", "items": {"type": "string"}}
+    values = {"type": "array", "items": {"type": "array"}}
+    table = _record({"columns": named, "data": values})
+    return {"anyOf": [_ref(row), rows, _record({"rows": rows}), table]}
+
+
+def _predictions(target: Data) -> Data:
+    numbers = {"type": "array", "items": {"type": "number"}}
+    found = _record({"predictions": {"type": "array", "items": target}})
+    order = "The order of the scores. Of two labels there is one score, positive for the second."
+    found["properties"]["labels"] = {"type": "array", "description": order}
+    for name in ("scores", "probabilities"):
+        found["properties"][name] = {"type": "array", "items": numbers}
+    found["properties"] |= {"lower": numbers, "upper": numbers, "coverage": {"type": "number"}}
+    return found
+
+
+def _record(properties: Data) -> Data:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _ref(name: str) -> Data:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _json(schema: Data) -> Data:
+    return {"application/json": {"schema": schema}}
+
+
+def _count(words: str) -> Data:
+    return {"type": "integer", "minimum": 0, "description": words}
+
+
+_ERROR = _record({"error": {"type": "string"}})
+_ERROR["properties"]["retry_after"] = {"type": "number", "description": "Seconds."}
+_STORED = _record(
+    {
+        "accepted": _count("Complete rows of this request."),
+        "waiting": _count("Rows that now wait for their labels."),
+        "labelled": _count("Rows that waited and got their labels."),
+        "unknown_ids": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Labels that came for no waiting row; at most the first 100.",
+        },
+        "repeated": {
+            "type": "boolean",
+            "description": "The key was known: this is the first answer again.",
+        },
+        "samples": _count("Samples acknowledged in all."),
+    }
+)

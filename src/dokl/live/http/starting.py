@@ -1,0 +1,45 @@
+"""The HTTP face of an agent before there is one: it lives, and says that it is not ready.
+
+Compiling and reading a journal may take a minute. Whoever looks after the process is answered from
+its first second on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dokl.live.http.bounds import Refusal
+from dokl.live.http.responses import as_json, as_refusal
+
+RETRY = 2.0  # seconds
+STARTING = "starting"
+
+
+class Entrance:
+    """An ASGI application: that of an agent once it is `open`ed, and before that its own.
+
+    phase: what is done meanwhile, in a word.
+    """
+
+    def __init__(self) -> None:
+        self.phase = STARTING
+        self._behind: Any = None
+
+    def open(self, application: Any) -> None:
+        """The agent is ready: from now on its application answers."""
+        self._behind = application
+
+    def enters(self, phase: str) -> None:
+        """What is done now."""
+        self.phase = phase
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One request."""
+        answer = self._behind or self._answer(scope.get("path", ""))
+        await answer(scope, receive, send)
+
+    def _answer(self, path: str) -> Any:
+        if path == "/healthz":
+            return as_json({"ok": True})
+        text = f"this agent is not ready ({self.phase}): ask again in {RETRY:g} seconds"
+        return as_refusal(Refusal(503, text, RETRY))

@@ -1,0 +1,231 @@
+"""What the nodes of a live network agree on before they start: inputs, labels, and the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput
+from dokl.estimators.choices import SIGMAS, variant_of, width
+from dokl.learning import answers
+from dokl.learning.columns import class_target, numeric_target
+from dokl.learning.kernels import resolve as resolve_kernel
+from dokl.learning.losses import resolve as resolve_loss
+from dokl.learning.schedules import BUILTIN
+from dokl.live.description import AgreedInputs, Model
+from dokl.live.description.cells import form_entries, time_entries
+from dokl.tables.jobs.start import Training, guesses, known_classes, start
+from dokl.tables.plan.lengths import MOST_INPUTS, sample_scales
+from dokl.tables.readers import MISSING, Chunk, Options, open_table
+
+SAMPLE_ROWS = 100_000
+UNSEEN = 1000.0  # numbers that no sample shows are believed up to here: they come as they are
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows that settle scaling and labels; or, without any, the number d of inputs x1 ... xd.
+
+    reading: how to read the file, but for what is dropped. levels: of text columns, where the rows
+    do not show them all.
+    """
+
+    path: str | None = None
+    target: str | None = None
+    task: str = "auto"
+    classes: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    standardise: str = "fixed"
+    d: int | None = None
+    reading: Options = field(default_factory=Options)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AgreedRows:
+    """Rows of the sample: inputs X (n, d), all zero where there is no sample; which ones have a
+    target, (n,); and these targets or labels y.
+    """
+
+    X: Array
+    keep: Array
+    y: Array | None = None
+
+
+def agreed_inputs(
+    sample: Sample, say: Callable[[str], None] | None = None
+) -> tuple[AgreedInputs, AgreedRows]:
+    """The section [inputs], and the rows of the sample.
+
+    `say` is told what was guessed of the sample, a line at a time.
+    """
+    if sample.path is None:
+        return _without_sample(sample)
+    if sample.d is not None:
+        raise BadInput("the sample says how many inputs there are: give --sample or --inputs")
+    chunk_rows = sample.reading.chunk or SAMPLE_ROWS
+    told = replace(sample.reading, drop=sample.drop, chunk=chunk_rows, quantity=sample.target)
+    with open_table(sample.path, told) as reader:
+        chunk = reader.first
+    if chunk.X is not None:
+        raise BadInput(f"{sample.path}: LIBSVM rows have no named columns: take CSV, for example")
+    return _from_rows(sample, chunk, say)
+
+
+def _from_rows(
+    sample: Sample, chunk: Chunk, say: Callable[[str], None] | None
+) -> tuple[AgreedInputs, AgreedRows]:
+    told = sample.target, sample.task, sample.classes, sample.levels
+    training = Training(*told, standardise=sample.standardise, method="gradient")
+    planned = start(training, chunk)
+    if say is not None:
+        for line in guesses(training, chunk, planned):
+            say(line)
+    prepared, target = planned.preprocessor, planned.target
+    assert prepared is not None
+    assert target is not None
+    if not prepared.frozen:
+        prepared.learn_transform(chunk.columns)  # the means that stand for missing numbers
+        prepared.freeze()
+    labels: tuple[Any, ...] = ()
+    if planned.classifying:
+        y, keep = class_target(chunk.columns[target], target)
+        labels = tuple(known_classes(training, y[keep]).tolist())
+    else:
+        y, keep = numeric_target(chunk.columns[target], target)
+    agreed, used = prepared.agreed(), {target, *prepared.columns}
+    inputs = AgreedInputs(
+        target=target,
+        task="classification" if labels else "regression",
+        labels=labels,
+        numeric=prepared.numeric,
+        levels=tuple(prepared.levels.items()),
+        standardise=prepared.standardise,
+        shift=tuple(agreed["shift"]),
+        count=tuple(agreed["count"]),
+        total=tuple(agreed["total"]),
+        square=tuple(agreed["square"]),
+        drop=sample.drop,
+        target_range=() if labels else _believed(y[keep]),
+        ranges=tuple(_believed(chunk.columns[name]) for name in prepared.numeric),
+        times=time_entries(prepared.times),
+        forms=form_entries({name: form for name, form in chunk.forms.items() if name in used}),
+        missing=() if sample.reading.missing == MISSING else tuple(sample.reading.missing),
+    )
+    return inputs, AgreedRows(prepared.transform(chunk.columns), keep, y[keep])
+
+
+def _believed(values: Array) -> tuple[float, float]:
+    """The range of numbers (n,), ten times as wide on either side.
+
+    Where they do not vary, a thousand times their size: a rain gauge may have stood at 0 all along.
+    """
+    known = np.asarray(values, np.float64)
+    known = known[np.isfinite(known)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    room = 10 * (high - low) if low < high else UNSEEN * max(1.0, abs(low))
+    return float(f"{low - room:.3g}"), float(f"{high + room:.3g}")
+
+
+def _without_sample(sample: Sample) -> tuple[AgreedInputs, AgreedRows]:
+    if sample.d is None:
+        raise BadInput("what are the inputs? Give --sample FILE, or --inputs and their number")
+    classifying = sample.task == "classification" or bool(sample.classes)
+    if sample.drop or (classifying and not sample.classes):
+        missing = "--drop needs" if sample.drop else "labels are settled by --classes, or by"
+        raise BadInput(f"{missing} a sample of rows: --sample FILE")
+    labels = _plain_labels(sample.classes)
+    made = AgreedInputs.plain(sample.d, sample.target or "y", labels)
+    believed = (-UNSEEN, UNSEEN)
+    made = replace(made, target_range=() if labels else believed, ranges=(believed,) * sample.d)
+    return made, AgreedRows(np.zeros((2, sample.d)), np.zeros(2, bool))
+
+
+def _plain_labels(classes: tuple[str, ...]) -> tuple[Any, ...]:
+    """Labels as numbers where all are numbers, sorted."""
+    labels = [_number(label) for label in classes]
+    texts = any(isinstance(label, str) for label in labels)
+    return tuple(sorted(set(classes))) if texts else tuple(sorted(set(labels)))
+
+
+def _number(text: str) -> Any:
+    """A label: a number where it looks like one."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else text
+    return text
+
+
+def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, rows: AgreedRows) -> Model:
+    """The section [model] from options, None where one was not given, and the sample's rows.
+
+    sigma "auto" is what `dokl train` takes, "scale" of the rows, sqrt(d/2) where there are none;
+    "median" their median distance; "learned" one for each input, by the rows. variant "auto" is the
+    best that kernel and D allow; "huber:2" a loss with its number.
+    """
+    values = {key: value for key, value in given.items() if value is not None}
+    sigma = values.get("sigma", "auto")
+    values["sigma"] = (
+        tuple(float(f"{each:.4g}") for each in _learned(rows, inputs.classifying))
+        if sigma == "learned"
+        else _width(sigma, rows.X)
+    )
+    kernel = resolve_kernel(
+        values.get("kernel", Model.kernel), values["sigma"], **values.get("parameters", {})
+    )
+    D = values.get("D", Model.D)
+    values["variant"] = variant_of(values.get("variant", "auto"), kernel, D)
+    loss, colon, number = values.get("loss", "").partition(":")
+    steps = values.get("method", Model.method) == "gradient"
+    values["loss"] = loss or ("logistic" if inputs.classifying and steps else "squared")
+    if colon:
+        values["loss_parameter"] = _loss_number(loss, number)
+    model = Model(**values)
+    if model.mu is None and "mu" in signature(BUILTIN[model.schedule]).parameters:
+        model = replace(model, mu=0.5 if model.schedule == "normalised" else 1.0)  # to be seen
+    return model
+
+
+def _width(sigma: Any, X: Array) -> float | tuple[float, ...]:
+    """As a person would write it: it is in every copy of lab.toml."""
+    if sigma in ("auto", *SIGMAS):
+        found = width("scale" if sigma == "auto" else sigma, X)
+        return float(f"{found:.3g}")
+    try:
+        widths = [width(float(each), X) for each in str(sigma).split(",")]
+    except ValueError:
+        raise BadInput(
+            "sigma must be a number above 0, auto, scale or median; or one for each input: "
+            f"learned, or numbers with commas; got {sigma!r}"
+        ) from None
+    return widths[0] if len(widths) == 1 else tuple(widths)
+
+
+def _learned(rows: AgreedRows, classifying: bool) -> Array:
+    """Length scales (d,) by the rows of the sample, as the experts learn them."""
+    if rows.y is None:
+        raise BadInput("sigma learned: length scales are learned from rows, so give --sample FILE")
+    names, numbers = np.unique(rows.y, return_inverse=True)
+    Y = answers.targets(numbers, len(names)) if classifying else rows.y[:, None]
+    found = sample_scales(rows.X[rows.keep], Y, classifying)
+    if found is None:
+        d = rows.X.shape[1]
+        raise BadInput(f"sigma learned is for at most {MOST_INPUTS} inputs, and there are {d}")
+    return found.lengths
+
+
+def _loss_number(loss: str, number: str) -> float:
+    value = _number(number)
+    if isinstance(value, str):
+        raise BadInput(f"loss {loss}:{number}: {number!r} is not a number")
+    resolve_loss(loss, p=value)
+    return float(value)

@@ -1,0 +1,181 @@
+"""`dokl serve`: one model over HTTP as a process, from its file to its orderly end."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dokl.base.arrays import Array
+from dokl.base.errors import BadFile, BadInput, MissingExtra
+from dokl.base.files import read_bytes
+from dokl.live.agent.answers import Answer
+from dokl.live.agent.clock import Clock
+from dokl.live.agent.logs import Log
+from dokl.live.agent.runtime import Agent
+from dokl.live.description import is_loopback
+from dokl.live.inputs import Arrival
+from dokl.live.jobs.served import NAME, ModelLearner, ModelState, ServedNetwork, served
+from dokl.live.store import Store
+from dokl.live.transports.memory import Hub, MemoryTransport
+from dokl.tables.models import TableModel, learning
+
+if TYPE_CHECKING:
+    from dokl.live.http.app import HttpFace
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What to serve, and how.
+
+    learn: take samples, too. state: the folder of the journal, beside the model unless said
+    otherwise. level: the share of targets that intervals hold. save: where the model goes at an
+    orderly end. durability: "process" survives kill -9, "full" a power cut.
+    """
+
+    model: Path
+    http: str = "127.0.0.1:8080"
+    learn: bool = False
+    state: Path | None = None
+    level: float = 0.9
+    save: Path | None = None
+    durability: str = "process"
+
+    @property
+    def folder(self) -> Path:
+        """Where the journal lies."""
+        return self.state or self.model.with_suffix(".state")
+
+
+class ModelAgent(Agent):
+    """An agent without neighbours, whose model is of any kind; learn: whether it takes samples."""
+
+    level = 0.9
+    learns = True
+
+    def submit(self, arrival: Arrival) -> Future[Answer]:
+        """Hand over samples, where the model learns."""
+        if not self.learns:
+            raise BadInput("this model is served for predicting only: start it with --learn")
+        return super().submit(arrival)
+
+    @property
+    def model(self) -> TableModel:
+        """The model of this moment, as it is stored."""
+        assert isinstance(self._adopted, ModelState)
+        return self._adopted.model
+
+    def further(self, X: Array, names: Sequence[str]) -> dict[str, Any]:
+        """Of inputs X: (n, d), the ends of intervals, or probabilities in the labels' order."""
+        assert isinstance(self.learner, ModelLearner)
+        model, chunk, found = self.model, self.learner.chunk(X), dict[str, Any]()
+        if "intervals" in names:
+            if not model.has_intervals:
+                raise BadInput("intervals are for regressions by --method bank")
+            (ends,) = learning.answers(model, chunk, "predict_interval", coverage=self.level)
+            found |= {"lower": ends[0].tolist(), "upper": ends[1].tolist(), "coverage": self.level}
+        if "probabilities" in names:
+            if not hasattr(model.estimator, "predict_proba"):
+                raise BadInput("probabilities are for classifiers by experts, or of logistic loss")
+            (said,) = learning.answers(model, chunk, "predict_proba")
+            found |= {"labels": self.learner.classes, "probabilities": said.tolist()}
+        return found
+
+
+def run_server(serving: Serving) -> None:
+    """Serve a model until SIGTERM or Ctrl-C."""
+    from dokl.base.machine_code import watched
+
+    done = threading.Event()
+    with ExitStack() as stack:
+        for end in (signal.SIGTERM, signal.SIGINT):
+            stack.callback(signal.signal, end, signal.signal(end, lambda *_: done.set()))
+        network, log = opened(serving), Log(NAME, Clock())
+        face = _face(network, serving.http, log, stack)
+        with watched(face.entrance.enters):
+            agent = _started(serving, network, log, stack)
+        face.open(agent)
+        stack.callback(face.server.stop)  # before the agent, which answers until then
+        log("serving", address=face.server.url, learns=agent.learns)
+        done.wait()
+    if serving.save is not None:
+        agent.model.save(serving.save)
+
+
+def made(serving: Serving, stack: ExitStack) -> ModelAgent:
+    """The agent of a model file, started; the stack ends it."""
+    return _started(serving, opened(serving), Log(NAME, Clock()), stack)
+
+
+def opened(serving: Serving) -> ServedNetwork:
+    """The network of a model file, and of nobody else."""
+    if not is_loopback(serving.http):
+        raise BadInput(
+            f"others can reach {serving.http}, and a model is served without certificates: give it "
+            "a loopback address, and put a reverse proxy before it"
+        )
+    model = TableModel.load(serving.model)
+    if serving.learn:
+        check_learns(model)
+    try:
+        mark = hashlib.sha256(read_bytes(serving.model)).hexdigest()[:16]
+    except OSError as error:
+        raise BadFile(f"{serving.model}: it cannot be read ({error.strerror})") from None
+    return served(model, serving.model, mark, serving.durability)
+
+
+def _started(serving: Serving, network: ServedNetwork, log: Log, stack: ExitStack) -> ModelAgent:
+    store = _store(serving, network, stack)
+    try:
+        transport = MemoryTransport(network, NAME, hub=Hub())
+        warm = network.learner().start()
+        agent = ModelAgent(network, NAME, store, transport, Clock(), log, warm)
+    except BaseException:
+        store.close()
+        raise
+    agent.level, agent.learns = serving.level, serving.learn
+    stack.callback(agent.stop)
+    agent.start()
+    return agent
+
+
+def check_learns(model: TableModel) -> None:
+    """Refuse a model that cannot learn row by row here."""
+    kind = type(model.estimator).__name__
+    if not hasattr(model.estimator, "prequential") or hasattr(model.estimator, "folded_"):
+        raise BadInput(f"a {kind} predicts only: serve it without --learn")
+    if hasattr(model.estimator, "nodes_"):
+        raise BadInput("a network does not learn in one place: its nodes are agents (dokl agent)")
+    if not model.classifying and not getattr(model.estimator, "_flat", True):
+        raise BadInput("a model of several outputs is served without --learn")
+
+
+def _store(serving: Serving, network: ServedNetwork, stack: ExitStack) -> Store:
+    """The journal; where nothing is learned one that goes with the process."""
+    learner = network.learner()
+    about = {"name": NAME, "fingerprint": network.mark, "m": learner.m, "D": 1, "d": learner.d}
+    if serving.learn:
+        folder = serving.folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    else:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return Store.open(folder / f"{NAME}.db", about, serving.durability, network.limits)
+
+
+def _face(network: ServedNetwork, address: str, log: Log, stack: ExitStack) -> HttpFace:
+    """Serve HTTP from now on: that the model is not ready, at first."""
+    try:
+        from dokl.live.http.app import HttpFace
+    except ImportError:
+        raise MissingExtra("a model over HTTP", "live") from None
+    face = HttpFace(network, NAME, address, log)
+    face.server.start()
+    stack.callback(face.server.stop)
+    return face

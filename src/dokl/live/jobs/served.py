@@ -1,0 +1,267 @@
+"""One model behind the face of an agent: what `dokl serve` runs, without a network.
+
+An agent learns through a `Learner`, keeps samples X and Y in its journal, and packs a state. Here
+the learner is a `TableModel` of any kind, the state is the model itself, replaced and never
+written to, and X are raw rows as numbers: a restart replays them through scaling and all.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput
+from dokl.learning import answers
+from dokl.learning.columns import Preprocessor
+from dokl.live.description import (
+    About,
+    AgreedInputs,
+    Durability,
+    ExchangePolicy,
+    Model,
+    Network,
+    Node,
+)
+from dokl.live.description.cells import form_entries, time_entries, times_of
+from dokl.network.state import State
+from dokl.simulation.learner import Learner
+from dokl.tables.models import TableModel, learning
+from dokl.tables.models.columns import forms
+from dokl.tables.readers import Chunk
+
+NAME = "model"
+UNSEEN, MISSING = -1.0, -2.0
+_NO_LEVEL = "\0"  # a text that is no level of any column
+
+
+class RawRows:
+    """Columns as numbers that a journal can keep, and back: numbers, 1 where one is there and 0
+    where it is missing, and the numbers of levels.
+    """
+
+    def __init__(self, numeric: Sequence[str], levels: Mapping[str, Sequence[str]]) -> None:
+        self.numeric, self.levels = tuple(numeric), {k: tuple(v) for k, v in levels.items()}
+        self.names_out = (*self.numeric, *(f"{name} is there" for name in numeric), *self.levels)
+        self.d = len(self.names_out)
+
+    def transform(self, columns: Mapping[str, Array]) -> Array:
+        """X (n, d) of columns as `Inputs` reads them."""
+        numbers = [np.asarray(columns[name], np.float64) for name in self.numeric]
+        there = [~np.isnan(values) for values in numbers]
+        filled = [np.where(ok, v, 0.0) for v, ok in zip(numbers, there, strict=True)]
+        codes = [self._codes(name, columns[name]) for name in self.levels]
+        return np.column_stack([*filled, *there, *codes]).astype(np.float64)
+
+    def _codes(self, name: str, texts: Array) -> list[float]:
+        known: dict[Any, float] = {level: float(i) for i, level in enumerate(self.levels[name])}
+        known[None] = MISSING
+        return [known.get(text, UNSEEN) for text in texts.tolist()]
+
+    def columns(self, X: Array) -> dict[str, Array]:
+        """What X: (n, d) came from, but for the texts of unknown levels."""
+        X, p = np.asarray(X, np.float64), len(self.numeric)
+        found = {
+            name: np.where(X[:, p + i] > 0, X[:, i], np.nan) for i, name in enumerate(self.numeric)
+        }
+        for i, (name, levels) in enumerate(self.levels.items()):
+            texts = (*levels, None, _NO_LEVEL)  # -2 and -1 count from the end
+            column = np.empty(len(X), object)
+            column[:] = [texts[int(code)] for code in X[:, 2 * p + i]]
+            found[name] = column
+        return found
+
+
+class ModelState(State):
+    """A model, and what agents tell of a state: a vector, and rows learned."""
+
+    model: TableModel
+
+    def __init__(self, model: TableModel) -> None:
+        theta = np.atleast_1d(_vector(model.estimator)).reshape(1, 1, -1)
+        super().__init__({"theta": theta, "count": np.array([model.rows_read])}, peak=1.0)
+        object.__setattr__(self, "model", model)
+
+
+def _vector(estimator: Any) -> Array:
+    """Something whose length tells how much was learned."""
+    if hasattr(estimator, "coef_"):
+        return np.ravel(estimator.coef_)
+    if hasattr(estimator, "network_"):
+        return np.ravel(estimator.network_.seen.astype(float))
+    bank = getattr(estimator, "bank_", None)
+    if bank is None or not bank.memories:
+        return np.zeros(1)
+    return np.concatenate([np.ravel(memory.theta) for memory in bank.memories])
+
+
+class ModelLearner(Learner):
+    """A `TableModel` as a learner; `start` is the model as it was read."""
+
+    def __init__(self, model: TableModel, rows: RawRows, fingerprint: str) -> None:
+        self._model, self._rows = model, rows
+        self.classes = model.labels
+        self.m = 1 if self.classes is None else answers.outputs(len(self.classes))
+        self.d, self.D, self.K = rows.d, 1, 1
+        self.dtype, self.fingerprint = np.float64, fingerprint
+
+    def start(self) -> ModelState:
+        """The model as it was read."""
+        return ModelState(self._model)
+
+    def prepare(self, rows: int = 1) -> None:
+        """Have everything compiled that predicting needs; nothing is learned for it."""
+        row = np.zeros((1, self.d))
+        row[:, len(self._rows.numeric) :] = 1.0  # numbers that are there
+        row[:, 2 * len(self._rows.numeric) :] = MISSING
+        self.predict(self.start(), row)
+
+    def rows(self, X: Any, Y: Any) -> tuple[Array, Array]:
+        """As they are: `Inputs` has checked them, and the model's table takes them."""
+        X, Y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
+        self.chunk(X)
+        return X, Y
+
+    def chunk(self, X: Array) -> Chunk:
+        """Rows of a journal as a table."""
+        columns = self._rows.columns(X)
+        if self._model.preprocessor is not None:
+            return Chunk(tuple(columns), columns, range(1, 1 + len(X)))
+        gone = [name for name, values in columns.items() if np.isnan(values).any()]
+        if gone:
+            raise BadInput(
+                f"column {gone[0]!r} is missing in a row, and this model has no preprocessing to "
+                "fill it: it was saved in Python"
+            )
+        return Chunk((), {}, range(1, 1 + len(X)), np.column_stack([*columns.values()]))
+
+    def learn(
+        self, state: State, X: Any, Y: Any, weight: Array | None = None
+    ) -> tuple[ModelState, Array]:
+        """A copy of the model that has learned these rows; what it predicted before, (n, 1)."""
+        assert isinstance(state, ModelState)
+        model, chunk = fresh_copy(state.model), self.chunk(X)
+        y = Y[:, 0] if self.classes is None else model.classes_[answers.class_numbers(Y)]
+        told = learning.learn(model, chunk, y, np.ones(chunk.n, bool))
+        return ModelState(model), np.asarray(told).reshape(len(y), -1)
+
+    def predict(
+        self, state: State, X: Any, node: int | None = None, workers: int | None = None
+    ) -> Array:
+        """Numbers, or scores of classes: (n, m)."""
+        assert isinstance(state, ModelState)
+        method = "predict" if self.classes is None else "decision_function"
+        (found,) = learning.answers(state.model, self.chunk(X), method)
+        return np.asarray(found, np.float64).reshape(len(X), -1)
+
+    def answers(self, scores: Array) -> list[Any]:
+        """Scores (n, m) as people want them: numbers, or labels."""
+        if self.classes is not None:
+            return super().answers(scores)
+        rows: list[Any] = scores.tolist()
+        return [row[0] for row in rows] if scores.shape[1] == 1 else rows
+
+    def losses(self, Y: Array, f: Array) -> Array:
+        """Squared errors (n,), or 1 for each mistaken class; f as `learn` gives it."""
+        if self.classes is None:
+            return np.asarray(np.mean((np.asarray(Y, np.float64) - f) ** 2, axis=1))
+        labels = self._model.classes_[answers.class_numbers(Y)]
+        return np.asarray(labels != f[:, 0]).astype(np.float64)
+
+    def pack(self, state: State) -> bytes:
+        """The model file."""
+        assert isinstance(state, ModelState)
+        with tempfile.TemporaryDirectory() as folder:
+            return state.model.save(Path(folder) / "model.dokl").read_bytes()
+
+    def unpack(self, data: bytes) -> ModelState:
+        """The model of a file that was packed."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.dokl"
+            path.write_bytes(data)
+            return ModelState(TableModel.load(path))
+
+
+def fresh_copy(model: TableModel) -> TableModel:
+    """A model that can learn while the other one goes on predicting; what was learned is shared,
+    for learning replaces it.
+    """
+    estimator = object.__new__(type(model.estimator))
+    vars(estimator).update(vars(model.estimator))
+    prepared = copy.copy(model.preprocessor)
+    if prepared is not None:
+        prepared.moments, prepared.unseen = copy.copy(prepared.moments), dict(prepared.unseen)
+    counts = copy.deepcopy((model.tally, model.coverage))
+    return replace(
+        model, estimator=estimator, preprocessor=prepared, tally=counts[0], coverage=counts[1]
+    )
+
+
+@dataclass(frozen=True)
+class ServedNetwork(Network):
+    """A network of nobody but one model; made by `served`."""
+
+    served: TableModel | None = field(default=None, repr=False)
+    mark: str = "0" * 16
+
+    @cached_property
+    def raw(self) -> RawRows:
+        """How columns go into the journal."""
+        times = times_of(self.inputs.times)
+        return RawRows((*self.inputs.numeric, *times), dict(self.inputs.levels))
+
+    def preprocessor(self) -> Preprocessor:
+        """Raw columns as numbers; the model scales them itself."""
+        return cast(Preprocessor, self.raw)  # as much of one as `Inputs` looks at
+
+    def learner(self) -> ModelLearner:
+        """The model."""
+        assert self.served is not None
+        return ModelLearner(self.served, self.raw, self.mark)
+
+    @property
+    def d(self) -> int:
+        """Numbers of a row in the journal."""
+        return self.raw.d
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model file."""
+        return self.mark
+
+
+def served(model: TableModel, path: Path, mark: str, durability: str = "process") -> ServedNetwork:
+    """The network of one model; mark: 16 digits by which its journal knows it."""
+    prepared = model.preprocessor
+    if prepared is None:
+        d = int(model.estimator.n_features_in_)
+        numeric = model.columns or tuple(f"x{i + 1}" for i in range(d))
+        levels: dict[str, tuple[str, ...]] = {}
+    else:
+        numeric, levels = prepared.numeric, prepared.levels
+    target = model.target or "y"
+    drop = () if prepared is None else tuple(set(prepared.excluded) - {target})
+    labels = tuple(model.labels or ())
+    if any(isinstance(label, bool) for label in labels):
+        labels = tuple(str(label).lower() for label in labels)  # as JSON has them
+    zeros = (0.0,) * (len(numeric) if prepared is None else len(prepared.scaled))
+    known = {target, *numeric, *({} if prepared is None else prepared.times)}
+    odd = {name: form for name, form in forms(model).items() if name in known and not form.plain}
+    inputs = AgreedInputs(
+        target, "classification" if model.classifying else "regression", labels, tuple(numeric),
+        tuple(levels.items()), "off", zeros, zeros, zeros, zeros, drop,
+        times=time_entries({} if prepared is None else prepared.times),
+        forms=form_entries(odd), missing=() if prepared is None else prepared.missing,
+    )  # fmt: skip
+    return ServedNetwork(
+        About(NAME, security="insecure-loopback"), Model(), inputs, ExchangePolicy("off"),
+        Durability(durability, keep_minutes=0.0), nodes={NAME: Node("127.0.0.1:1")}, path=path,
+        served=model, mark=mark,
+    )  # fmt: skip

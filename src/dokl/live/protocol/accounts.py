@@ -1,0 +1,466 @@
+"""Exchange by method "squares": sums per origin, signed by it, relayed, the newest wins.
+
+A node keeps an account: the newest entry of every origin that it has heard of, as it was sealed. It
+sends its own again when it has learned enough rows since, and passes on what is news. Neighbours
+tell each other which versions they have (`VERSIONS`), again and again while they differ, and send
+what the other lacks; so whatever is lost, repeated, late or forgotten in a crash, accounts agree
+in the end, and then there is silence. The total is added up from the account and the node's own
+sums, so no row can be missing or count twice.
+
+What is believed of an entry is in `roll`, whose rows are left out of the total in `standing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dokl.base.errors import BadInput
+from dokl.live.certificates.signing import seal_and_entry
+from dokl.live.protocol import pieces, sealing, standing
+from dokl.live.protocol.effects import Effect, SaveSealed, SendHello, SendTheta
+from dokl.live.protocol.messages import (
+    PIECE,
+    SUMS,
+    VERSIONS,
+    Message,
+    mark_of,
+)
+from dokl.live.protocol.neighbours import Neighbour
+from dokl.live.protocol.node import LiveNode
+from dokl.live.protocol.roll import Roll, claimed_origin, entry_faults, opened
+from dokl.live.protocol.sealing import UNKNOWN, Sealed
+from dokl.live.protocol.standing import Standing
+from dokl.live.protocol.versions import Version, apart, pack_versions, unpack_versions
+from dokl.live.sums import SquaresLearner, forgetting
+from dokl.network.sums import origins
+from dokl.network.sums.origins import Account, Entry, most_bytes
+
+SOLVE_SECONDS = 1.0  # between two solutions of the total, and between two own entries
+MUCH = 0.02  # of an origin's rows: what makes a difference to others; less goes out more slowly
+AGAIN_SECONDS = 1.0  # until what a neighbour still lacks is sent once more
+SLOW_SECONDS = 5.0  # the same where little is new; and between lists of versions in the end
+LEAST_SECONDS = 0.05  # between two messages to everybody
+REFUSED_SECONDS = 15.0  # the same where it was refused: it may be in order some time
+LAPSE_SECONDS = 3 * REFUSED_SECONDS  # after which what was refused would have come again
+QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
+
+
+class Accounts:
+    """Sums per origin, by pushing; arrays and dictionaries in it are replaced, never written to.
+
+    account: the newest entry of each origin, as others have it (of this node: as it sealed it, in
+    this life or before). sealed: their bytes. heard: when each came. theirs: what neighbours say
+    they have. to_send: origins whose entries are due. sealing: what it seals next of its own.
+    going: the origin whose entry is on its way in pieces, and those that are still to go. coming:
+    what each neighbour has sent of a large entry. kept: what is left to experts that forget.
+    """
+
+    joining = False
+
+    def __init__(self, node: LiveNode, roll: Roll, sealed: Sealed = UNKNOWN) -> None:
+        self.node, self.roll = node, roll
+        self.account: Account = {}
+        self.sealed: Mapping[str, bytes] = {}
+        self.heard: Mapping[str, float] = {}
+        self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
+        self.sent: Mapping[str, float] = {}
+        self.to_send: tuple[str, ...] = ()
+        self.going: tuple[str, tuple[bytes, ...]] = ("", ())
+        self.coming: Mapping[str, tuple[pieces.Incomplete, ...]] = {}
+        self.begun: float | None = None
+        self.sent_at = self.solved_at = self.told_at = self.said_at = float("-inf")
+        self.unsolved = self.asked = self.hurt = False
+        self.quick = 0
+        self.standing = Standing()
+        self.kept: Mapping[str, forgetting.Remainder] = {}
+        rows = self.learner.own_rows(node.state)
+        self.sealing = sealing.begin(node.incarnation, sealed[0], rows)
+        if sealed[1]:
+            self._know_own(origins.from_bytes(seal_and_entry(sealed[1])[2]), sealed[1])
+
+    @property
+    def learner(self) -> SquaresLearner:
+        """The node's, which knows what sums are."""
+        assert isinstance(self.node.learner, SquaresLearner)
+        return self.node.learner
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any exchange."""
+        return self.node.exchange.mode != "off"
+
+    # -- events ------------------------------------------------------------------------------
+    def samples(self, X: Any, Y: Any, now: float) -> list[Effect]:
+        """Learn at once; own rows are told when there are enough of them."""
+        self._began(now)
+        return self.node.learn(X, Y)
+
+    def theta(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        """An entry, of the neighbour's own or passed on, or which versions it has."""
+        self._began(now)
+        if message.kind == VERSIONS:
+            return self._versions(peer, message, now)
+        try:
+            sealed = message.body if message.kind == SUMS else self._whole(peer, message.body, now)
+        except BadInput as error:
+            return self.node.refuse(peer.name, "signature", f"neighbour {peer.name!r}: {error}")
+        return [] if sealed is None else self._sealed(peer, sealed, now)
+
+    def _sealed(self, peer: Neighbour, sealed: bytes, now: float) -> list[Effect]:
+        """A whole entry, hostile until its seal is found to be good."""
+        try:
+            entry = opened(self.roll, self.learner, sealed)
+        except BadInput as error:
+            name = claimed_origin(self.roll, sealed)
+            of = f" sends sums of {name!r}" if name else ""
+            text = f"neighbour {peer.name!r}{of}: {error}"
+            return self.node.refuse(peer.name, "signature", text, name)
+        return self._entry(peer, entry, sealed, now)
+
+    def _whole(self, peer: Neighbour, piece: bytes, now: float) -> bytes | None:
+        """The sealed entry that this piece completes, if it does."""
+        most, kept = most_bytes(self.learner.m, self.learner.D), self.coming.get(peer.name, ())
+        others = {name: each for name, each in self.coming.items() if name != peer.name}
+        self.coming = others  # what does not fit together is not kept
+        wait = pieces.expiry(self.node.exchange.every_seconds)
+        left, whole = pieces.added(kept, piece, most, now, wait)
+        self.coming = {**others, peer.name: left}
+        return whole
+
+    def _entry(self, peer: Neighbour, entry: Entry, sealed: bytes, now: float) -> list[Effect]:
+        name, known = entry.origin, self.account.get(entry.origin)
+        ahead = self.node.hours_ahead(entry.incarnation)
+        if ahead > 0:
+            text = f"neighbour {peer.name!r} sends sums of {name!r} from a start {ahead:.3g} hours"
+            text += " later than can be: is its clock wrong?"
+            return self.node.refuse(peer.name, "ahead", text, name)
+        if name == self.node.name and (known is None or entry.version > known.version):
+            return self._of_myself(entry, sealed)
+        if known is not None and origins.newer(known, entry) is known:
+            peer.repeated += 1
+            if entry.version == known.version:
+                peer.welcome(hello=False, about=name)
+            return []
+        wrong = entry_faults(self.roll, self.learner, known, entry, self.heard.get(name, now), now)
+        if wrong:
+            text = f"neighbour {peer.name!r} sends sums of {name!r} that cannot be: {wrong[0]}"
+            return self.node.refuse(peer.name, "sums", text, name)
+        peer.welcome(hello=False, about=name)
+        peer.received, peer.last_received = peer.received + 1, now
+        self.account = {**self.account, name: entry}
+        self.sealed = {**self.sealed, name: sealed}
+        self.heard = {**self.heard, name: now}
+        self.unsolved = True
+        self._changed()
+        if len(self.node.peers) > 1:
+            self._want(name)
+        return []
+
+    def _versions(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        told = unpack_versions(message.body)
+        peer.welcome(hello=True)
+        if self.theirs.get(peer.name) != told:
+            self.theirs = {**self.theirs, peer.name: told}
+            self.quick = QUICK_TIMES
+        self.asked = self.asked or message.waiting
+        self._offer(now)
+        return []
+
+    def _of_myself(self, entry: Entry, sealed: bytes) -> list[Effect]:
+        """An entry that this node sealed and does not know: its clock went back, or its journal is
+        lost. Lists of versions never get here: anybody can claim to hold any version, and only the
+        seal proves that there is one.
+        """
+        rows, name = self._own_rows[0], self.node.name
+        known = name in self.account
+        self.sealing = sealing.surprise(self.sealing, entry, rows)
+        if not known:
+            self._know_own(entry, sealed)
+            self._want(name)
+        self._changed()
+        return [SaveSealed(self.sealing.base, self.sealed[name])]
+
+    def _know_own(self, entry: Entry, sealed: bytes) -> None:
+        """What this node sealed last, in an earlier life."""
+        name, old = self.node.name, not self.roll.seals.made(sealed)
+        self.account, self.sealed = {**self.account, name: entry}, {**self.sealed, name: sealed}
+        self.sealing = sealing.recall(self.sealing, entry, self._own_rows[0], old)
+
+    def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        """Nothing to do with sums."""
+        self._began(now)
+        return []
+
+    def peer_up(self, peer: Neighbour, now: float) -> list[Effect]:
+        """It may have missed everything, and so may we."""
+        self._began(now)
+        self._changed()
+        return self.node.greet(now)
+
+    def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
+        """What it has is not known any more."""
+        self.theirs = {name: told for name, told in self.theirs.items() if name != peer.name}
+        self.coming = {name: each for name, each in self.coming.items() if name != peer.name}
+        return []
+
+    def finish(self, now: float) -> list[Effect]:
+        """Nobody waits here."""
+        self.node.announce()
+        return []
+
+    def change(self, roll: Roll) -> None:
+        """Other names: whoever is no longer of the network takes its rows away. Another certificate
+        of this node: what it has sealed gets a new seal.
+        """
+        self.roll = roll
+        own = self.sealed.get(self.node.name)
+        # Others stop to believe the old certificate some time, and those that start then cannot
+        # check a seal of it.
+        if own is not None and not roll.seals.made(own):
+            self.sealing = replace(self.sealing, again=True)
+        gone = set(self.account) - roll.names
+        self.node.forget_refused_sums(float("inf"))  # other seals, other bounds, other names
+        if gone:
+            self.account = {n: entry for n, entry in self.account.items() if n not in gone}
+            self.sealed = {n: data for n, data in self.sealed.items() if n not in gone}
+            self.to_send = tuple(name for name in self.to_send if name not in gone)
+            self.going = ("", ()) if self.going[0] in gone else self.going
+            self.standing = standing.without(self.standing, gone)
+            self.unsolved = True
+            self._changed()
+
+    # -- when it is time ---------------------------------------------------------------------
+    def tick(self, now: float) -> list[Effect]:
+        """Tell own rows, pass on entries, compare versions, solve: whatever is due."""
+        self._began(now)
+        wait = pieces.expiry(self.node.exchange.every_seconds)
+        self.coming = {name: pieces.alive(kept, now, wait) for name, kept in self.coming.items()}
+        if not self.active:
+            return []
+        self.node.forget_refused_sums(now - self._lapse)
+        effects: list[Effect] = []
+        if self._enough and now >= self._tell_due():
+            effects += self._tell(now)
+        if self._there and self._waits and now >= self._send_due():
+            effects += self._send(now)
+        if self._there and self._comparing and now >= self._compare_due():
+            effects += self._compare(now)
+        judging = self._judge_due()
+        if judging is not None and now >= judging:
+            self._judge(now)
+        if self.unsolved and now >= self.solved_at + SOLVE_SECONDS:
+            self._solve(now)
+        return effects
+
+    def next_due(self) -> float | None:
+        """When `tick` is wanted."""
+        if not self.active or self.begun is None:
+            return None
+        judging = self._judge_due()
+        times = [] if judging is None else [judging]
+        times += [self._tell_due()] if self._enough else []
+        if self._there:
+            times += [self._send_due()] if self._waits else []
+            times += [self._compare_due()] if self._comparing else []
+        times += [self.solved_at + SOLVE_SECONDS] if self.unsolved else []
+        return min(times, default=None)
+
+    def _judge_due(self) -> float | None:
+        return standing.due(self.standing, self._own_rows[0], len(self.others))
+
+    @property
+    def _there(self) -> list[Neighbour]:
+        """Who is sent to, refused ones included: sums have no weight that both ends must agree
+        on, and what is in order again must be able to arrive.
+        """
+        return [peer for peer in self.node.peers.values() if peer.usable]
+
+    def _send_due(self) -> float:
+        """However often versions are compared meanwhile: that must not put an entry off."""
+        pace = max(self.node.exchange.every_seconds, LEAST_SECONDS)
+        return max(self.sent_at + pace, self.told_at + LEAST_SECONDS)
+
+    @property
+    def _lapse(self) -> float:
+        """Seconds after which sums that were refused would have come again, if they still were."""
+        number = pieces.number(most_bytes(self.learner.m, self.learner.D))
+        pace = max(self.node.exchange.every_seconds, LEAST_SECONDS)
+        return number * (LAPSE_SECONDS + 3 * pace)
+
+    def _began(self, now: float) -> None:
+        self.begun = now if self.begun is None else self.begun
+
+    def _changed(self) -> None:
+        self.quick, self.asked = QUICK_TIMES, True
+
+    def _want(self, name: str) -> None:
+        self.to_send = (*(each for each in self.to_send if each != name), name)
+
+    # -- own rows ----------------------------------------------------------------------------
+    @property
+    def _enough(self) -> bool:
+        """Whether there is something to tell: of own rows never few, which could be read off."""
+        return self.sealing.due(self._own_rows[0], self._fewest)
+
+    @property
+    def _fewest(self) -> int:
+        return max(self.node.exchange.fewest_rows, 1)
+
+    @property
+    def _own_rows(self) -> tuple[int, int]:
+        """How many there are, and how many were told."""
+        own = self.account.get(self.node.name)
+        return self.learner.own_rows(self.node.state), 0 if own is None else own.sums.rows
+
+    def _tell_due(self) -> float:
+        """Not before neighbours had the time to say what they have of this node's earlier life."""
+        begun = 0.0 if self.begun is None else self.begun
+        me = mark_of(self.node.name)
+        heard = [self.theirs.get(peer.name) for peer in self._there]
+        new = bool(heard) and all(told is not None and me not in told for told in heard)
+        at_once = new or self.node.name in self.account
+        first = begun if at_once else begun + self.node.exchange.join_seconds
+        rows, before = self._own_rows
+        much = self.sealing.again or not before <= rows < (1.0 + MUCH) * before
+        return max(first, self.said_at + (SOLVE_SECONDS if much else SLOW_SECONDS))
+
+    def _tell(self, now: float) -> list[Effect]:
+        """Seal own rows, or what is to follow on the entry before."""
+        name, own = self.node.name, self.learner.own_sums(self.node.state)
+        given = self.sealing, self.account.get(name), name, own, self._fewest
+        self.sealing, entry = sealing.next_entry(*given)
+        data = origins.to_bytes(entry, "<f4")
+        self.account = {**self.account, name: origins.from_bytes(data)}
+        self.sealed = {**self.sealed, name: self.roll.seals.seal(data)}
+        self.said_at = now
+        self._want(name)
+        self._changed()
+        return [SaveSealed(self.sealing.base, self.sealed[name])]
+
+    # -- sending -----------------------------------------------------------------------------
+    def _send(self, now: float) -> list[Effect]:
+        """One entry or piece at a time: they are large, and a newer message makes an older go."""
+        name, rest = self.going
+        kind, body = PIECE, b""
+        if not rest:
+            name, *others = self.to_send
+            self.to_send, body = tuple(others), self.sealed[name]
+            kind, rest = (SUMS, ()) if len(body) <= pieces.WHOLE else (PIECE, pieces.cut(body))
+        if kind == PIECE:
+            body, *left = rest
+            self.going = name, tuple(left)
+        self.sent_at, self.sent = now, {**self.sent, name: now}
+        return [SendTheta(self.node.pack_body(kind, body, now))]
+
+    @property
+    def _settled(self) -> bool:
+        """Whether all neighbours are known to have just what this node has."""
+        mine = unpack_versions(pack_versions(self.account))
+        return all(self.theirs.get(peer.name) == mine for peer in self._there)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether something is still to be sent, so that lists would say the same again."""
+        return bool(self.to_send or self.going[1])
+
+    @property
+    def _comparing(self) -> bool:
+        return self.asked or (not self._settled and not self._waits)
+
+    def _compare_due(self) -> float:
+        quick = (self.quick or self.asked) and not self._waits
+        return self.told_at + (AGAIN_SECONDS / 2 if quick else SLOW_SECONDS)
+
+    def _compare(self, now: float) -> list[Effect]:
+        settled = self._settled
+        self.told_at, self.asked, self.quick = now, False, max(0, self.quick - 1)
+        self._offer(now)
+        told = pack_versions(self.account)
+        return [SendHello(self.node.pack_body(VERSIONS, told, now, not settled))]
+
+    def _offer(self, now: float) -> None:
+        """Send what a neighbour lacks, unless that is on its way already."""
+        for peer in self._there:
+            told = self.theirs.get(peer.name)
+            if told is None:
+                continue
+            for name, entry in self.account.items():
+                lacks = told.get(mark_of(name), (-1, -1)) < entry.version
+                refused = bool(peer.refuses & {mark_of(name), mark_of(self.node.name)})
+                pause = REFUSED_SECONDS if refused else AGAIN_SECONDS
+                again = pause * pieces.number(len(self.sealed[name]))
+                late = now >= self.sent.get(name, float("-inf")) + again
+                under_way = name in self.to_send or (self.going[1] and self.going[0] == name)
+                if lacks and late and not under_way:
+                    self._want(name)
+
+    # -- the total ---------------------------------------------------------------------------
+    @property
+    def others(self) -> Account:
+        """The entries of all other origins."""
+        return {name: entry for name, entry in self.account.items() if name != self.node.name}
+
+    @property
+    def rows(self) -> int:
+        """Rows in the total: all of this node's own, and those that others have told of."""
+        return self._own_rows[0] + sum(entry.sums.rows for entry in self.others.values())
+
+    def _judge(self, now: float) -> None:
+        """Look at what each origin's rows do to this node's own; solve anew if one goes."""
+        learner, before = self.learner, self.standing.out
+        given = self.others, self.node.name, learner.own_sums(self.node.state), learner.rho
+        self.standing = standing.judged(self.standing, *given, now)
+        self.unsolved = self.unsolved or self.standing.out != before
+
+    def _solve(self, now: float) -> None:
+        node, own = self.node, self.learner.own_sums(self.node.state)
+        self.standing = standing.heard(self.standing, self.others, own)
+        if self.others:
+            account, out = {**self.others, node.name: Entry(node.name, 0, own)}, self.standing.out
+            self.kept = forgetting.kept_now(self.kept, account, out, self.learner.fading)
+            known = origins.total(account, out), forgetting.totals(self.kept, set(account) - out)
+            state = self.learner.knowing(node.state, *known)
+            self.hurt = self.learner.hurts(state)  # by flipped labels, say, which pass every check
+            alone = own, forgetting.totals(self.kept, {node.name})
+            node.state = self.learner.knowing(node.state, *alone) if self.hurt else state
+        self.unsolved, self.solved_at = False, now
+        self.node.step += 1
+        self.node.combines += 1
+
+    def disputes(self, now: float) -> list[str]:
+        """Whose rows hurt, in words."""
+        return standing.problems(self.standing, now)
+
+    def remarks(self, now: float) -> list[str]:
+        """Whose rows are left out for now, which may be chance."""
+        return standing.remarks(self.standing, self.hurt, now)
+
+    @property
+    def disagreement(self) -> float | None:
+        """The share of rows that this account and a neighbour's do not have in common, in [0, 1],
+        by what neighbours say they have, the mean over them; None while none has said it.
+        """
+        mine = unpack_versions(pack_versions(self.account))
+        told = [self.theirs[peer.name] for peer in self._there if peer.name in self.theirs]
+        return sum(apart(mine, each) for each in told) / len(told) if told else None
+
+    def facts(self) -> dict[str, Any]:
+        """For `/status`: rows by origin, and in the total."""
+        told = {name: entry.sums.rows for name, entry in sorted(self.others.items())}
+        return {
+            "rows": self.rows,
+            "left_out": self.hurt,
+            "hurting": sorted(self.standing.out),
+            "origins": {**told, self.node.name: self.learner.own_rows(self.node.state)},
+        }
+
+    # -- going back --------------------------------------------------------------------------
+    def mark(self) -> dict[str, Any]:
+        """All that changes."""
+        return dict(vars(self))
+
+    def back(self, mark: dict[str, Any]) -> None:
+        """As it was at the mark."""
+        vars(self).update(mark)

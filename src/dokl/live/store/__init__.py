@@ -1,0 +1,26 @@
+"""What a node must not forget, in one SQLite file: see `journal`."""
+
+from dokl.live.store.accept import JournalLoss, accept_loss
+from dokl.live.store.failures import RowsMissing, StoreFailed
+from dokl.live.store.journal import Store, read_offset, read_saved
+from dokl.live.store.kept import KeptSnapshot, Rollback, find_kept, go_back, kept_snapshots
+from dokl.live.store.transaction import CROWDED, KeyReused, TooManyWaiting, Transaction
+
+__all__ = [
+    "CROWDED",
+    "KeyReused",
+    "JournalLoss",
+    "KeptSnapshot",
+    "Rollback",
+    "RowsMissing",
+    "Store",
+    "StoreFailed",
+    "TooManyWaiting",
+    "Transaction",
+    "accept_loss",
+    "find_kept",
+    "go_back",
+    "kept_snapshots",
+    "read_offset",
+    "read_saved",
+]

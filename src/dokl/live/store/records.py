@@ -1,0 +1,184 @@
+"""Rows of the store's tables: raw little-endian numbers with checksums, never pickle."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.errors import BadFile, BadInput
+from dokl.live.store.failures import damage_error, telling
+from dokl.live.store.marks import Mark
+
+IDENTITY = {"name": str, "fingerprint": str, "m": int, "D": int, "d": int}
+LONGEST_NAME = 255  # characters of an idempotency key, or of an id
+_TYPES: dict[str, np.dtype[Any]] = {"<f4": np.dtype("<f4"), "<f8": np.dtype("<f8")}
+BATCHES = 64  # read at a time when restoring
+
+
+def about(db: sqlite3.Connection, key: str) -> str | None:
+    """What the store says of itself under a key."""
+    row = db.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def tell(db: sqlite3.Connection, key: str, value: str) -> None:
+    """Let the store say this of itself."""
+    db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
+
+
+# -- what was sealed -----------------------------------------------------------------------------
+def keep_sealed(db: sqlite3.Connection, rows: int, sealed: bytes) -> None:
+    """Keep the newest sums that the node sealed, and a number of rows."""
+    number = rows.to_bytes(8, "little")
+    value = zlib.crc32(number + sealed).to_bytes(4, "little") + number + sealed
+    db.execute("INSERT OR REPLACE INTO about VALUES ('sealed', ?)", (value,))
+
+
+def sealed(db: sqlite3.Connection, path: Path) -> tuple[int, bytes] | None:
+    """The same again; None where nothing was kept."""
+    row = db.execute("SELECT value FROM about WHERE key = 'sealed'").fetchone()
+    if row is None:
+        return None
+    value = row[0] if isinstance(row[0], bytes) else b""
+    if len(value) < 12 or zlib.crc32(value[4:]).to_bytes(4, "little") != value[:4]:
+        raise damage_error(path, "the checksum of the sums that it sealed does not match")
+    return int.from_bytes(value[4:12], "little"), value[12:]
+
+
+# -- rows with checksums -------------------------------------------------------------------------
+def seal(*values: Any) -> int:
+    """The checksum of a row: of every value, and where it begins."""
+    crc = 0
+    for value in values:
+        data = value if isinstance(value, bytes) else repr(value).encode("utf-8", "replace")
+        crc = zlib.crc32(data, zlib.crc32(b"%d:" % len(data), crc))
+    return crc
+
+
+def insert(db: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Rows into a table whose last column is the checksum of the others."""
+    for row in rows:
+        marks = ", ".join("?" * (len(row) + 1))
+        db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*row, seal(*row)))
+
+
+def damaged(db: sqlite3.Connection, table: str) -> list[Any]:
+    """The first columns of those rows of a table whose checksum does not match."""
+    return [row[0] for row in db.execute(f"SELECT * FROM {table}") if seal(*row[:-1]) != row[-1]]
+
+
+# -- whose it is, and how much -------------------------------------------------------------------
+def make_identity(identity: Mapping[str, Any]) -> str:
+    """Whose store it is and of what, as it is stored."""
+    return json.dumps({key: made(identity[key]) for key, made in IDENTITY.items()})
+
+
+def check_identity(db: sqlite3.Connection, path: Path, identity: Mapping[str, Any]) -> None:
+    """Refuse the store of another node or of another feature space."""
+    ours, theirs = make_identity(identity), about(db, "identity")
+    if theirs != ours:
+        raise BadFile(
+            f"{path}: this store is that of {_shown(path, theirs)}, and not of "
+            f"{_shown(path, ours)}. Vectors and samples of the two must not be mixed: name another "
+            "store, or move this one away"
+        )
+
+
+def _shown(path: Path, identity: str | None) -> str:
+    try:
+        known = json.loads(identity or "")
+        if known.keys() != IDENTITY.keys():
+            raise ValueError
+        return f"node {known.pop('name')!r} ({', '.join(f'{k} {v}' for k, v in known.items())})"
+    except (ValueError, AttributeError):
+        raise damage_error(path, "nobody can tell whose it is") from None
+
+
+def count(db: sqlite3.Connection, mark: Mark) -> Mark:
+    """A mark with the counts of what the tables have."""
+    learned = db.execute("SELECT learned FROM snapshot").fetchone()
+    last = db.execute("SELECT first + n FROM samples ORDER BY first DESC LIMIT 1").fetchone()
+    known = 0 if learned is None else int(learned[0])
+    keys = db.execute("SELECT coalesce(max(number), 0), count(*) FROM keys").fetchone()
+    return mark._replace(
+        rows=known if last is None else int(last[0]),
+        learned=known,
+        keys=keys[0],
+        kept=keys[1],
+        offsets=db.execute("SELECT coalesce(max(number), 0) FROM offsets").fetchone()[0],
+        waiting=db.execute("SELECT count(*) FROM waiting").fetchone()[0],
+    )
+
+
+# -- samples and snapshots -----------------------------------------------------------------------
+def snapshot(db: sqlite3.Connection, path: Path) -> tuple[bytes | None, int]:
+    """The last snapshot, and how many rows are in it."""
+    row = db.execute("SELECT learned, packed, crc FROM snapshot").fetchone()
+    if row is None:
+        return None, 0
+    if zlib.crc32(row[1]) != row[2]:
+        raise damage_error(path, "the checksum of its snapshot does not match")
+    return bytes(row[1]), int(row[0])
+
+
+def batches(
+    db: sqlite3.Connection, path: Path, learned: int, d: int, m: int
+) -> Iterator[tuple[Array, Array]]:
+    """Batches after the first `learned` rows; a batch that is partly learned gives its rest."""
+    start = "(SELECT coalesce(max(first), 0) FROM samples WHERE first <= :at)"
+    ask = (
+        f"SELECT * FROM samples WHERE first >= {start} AND first + n > :at ORDER BY first LIMIT :n"
+    )
+    at = learned
+    while True:
+        # A few at a time: an open query would keep the WAL from starting over.
+        with telling(path, opening=True):
+            rows = db.execute(ask, {"at": at, "n": BATCHES}).fetchall()
+        for first, n, kind, data, crc in rows:
+            with telling(path, opening=True):
+                if first > at or (first < at and at != learned) or zlib.crc32(data) != crc:
+                    raise damage_error(
+                        path, f"of its journal, rows {at + 1} to {first + n} do not fit"
+                    )
+                both = array(path, kind, data, (n * (d + m),))
+                X, Y = both[: n * d].reshape(n, d), both[n * d :].reshape(n, m)
+            yield X[at - first :], Y[at - first :]
+            at = first + n
+        if len(rows) < BATCHES:
+            return
+
+
+def kind(*arrays: Array) -> str:
+    """Samples are kept in the precision they came in."""
+    return "<f4" if all(array.dtype == np.float32 for array in arrays) else "<f8"
+
+
+def pack_array(array: Array, kind: str) -> bytes:
+    """An array as bytes, row after row."""
+    return np.ascontiguousarray(array, _TYPES[kind]).tobytes()
+
+
+def array(path: Path, kind: str, data: bytes, shape: tuple[int, ...]) -> Array:
+    """An array of this shape, which can be written to."""
+    size = int(np.prod(shape))
+    if kind not in _TYPES or len(data) != size * _TYPES[kind].itemsize:
+        raise damage_error(path, f"{len(data)} bytes where {size} numbers are expected")
+    return np.asarray(np.frombuffer(data, _TYPES[kind]).astype(kind[1:]).reshape(shape))
+
+
+def name(what: str, name: str) -> str:
+    """A key or an id, if it can be stored."""
+    if not 1 <= len(name) <= LONGEST_NAME:
+        raise BadInput(f"an {what} has 1 to {LONGEST_NAME} characters, this one has {len(name)}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"the {what} {name!r} is not Unicode text") from None
+    return name

@@ -1,6 +1,0 @@
-"""What predicts, as it is kept in a file: an estimator, or a `TableModel` that takes raw rows."""
-
-from dokl.models.saving import load, save
-from dokl.models.table import TableModel
-
-__all__ = ["TableModel", "load", "save"]

@@ -1,0 +1,229 @@
+"""dokl and what a user would pick instead, on a user's own file, each at its defaults.
+
+An entrant starts on a table and is then fed rows i to j in order: it says what it predicts for each
+of them, and learns them. It learns row by row, in batches that are predicted whole, or is fitted
+anew to all rows so far where a fifth of them ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.paper.bench.own_table import OwnTable
+from dokl.paper.bench.peers import OfPackage, one_by_one
+from dokl.paper.bench.tasks import Rows
+
+BATCH = 256
+TREES = 10
+MOST_PRODUCTS = 50  # inputs whose products Vowpal Wabbit is given
+
+Feed = Callable[[int, int], Array]
+
+
+@dataclass(frozen=True)
+class Entrant(OfPackage):
+    """A way to learn a table. name: what --only calls it; start: a feed, and what ends it."""
+
+    name: str
+    title: str
+    package: str
+    settings: str
+    start: Callable[[OwnTable], tuple[Feed, Callable[[], Any]]]
+
+
+def _nothing() -> None:
+    return None
+
+
+# -- dokl ----------------------------------------------------------------------------------------
+def _prequential(model: Any, table: OwnTable, X: Array) -> tuple[Feed, Callable[[], Any]]:
+    told = {"classes": np.arange(len(table.labels))} if table.labels else {}
+    y = table.rows.y
+    return lambda i, j: np.asarray(model.prequential(X[i:j], y[i:j], **told)), _nothing
+
+
+def auto(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """No settings, raw inputs."""
+    from dokl.estimators import AutoClassifier, AutoRegressor
+
+    kind = AutoClassifier if table.labels else AutoRegressor
+    return _prequential(kind(random_state=0), table, table.rows.X)
+
+
+def kernel(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """Defaults; inputs standardised by the rows so far."""
+    from dokl.estimators import KernelClassifier, KernelRegressor
+
+    kind = KernelClassifier if table.labels else KernelRegressor
+    return _prequential(kind(random_state=0), table, table.scaled)
+
+
+# -- River ---------------------------------------------------------------------------------------
+def _river(model: Any, table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    xs, ys = table.rows.dicts, table.rows.y.tolist()
+
+    def step(k: int) -> Any:
+        before = model.predict_one(xs[k])
+        model.learn_one(xs[k], ys[k])
+        return 0 if before is None else before
+
+    return one_by_one(step), _nothing
+
+
+def forest(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """Trees that are replaced where the target moves."""
+    from river import forest
+
+    kind = forest.ARFClassifier if table.labels else forest.ARFRegressor
+    return _river(kind(n_models=TREES, seed=0), table)
+
+
+def linear(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """A linear model behind a scaler."""
+    from river import linear_model, preprocessing
+
+    model: Any = linear_model.LinearRegression()
+    if table.labels:
+        two = len(table.labels) == 2
+        model = linear_model.LogisticRegression() if two else linear_model.SoftmaxRegression()
+    return _river(preprocessing.StandardScaler() | model, table)
+
+
+# -- scikit-learn, LightGBM ----------------------------------------------------------------------
+def sgd(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """A linear model behind a scaler, in batches."""
+    from sklearn.linear_model import SGDClassifier, SGDRegressor
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
+    model: Any = (SGDClassifier if table.labels else SGDRegressor)(random_state=0)
+    told = {"classes": np.arange(len(table.labels))} if table.labels else {}
+    X, y = table.rows.X, table.rows.y
+    size = max(1, min(BATCH, table.n // 20))
+
+    def step(i: int, j: int) -> Array:
+        known = hasattr(model, "coef_")
+        before = model.predict(scaler.transform(X[i:j])) if known else np.zeros(j - i)
+        model.partial_fit(scaler.partial_fit(X[i:j]).transform(X[i:j]), y[i:j], **told)
+        return np.asarray(before)
+
+    def feed(i: int, j: int) -> Array:
+        return np.concatenate([step(k, min(j, k + size)) for k in range(i, j, size)])
+
+    return feed, _nothing
+
+
+def _refitted(make: Callable[[], Any], table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """Fitted to all rows so far where a part ends, and then asked for the next part."""
+    X, y, model = table.rows.X, table.rows.y, _Constant(0.0)
+
+    def feed(i: int, j: int) -> Array:
+        nonlocal model
+        if i in table.cuts:
+            several = len(np.unique(y[:i])) > 1
+            model = make().fit(X[:i], y[:i]) if several else _Constant(y[0])
+        return np.asarray(model.predict(X[i:j]))
+
+    return feed, _nothing
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """Before anything was fitted, and where all targets so far are the same."""
+
+    value: Any
+
+    def predict(self, X: Array) -> Array:
+        return np.full(len(X), self.value)
+
+
+def ridge(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """Linear least squares behind a scaler."""
+    from sklearn.linear_model import Ridge, RidgeClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    kind = RidgeClassifier if table.labels else Ridge
+    return _refitted(lambda: make_pipeline(StandardScaler(), kind()), table)
+
+
+def lightgbm(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """Boosted trees."""
+    from lightgbm import LGBMClassifier, LGBMRegressor
+
+    kind = LGBMClassifier if table.labels else LGBMRegressor
+    return _refitted(lambda: _Named(kind(random_state=0, verbose=-1)), table)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """LightGBM gives arrays names and then misses them."""
+
+    model: Any
+
+    def fit(self, X: Array, y: Array) -> _Named:
+        self.model.fit(X, y)
+        return self
+
+    def predict(self, X: Array) -> Array:
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            return np.asarray(self.model.predict(X))
+
+
+# -- Vowpal Wabbit -------------------------------------------------------------------------------
+def vw(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """Lines of text, one by one; its `learn` predicts first, so one call does both."""
+    from vowpalwabbit import Workspace
+
+    products = "-q ::" if table.d <= MOST_PRODUCTS else ""
+    classes = f"--oaa {len(table.labels)} --loss_function logistic" if table.labels else ""
+    space = Workspace(f"--quiet --random_seed 1 {products} {classes}")
+    rows = table.rows
+    lines = Rows(rows.X, rows.y + 1).lines if table.labels else rows.lines  # it counts from 1
+
+    def step(k: int) -> float:
+        example = space.example(lines[k])
+        space.learn(example)
+        if table.labels:
+            found = float(example.get_multiclass_prediction()) - 1
+        else:
+            found = float(example.get_simplelabel_prediction())
+        space.finish_example(example)
+        return found
+
+    return one_by_one(step), space.finish
+
+
+AT_CUTS = "fitted anew to all rows at each fifth"
+ENTRANTS = (
+    Entrant("auto", "dokl, Auto", "dokl", "AutoRegressor or AutoClassifier; raw inputs", auto),
+    Entrant(
+        "kernel", "dokl, Kernel", "dokl",
+        "KernelRegressor or KernelClassifier; inputs standardised by the rows so far", kernel,
+    ),
+    Entrant("sgd", "sklearn SGD", "sklearn", f"StandardScaler, batches of {BATCH} rows", sgd),
+    Entrant(
+        "ridge", "sklearn Ridge", "sklearn",
+        f"StandardScaler and Ridge or RidgeClassifier; {AT_CUTS}", ridge,
+    ),
+    Entrant("lightgbm", "LightGBM", "lightgbm", AT_CUTS, lightgbm),
+    Entrant(
+        "vw", "Vowpal Wabbit", "vowpalwabbit",
+        f"products of two inputs (-q ::), beyond {MOST_PRODUCTS} inputs linear; --oaa and logistic "
+        "loss for classes", vw,
+    ),
+    Entrant(
+        "linear", "River linear", "river",
+        "StandardScaler and LinearRegression, LogisticRegression or SoftmaxRegression", linear,
+    ),
+    Entrant("forest", "River forest", "river", f"ARF, {TREES} trees", forest),
+)  # fmt: skip
+NAMES = tuple(entrant.name for entrant in ENTRANTS)

@@ -1,0 +1,69 @@
+"""`fit_table`: what `dokl train` does with a file, for rows that are in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dokl.tables.jobs.sources import Source
+from dokl.tables.jobs.start import Training, known_classes, start
+from dokl.tables.jobs.tables import usable
+from dokl.tables.models import TableModel
+from dokl.tables.models.learning import learn
+from dokl.tables.models.rows import by_name, holds_numbers
+from dokl.tables.readers import Options
+from dokl.tables.readers.table import Columns
+
+
+def fit_table(
+    rows: Any,
+    target: str,
+    *,
+    task: str = "auto",
+    method: str | None = None,
+    drop: Any = (),
+    standardise: str | None = None,
+    **parameters: Any,
+) -> TableModel:
+    """A `TableModel` that has learned these rows, once and in their order: raw rows in.
+
+    rows: a data frame, a dict of columns or a list of dicts, with the target among the columns;
+    texts, gaps, dates and decimal commas are taken as `dokl train` takes them. task: "regression"
+    or "classification"; method: "bank" (the default) or "gradient". parameters: of the
+    estimator: those of `AutoRegressor`, or of `KernelRegressor`.
+
+    >>> import dokl
+    >>> rows = {"place": ["roof", "yard"] * 60, "day": ["2024-01-01", "2024-01-02"] * 60}
+    >>> model = dokl.fit_table(rows | {"y": [3.5, 1.0] * 60}, "y", random_state=0)
+    >>> model.predict([{"place": "roof", "day": "2024-01-01"}]).round(1).tolist()
+    [3.5]
+    """
+    table = {name: _cells(cells) for name, cells in by_name(rows).items()}
+    options = Options(drop=drop, quantity=target)
+    columns = Columns("these rows", tuple(table), options, unit="row")
+    chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
+    training = Training(target, task, standardise=standardise, method=method, parameters=parameters)
+    model = start(training, chunk)
+    y, keep, nodes = usable(model, chunk, Source("these rows"), "these rows", False)
+    classes = known_classes(training, y) if model.classifying else None
+    learn(model, chunk, y, keep, nodes, classes)
+    return model
+
+
+def _cells(cells: Any) -> Any:
+    """Numbers as float64; anything else as a list of cells, times as ISO 8601."""
+    if holds_numbers(cells):
+        return np.asarray(cells, np.float64)
+    if getattr(getattr(cells, "dtype", None), "kind", "") == "M":
+        zoned = getattr(cells.dtype, "tz", None) is not None
+        moments = np.asarray(cells.dt.tz_localize(None) if zoned else cells, "datetime64[us]")
+        return [None if np.isnat(each) else str(each) for each in moments]
+    gone = np.asarray(cells.isna()) if hasattr(cells, "isna") else np.zeros(len(cells), bool)
+    values = np.asarray(cells, object) if hasattr(cells, "__array__") else cells
+    return [None if lost else _plain(cell) for cell, lost in zip(values, gone, strict=True)]
+
+
+def _plain(cell: Any) -> Any:
+    cell = cell.item() if isinstance(cell, np.generic) else cell
+    return cell.isoformat() if hasattr(cell, "isoformat") else cell

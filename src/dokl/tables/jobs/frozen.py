@@ -1,0 +1,81 @@
+"""How a model does that stands still: a snapshot, on the rows since, beside the one that learns.
+
+A model that is trained on a file and then used without learning on is such a snapshot; where the
+target moves it does worse than the error of a model that follows.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dokl.base.arrays import Array
+from dokl.tables.jobs.parts import ChunkPart, is_snapshot, rows_seen
+from dokl.tables.models import TableModel
+from dokl.tables.models.learning import answers
+from dokl.tables.models.scores import Score, make_score
+
+FEW = 30
+
+
+@dataclass
+class Frozen:
+    """A snapshot after `at` rows. score: its own, tracking: of the model that goes on, both on the
+    rows since.
+    """
+
+    at: int
+    model: TableModel
+    score: Score
+    tracking: Score
+
+    def figures(self) -> dict[str, Any]:
+        """The row, what the snapshot did, and what the model that goes on did meanwhile."""
+        return {"row": self.at, **self.score.figures(), "tracking": self.tracking.figures()}
+
+
+@dataclass
+class FrozenComparison:
+    """The newest snapshot, and the one before; none where there are none."""
+
+    now: Frozen | None = None
+    before: Frozen | None = None
+
+    def guess(self, part: ChunkPart) -> Array | None:
+        """What the snapshot says of the rows to keep, before they are learned."""
+        if self.now is None or not len(part.y):
+            return None
+        return answers(self.now.model, part.chunk, "predict", nodes=part.nodes, keep=part.keep)[0]
+
+    def add(
+        self, model: TableModel, part: ChunkPart, guess: Array | None, predicted: Array
+    ) -> None:
+        """Rows that the model has learned by now; a new snapshot if it is time."""
+        if self.now is not None and guess is not None:
+            self.now.score.add(part.y, guess)
+            self.now.tracking.add(part.y, predicted)
+        seen = rows_seen(model)
+        if any(is_snapshot(row) for row in range(seen - len(part.y) + 1, seen + 1)):
+            self.take(model)
+
+    def take(self, model: TableModel) -> None:
+        """A snapshot."""
+        scores = make_score(model.classifying), make_score(model.classifying)
+        self.before = self.now
+        self.now = Frozen(rows_seen(model), _still(model), *scores)
+
+    def told(self) -> Frozen | None:
+        """The one to tell of: the newest, unless hardly any rows came since."""
+        found = [one for one in (self.now, self.before) if one is not None and one.score.n]
+        many = [one for one in found if one.score.n >= FEW]
+        return next(iter(many or found), None)
+
+
+def _still(model: TableModel) -> TableModel:
+    """What predicts as the model does now, without the matrices that it learns by."""
+    if not hasattr(model.estimator, "network_"):
+        return model.predict_only()
+    still = copy.deepcopy(replace(model, estimator=None))
+    still.estimator = copy.copy(model.estimator)  # learning replaces what it knows
+    return still

@@ -1,0 +1,284 @@
+"""How a training starts: the task, the columns, the classes and the estimator, from first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput, UnknownName, listed
+from dokl.estimators import (
+    AutoClassifier,
+    AutoRegressor,
+    DiffusionClassifier,
+    DiffusionRegressor,
+    KernelClassifier,
+    KernelRegressor,
+    NetworkClassifier,
+    NetworkRegressor,
+)
+from dokl.estimators.network import NetworkEstimator
+from dokl.learning import losses
+from dokl.learning.columns import Preprocessor, guessed_task, is_text
+from dokl.network.sharing import FEWEST_ROWS
+from dokl.tables.models import TableModel
+from dokl.tables.readers import Chunk
+
+TASKS = ("auto", "regression", "classification")
+# Method -> the regressor and the classifier of one place, and those of a network.
+METHODS = {
+    "bank": ((AutoRegressor, AutoClassifier), (NetworkRegressor, NetworkClassifier)),
+    "gradient": ((KernelRegressor, KernelClassifier), (DiffusionRegressor, DiffusionClassifier)),
+}
+# With more inputs, experts take minutes to learn their length scales.
+MOST_INPUTS = 300
+# What leaves a node of a network, in words.
+LEAVES = {
+    "sums": f"what leaves a node: sums over at least {FEWEST_ROWS} rows, and the sample of rows "
+    "that a map is made from; --share rows sends every row",
+    "rows": "what leaves a node: every row; --share sums sends sums of rows instead",
+}
+# Rows are grouped by node where it changes this much less often than in a random order.
+GROUPED = 0.1
+
+
+@dataclass(frozen=True)
+class Training:
+    """What to learn: target, task, preprocessing, method and its parameters.
+
+    method: "bank" (experts, mixed, at every node of a network) or "gradient". None is "bank",
+    and refuses more inputs than a bank learns from in reasonable time. standardise: None is "off"
+    for a bank, which brings inputs to unit size itself, "running" for one node that learns by
+    gradients, "fixed" for a network. node: the column that names the node of each row; graph: the
+    network, a networkx graph of these names; links: where it is from, in words.
+    """
+
+    target: str | None = None
+    task: str = "auto"
+    classes: tuple[str, ...] = ()
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    standardise: str | None = None
+    node: str | None = None
+    graph: Any = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    method: str | None = None
+    links: str = ""
+
+
+def start(training: Training, chunk: Chunk) -> TableModel:
+    """A model that has learned nothing yet, planned on the first chunk."""
+    if training.task not in TASKS:
+        raise UnknownName("task", training.task, TASKS)
+    if chunk.X is not None:
+        return _of_rows(training, chunk)
+    target = _target_name(training, chunk)
+    given = [name for name in (target, training.node) if name is not None]
+    if target in chunk.times:
+        raise BadInput(
+            f"the target {target!r} holds times, and numbers or classes are predicted: take a "
+            f"column of hours, for example, and --numeric {target} if it does hold numbers"
+        )
+    inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels, times=chunk.times).d
+    method = _method(training, inputs)
+    mode = _scaling(training, method)
+    prepared = Preprocessor.plan(chunk.columns, given, mode, training.levels, times=chunk.times)
+    prepared.forms = {name: form.spec() for name, form in chunk.forms.items()}
+    if training.node is not None:
+        _agree(prepared, chunk)
+    estimator = _estimator(training, method, _classifying(training, chunk.columns[target]))
+    return TableModel(estimator, prepared, target, training.node)
+
+
+def _method(training: Training, d: int) -> str:
+    """The method; whoever has very many inputs must choose one."""
+    if training.method is not None and training.method not in METHODS:
+        raise UnknownName("method", training.method, METHODS)
+    if d > MOST_INPUTS and training.method is None:
+        slow = "" if training.node else ", or --method bank, which takes minutes for so many"
+        raise BadInput(
+            f"there are {d:,} inputs, and a bank learns length scales of up to {MOST_INPUTS}: "
+            f"choose --method gradient{slow}"
+        )
+    return training.method or "bank"
+
+
+def _scaling(training: Training, method: str) -> str:
+    """How numbers are standardised. A bank does that itself, once at each of its pilots."""
+    usual = "fixed" if training.node is not None else "off"
+    usual = "running" if usual == "off" and method == "gradient" else usual
+    mode = training.standardise or usual
+    if mode == "running" and method != "gradient" and training.node is None:
+        raise BadInput(
+            "a standardisation that runs along would move the experts' features under them; they "
+            "bring inputs to unit size themselves: standardise off, or fixed (by the first rows)"
+        )
+    return mode
+
+
+def _of_rows(training: Training, chunk: Chunk) -> TableModel:
+    """A model of LIBSVM rows, which are taken as they are."""
+    named = {"target": training.target, "node": training.node, "levels": training.levels or None}
+    for option, value in named.items():
+        if value is not None:
+            raise BadInput(f"a LIBSVM file has no named columns: leave out the {option}")
+    assert chunk.y is not None
+    method = _method(training, chunk.X.shape[1])
+    return TableModel(_estimator(training, method, _classifying(training, chunk.y)))
+
+
+def _agree(prepared: Preprocessor, chunk: Chunk) -> None:
+    """A network's scaling is fixed on the first rows, once for all nodes."""
+    if prepared.standardise == "running":
+        raise BadInput(
+            "nodes of a network must scale their inputs alike: standardise fixed (by the first "
+            "rows), or off"
+        )
+    if not prepared.frozen:
+        prepared.learn_transform(chunk.columns)  # the means that stand for missing numbers
+    prepared.freeze()
+
+
+def nodes_missing(training: Training, chunk: Chunk) -> list[str]:
+    """Whether the first rows stand for the whole network."""
+    if training.node is None:
+        return []
+    seen, nodes = set(chunk.columns[training.node].tolist()), set(training.graph.nodes)
+    if nodes <= seen:
+        return []
+    return [
+        f"the first {chunk.n:,} rows, which settle the standardisation for all, come from "
+        f"{len(nodes & seen)} of {len(nodes)} nodes: sort the rows by time, or take a larger "
+        "--chunk"
+    ]
+
+
+def nodes_grouped(training: Training, chunk: Chunk, model: TableModel) -> list[str]:
+    """Whether nodes would learn one after the other, by the first rows.
+
+    Every row of the same node as the row before is a step by itself; gradients deal rows out.
+    """
+    if training.node is None or not isinstance(model.estimator, NetworkEstimator):
+        return []
+    named = [name for name in chunk.columns[training.node].tolist() if name is not None]
+    names, numbers = np.unique(np.array(named, str), return_inverse=True)
+    changes = int(np.count_nonzero(np.diff(numbers)))
+    usual = len(named) - float((np.bincount(numbers) ** 2).sum()) / max(1, len(named))
+    if len(names) < 2 or changes >= GROUPED * usual:
+        return []
+    return [
+        f"rows are grouped by node, {len(named) - 1 - changes:,} of the first {len(named):,} are "
+        f"of the same {training.node!r} as the row before: one node learns after the other, where "
+        "all should learn side by side. Sort the rows by time"
+    ]
+
+
+def _estimator(training: Training, method: str, classifying: bool) -> Any:
+    network = training.node is not None
+    kind: Any = METHODS[method][network][classifying]
+    parameters = dict(training.parameters)
+    if network:
+        parameters["graph"] = training.graph
+    known = [name for name in kind._get_param_names() if name != "n_nodes"]
+    for name in parameters:
+        others = (way for way in METHODS if _has(METHODS[way][network][classifying], name))
+        if name not in known and (other := next(others, None)):
+            raise BadInput(
+                f"{name} is a parameter of method {other}, and this is method {method}: choose "
+                f"--method {other} (in Python method={other!r}), or leave it out"
+            )
+        if name not in known:
+            raise UnknownName(f"parameter of {kind.__name__}", name, known)
+    if isinstance(parameters.get("loss"), str):
+        parameters["loss"] = parsed_loss(parameters["loss"])
+    return kind(**parameters)
+
+
+def _has(kind: Any, name: str) -> bool:
+    return name in kind._get_param_names()
+
+
+def parsed_loss(text: str) -> str | losses.Loss:
+    """A loss with its number: "quantile:0.9", "huber:2".
+
+    >>> parsed_loss("quantile:0.9").spec()
+    {'name': 'quantile', 'p': 0.9}
+    """
+    name, colon, number = text.partition(":")
+    if not colon:
+        return text
+    try:
+        return losses.resolve(name, p=float(number))
+    except ValueError as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"loss {text!r}: {number!r} is not a number") from None
+
+
+def _target_name(training: Training, chunk: Chunk) -> str:
+    if training.target is None:
+        raise BadInput(f"name the target column with --target: {listed(chunk.names)}")
+    if training.target not in chunk.columns and len(chunk.names) == 1:
+        (only,) = chunk.names
+        if training.target in only.split():
+            raise BadInput(
+                f"the file has one column, {only!r}: cells seem to be separated by spaces",
+                options=["--delimiter ' '"],
+            )
+    if training.target not in chunk.columns:
+        raise UnknownName("target column", training.target, chunk.names)
+    return training.target
+
+
+def _classifying(training: Training, y: Array) -> bool:
+    """What was told, else what the targets look like."""
+    if training.task != "auto":
+        return training.task == "classification"
+    return bool(training.classes) or guessed_task(y, training.target or "y")[0]
+
+
+def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, ...]:
+    """What was found out about the file, and made of it: a line each, with what says otherwise."""
+    found = list(chunk.guesses)
+    prepared = model.preprocessor
+    open_ = [] if prepared is None else [n for n in prepared.levels if n not in training.levels]
+    if open_ and prepared is not None:
+        sizes = {name: len(prepared.levels[name]) for name in open_}
+        many = {name: f"{n} level{'' if n == 1 else 's'}" for name, n in sizes.items()}
+        shown = listed([f"{name} ({many[name]})" for name in open_])
+        found.append(f"taken as text: {shown}; --levels COLUMN=A,B,... or --numeric COLUMN")
+    if training.links:
+        found.append(
+            f"{len(training.graph):,} nodes by column {training.node!r}, "
+            f"{training.graph.number_of_edges():,} links between them {training.links}; --graph"
+        )
+    if isinstance(model.estimator, NetworkEstimator):
+        found.append(LEAVES[model.estimator.share])
+    if training.task == "auto" and not training.classes:
+        y = chunk.y if chunk.y is not None else chunk.columns[str(model.target)]
+        found.append(guessed_task(y, model.target or "y")[1])
+    return tuple(found)
+
+
+def known_classes(training: Training, y: Array) -> Array:
+    """All labels there will be: those named, else those of the first rows."""
+    labels = np.unique(y)
+    if training.classes and is_text(y):
+        return np.array(sorted(training.classes))
+    if training.classes:
+        try:
+            labels = np.array(sorted(float(label) for label in training.classes))
+        except ValueError:
+            raise BadInput(
+                f"the labels are numbers, but --classes are {listed(training.classes)}"
+            ) from None
+    if len(labels) < 2:
+        raise BadInput(
+            f"the first rows have one class only, {listed(labels)}: is the file sorted by it? "
+            "Shuffle its rows, or name all with --classes"
+        )
+    # Files know only one kind of number; labels that are whole are better shown as such.
+    whole = labels.dtype.kind == "f" and bool((labels == labels.round()).all())
+    return labels.astype(np.int64) if whole else labels

@@ -1,0 +1,142 @@
+"""A model on files: the columns that it wants of them, and what it refuses, with its line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput, listed
+from dokl.tables.jobs.sources import Source, Wanted
+from dokl.tables.models import TableModel
+from dokl.tables.models.columns import kinds, missing_spellings, nodes_for, targets_for
+from dokl.tables.readers import Chunk, Form
+
+# Rows at a time where each takes long, so that there is something to see every second.
+FEW_ROWS = 1024
+
+
+def wanted(model: TableModel, *more: str, target: bool, node: bool | None) -> Wanted:
+    """The columns to read: the inputs, `more` (as text), the target, the node (None: if there)."""
+    chunk = FEW_ROWS if hasattr(model.estimator, "bank_") else None
+    compiled = any(hasattr(model.estimator, name) for name in ("state_", "network_"))
+    how: dict[str, Any] = {"chunk": chunk, "compiled": compiled}
+    if model.preprocessor is None:
+        return Wanted(n_features=getattr(model.estimator, "n_features_in_", None), **how)
+    known = kinds(model, target, bool(node))
+    odd = {name: form for name, form in known.items() if isinstance(form, Form)}
+    numeric = tuple(name for name, levels in known.items() if levels is None)
+    text = [name for name in known if name not in numeric and name not in odd]
+    text += [name for name in more if name not in known]
+    how |= {"forms": odd, "missing": missing_spellings(model)}
+    how["optional"] = (model.node,) if node is None and model.node is not None else ()
+    return Wanted((*numeric, *odd, *text), tuple(text), numeric, trained=tuple(known), **how)
+
+
+def targets(model: TableModel, chunk: Chunk, node: bool = True) -> tuple[Array, Array]:
+    """The targets there are, and which rows (n,) have one, and a node where they need it."""
+    if chunk.y is None and (model.target is None or model.target not in chunk.columns):
+        known = "--target must be" if model.target is None else f"no {model.target!r} among"
+        raise BadInput(f"the target is needed: {known} one of {listed(chunk.names)}")
+    return targets_for(model, chunk, node=node)
+
+
+def usable(
+    model: TableModel, chunk: Chunk, source: Source, name: str, by_node: bool
+) -> tuple[Array, Array, list[str] | None]:
+    """Targets, the rows to keep (n,), and their nodes, where these are asked for.
+
+    A label never seen, or a node that is not in the network, is an error that names its line; or
+    what `on_error` makes of it.
+    """
+    y, keep = targets(model, chunk, by_node)
+    strange = _strange_labels(model, y, keep) if model.classifying and model.started else {}
+    strange |= _strange_nodes(model, chunk, keep) if by_node else {}
+    fine = _refuse(strange, chunk, source, keep, name)
+    return y[fine[keep]], fine, nodes_for(model, chunk, fine) if by_node else None
+
+
+def _refuse(
+    strange: dict[int, BadInput], chunk: Chunk, source: Source, keep: Array, name: str
+) -> Array:
+    """The rows to keep (n,) without the strange ones, {row: why}, or an error, by `on_error`."""
+    if not strange:
+        return keep
+    if source.on_error.mode is None:
+        first = min(strange)
+        why = strange[first]
+        raise BadInput(f"{name}, line {chunk.lines[first]}{why}", options=why.options)
+    wrong = {
+        row: BadInput(str(why).removeprefix(": ").removeprefix(", "), options=why.options)
+        for row, why in strange.items()
+    }
+    return source.on_error.usable(chunk, keep, wrong)
+
+
+def _strange_labels(model: TableModel, y: Array, keep: Array) -> dict[int, BadInput]:
+    """Rows whose label was never seen, with the error; a message goes on after "line 3"."""
+    strange = np.flatnonzero(~np.isin(y, model.classes_))
+    at = np.flatnonzero(keep)[strange].tolist()
+    return {
+        row: _never_seen(model, label) for row, label in zip(at, y[strange].tolist(), strict=True)
+    }
+
+
+def _never_seen(model: TableModel, label: Any) -> BadInput:
+    numbers = "" if isinstance(label, str) else ", or say --task regression"
+    return BadInput(
+        f": label {label!r} was never seen; the classes are {listed(model.labels or ())}. Name all "
+        f"of them with --classes when you start{numbers}"
+    )
+
+
+def nodes_or_none(model: TableModel, chunk: Chunk, keep: Array) -> list[str | None]:
+    """The node of each row to keep, None where the network has none of that name."""
+    known = _network_nodes(model)
+    return [node if node in known else None for node in nodes_for(model, chunk, keep)]
+
+
+def without_strange_nodes(
+    model: TableModel, chunk: Chunk, source: Source, keep: Array, name: str
+) -> Array:
+    """The rows to keep (n,), less those whose node is not in the network; such a row is an error
+    that names its line, or what `on_error` makes of it.
+    """
+    return _refuse(_strange_nodes(model, chunk, keep), chunk, source, keep, name)
+
+
+def _network_nodes(model: TableModel) -> set[str]:
+    estimator = model.estimator
+    return set(estimator.nodes_ if hasattr(estimator, "nodes_") else estimator.graph.nodes)
+
+
+def _strange_nodes(model: TableModel, chunk: Chunk, keep: Array) -> dict[int, BadInput]:
+    """Rows whose node is not in the network, with the error; a message goes on after "line 3"."""
+    known, at = _network_nodes(model), np.flatnonzero(keep).tolist()
+    there = f"the network, whose nodes are {listed(sorted(known))}"
+    without = ["--together, in predict and evaluate, needs none"]
+    return {
+        at[i]: BadInput(f", column {model.node!r}: {_no_node(node)} {there}", options=without)
+        for i, node in enumerate(nodes_for(model, chunk, keep))
+        if node not in known
+    }
+
+
+def _no_node(node: str | None) -> str:
+    return "the cell is empty, and names no node of" if node is None else f"node {node!r} is not in"
+
+
+def notices(model: TableModel) -> list[str]:
+    """What the user may not have meant."""
+    prepared = model.preprocessor
+    if prepared is None:
+        return []
+    return [
+        f"column {name!r}: {count:,} texts are none of the levels that the first rows had "
+        f"({listed(prepared.levels[name], 5) or 'none'}), but new: "
+        f"{', '.join(map(repr, prepared.new_levels[name]))}; they count as none of them. "
+        f"--levels names all levels at the start"
+        for name, count in prepared.unseen.items()
+        if count
+    ]

@@ -1,0 +1,250 @@
+"""`TableModel`: an estimator with all that turns the rows of a table into its inputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.errors import BadInput
+from dokl.base.files import PathLike
+from dokl.base.fingerprints import agreed_fingerprint
+from dokl.estimators import folded
+from dokl.estimators.old_networks import OldNetwork
+from dokl.estimators.targets import AvailableOrTold
+from dokl.learning.columns import Preprocessor
+from dokl.tables.models.columns import chunk_for, inputs_for, nodes_for, targets_for
+from dokl.tables.models.learning import answers, learn
+from dokl.tables.models.scores import Coverage, Score, whole_label
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _where_there_is(name: str) -> Callable[[Method], Method]:
+    """A method that is there where the estimator has it."""
+
+    def decorate(method: Method) -> Method:
+        made: Any = AvailableOrTold(method, lambda self: getattr(self.estimator, name))
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+@dataclass(eq=False)
+class TableModel:
+    """What predicts the rows of a table: columns in, predictions out.
+
+    It holds an estimator and how raw rows become its inputs: which columns, in which order, the
+    levels of texts, what stands for missing values, and the scaling. `dokl train` and `dokl agent
+    export` write its files, `dokl.load` reads them. `rows` may come as
+
+    - a data frame (pandas, or what behaves like it),
+    - a dict of columns, {name: values},
+    - a list of dicts, one for each row; a key that only some of them have is a missing value,
+    - an array (rows, columns), or lists, with the columns in the order of `columns`.
+
+    Other columns do not matter; one that is missing is an error that names it. A missing number
+    (None, NaN, "", "NA") stands at the mean of its column, a text of no known level at none.
+
+    estimator: what learns and predicts. preprocessor: None if rows are taken as they are (LIBSVM
+    files; estimators saved by themselves). target: the column to predict, if it has a name. node:
+    the column that says which node of a network a row belongs to. rows_read: so far; rows_skipped:
+    those without a target, or without a node. tally: the prequential error of all rows so far.
+    coverage: how often 90 % intervals held the target before it was learned, where there are any.
+
+    >>> import tempfile
+    >>> import dokl
+    >>> first = {"place": np.array(["roof", "yard"] * 500, object), "temp": np.arange(1000) % 7.0}
+    >>> prepared = dokl.preprocess.Preprocessor.plan(first, standardise="fixed")
+    >>> model = TableModel(dokl.KernelRegressor(random_state=0), prepared, "ozone")
+    >>> model = model.partial_fit(first, np.tile([3.0, 1.0], 500))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = model.save(folder + "/ozone.dokl")
+    ...     loaded = dokl.load(path)
+    >>> loaded.predict([{"temp": 4, "place": "roof"}, {"temp": None, "place": "yard"}]).round(1)
+    array([3., 1.])
+    """
+
+    estimator: Any
+    preprocessor: Preprocessor | None = field(default=None, repr=False)
+    target: str | None = None
+    node: str | None = None
+    rows_read: int = field(default=0, repr=False)
+    rows_skipped: int = field(default=0, repr=False)
+    tally: Score | None = field(default=None, repr=False)
+    coverage: Coverage | None = field(default=None, repr=False)
+
+    # -- what it is --------------------------------------------------------------------------
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The input columns, in the order that arrays have; None where they have no names."""
+        if self.preprocessor is not None:
+            return self.preprocessor.columns
+        names = getattr(self.estimator, "feature_names_in_", None)
+        return None if names is None else tuple(names)
+
+    @property
+    def classes_(self) -> Array:
+        """The labels, sorted; regressions have none."""
+        return np.asarray(self.estimator.classes_)
+
+    @property
+    def classifying(self) -> bool:
+        """Whether targets are labels."""
+        return bool(getattr(self.estimator, "_classifying", False))
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was learned."""
+        return any(
+            hasattr(self.estimator, name) for name in ("state_", "network_", "bank_", "folded_")
+        )
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether it can tell in which interval a target lies."""
+        old = isinstance(getattr(self.estimator, "network_", None), OldNetwork)
+        return hasattr(self.estimator, "predict_interval") and not old
+
+    @property
+    def labels(self) -> list[Any] | None:
+        """The classes as they are shown, None in a regression."""
+        if not self.classifying:
+            return None
+        return [whole_label(label) for label in self.estimator.classes_.tolist()]
+
+    @property
+    def fingerprint_(self) -> str:
+        """What vectors of this model may be averaged with; fixed standardisation is part of it."""
+        features = str(self.estimator.fingerprint_)
+        if self.preprocessor is None or not self.preprocessor.frozen:
+            return features
+        return agreed_fingerprint(features, preprocessing=self.preprocessor.agreed())
+
+    # -- predicting --------------------------------------------------------------------------
+    def predict(self, rows: Any, nodes: Any = None, return_std: bool = False) -> Any:
+        """Predictions (n,): numbers, or labels.
+
+        nodes: of a network, whose vector predicts: a name, or one for each row; else the mean.
+        return_std: also their standard deviations, which regressions without settings know.
+        """
+        how: dict[str, Any] = {"return_std": True} if return_std else {}
+        if return_std and not self.has_intervals:
+            raise BadInput(f"a {type(self.estimator).__name__} has no standard deviations")
+        (found,) = answers(self, chunk_for(self, rows), "predict", nodes=nodes, **how)
+        return tuple(found) if return_std else found
+
+    @_where_there_is("predict_interval")
+    def predict_interval(
+        self, rows: Any, coverage: float = 0.9, nodes: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends (n,) that hold the target in this share of rows; nodes: of a
+        network, whose: a name, or one for each row.
+        """
+        chunk, how = chunk_for(self, rows), {"coverage": coverage, "nodes": nodes}
+        lower, upper = answers(self, chunk, "predict_interval", **how)[0]
+        return lower, upper
+
+    @_where_there_is("decision_function")
+    def decision_function(self, rows: Any, nodes: Any = None) -> Array:
+        """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
+        return answers(self, chunk_for(self, rows), "decision_function", nodes=nodes)[0]
+
+    @_where_there_is("predict_proba")
+    def predict_proba(self, rows: Any, nodes: Any = None) -> Array:
+        """Probabilities (n, classes), with the logistic loss only."""
+        return answers(self, chunk_for(self, rows), "predict_proba", nodes=nodes)[0]
+
+    def score(self, rows: Any, y: Any = None, nodes: Any = None) -> float:
+        """R^2, or the share of right labels; without y, the rows have the target's column.
+
+        nodes: of a network, whose vector predicts: a name, or one for each row; else the mean.
+        """
+        from sklearn.metrics import accuracy_score, r2_score
+
+        chunk = chunk_for(self, rows, target=y is None)
+        y, keep = targets_for(self, chunk, y)
+        if hasattr(nodes, "__len__") and not isinstance(nodes, str) and len(nodes) == chunk.n:
+            nodes = [name for name, kept in zip(nodes, keep, strict=True) if kept]
+        (predicted,) = answers(self, chunk, "predict", keep=keep, nodes=nodes)
+        return float((accuracy_score if self.classifying else r2_score)(y, predicted))
+
+    def inputs(self, rows: Any) -> Any:
+        """X (n, d), what the estimator gets for these rows."""
+        return inputs_for(self, chunk_for(self, rows))
+
+    # -- learning ----------------------------------------------------------------------------
+    def partial_fit(
+        self, rows: Any, y: Any = None, *, nodes: Any = None, classes: Any = None
+    ) -> Self:
+        """Learn from these rows, in this order, once, and let the scaling go along.
+
+        y: targets, without which the rows have the target's column; nodes: the node of each row of
+        a network, likewise. A row without a target, or without a node, is passed over. classes:
+        all labels there will be, on the first call. A call that fails changes nothing.
+        """
+        self.prequential(rows, y, nodes=nodes, classes=classes)
+        return self
+
+    def prequential(
+        self, rows: Any, y: Any = None, *, nodes: Any = None, classes: Any = None
+    ) -> Array:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        NaN, or None among labels that are no floats, stands for rows that were passed over.
+        """
+        by_column = nodes is None and self.node is not None
+        chunk = chunk_for(self, rows, target=y is None, node=by_column)
+        y, keep = targets_for(self, chunk, y)
+        if by_column:
+            nodes = nodes_for(self, chunk, keep)
+        elif hasattr(nodes, "__len__") and len(nodes) == chunk.n and not isinstance(nodes, str):
+            nodes = [name for name, kept in zip(nodes, keep, strict=True) if kept]
+        predicted = learn(self, chunk, y, keep, nodes, classes)
+        if keep.all():
+            return predicted
+        floats = predicted.dtype.kind == "f"
+        out = np.full((len(keep), *predicted.shape[1:]), np.nan if floats else None)
+        out[keep] = predicted
+        return out
+
+    def predict_only(self) -> TableModel:
+        """A copy that predicts as this one does now, made small; it does not learn.
+
+        For models of experts; those of gradients are as small as they get.
+        """
+        small = copy.deepcopy(replace(self, estimator=None))
+        small.estimator = folded(self.estimator)
+        return small
+
+    # -- to look at --------------------------------------------------------------------------
+    def plot(self) -> Any:
+        """A Matplotlib figure of what was learned: relevance of inputs, and the experts."""
+        from dokl.tables.models.pictures import figure_of
+
+        return figure_of(self)
+
+    def _repr_html_(self) -> str:
+        from dokl.tables.models.pictures import page_of
+
+        return page_of(self)
+
+    # -- files -------------------------------------------------------------------------------
+    def save(self, path: PathLike) -> Path:
+        """Write everything into one file, whole or not at all; `dokl.load` reads it back."""
+        from dokl.tables.models.saving import save  # which knows this class
+
+        return save(self, path)
+
+    @classmethod
+    def load(cls, path: PathLike) -> TableModel:
+        """Read a model file; an estimator that was saved by itself takes columns as they are."""
+        from dokl.tables.models.saving import load
+
+        loaded = load(path)
+        return loaded if isinstance(loaded, TableModel) else cls(loaded)

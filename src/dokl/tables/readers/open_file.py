@@ -1,0 +1,201 @@
+"""Bytes from a file or from stdin, plain or gzip, with the position for a progress bar."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import os
+import stat
+import sys
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dokl.base.errors import BadInput
+
+GZIP = b"\x1f\x8b"
+FOREIGN = {
+    b"BZh": "compressed with bzip2",
+    b"\xfd7zXZ": "compressed with xz",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"\xff\xfe": "text in UTF-16",
+    b"\xfe\xff": "text in UTF-16",
+}
+BUFFER = 1 << 18
+LONGEST_FIRST_LINE = 1 << 24
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Whatever goes wrong with the bytes becomes one message that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise BadInput(f"{name}: there is no such file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{name} is a directory: name a file in it") from None
+    except EOFError:
+        raise BadInput(f"{name} is cut off: its gzip data ends too early. Copy it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise BadInput(f"{name} is damaged: its gzip data cannot be unpacked ({error})") from None
+    except OSError as error:
+        raise BadInput(f"{name} cannot be read: {error.strerror or error}") from None
+
+
+class _Counted(io.RawIOBase):
+    """A file that counts what was read of it, and gives its first two bytes once more."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.position = 0
+        self._take = getattr(file, "read1", file.read)  # what a pipe has now, be it one line
+        self.magic = file.read(1) + file.read(1)
+        self._again = self.magic
+
+    def readable(self) -> bool:
+        """Yes; `io.BufferedReader` asks."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as the file has something now; 0 at its end."""
+        if self._again:
+            n = min(len(buffer), len(self._again))
+            buffer[:n], self._again = self._again[:n], self._again[n:]
+        else:
+            data = self._take(len(buffer))
+            n = len(data)
+            buffer[:n] = data
+        self.position += n
+        return n
+
+
+class _Arriving(Iterator[bytes]):
+    """Lines of a stream as they come in; they wait here, not in the stream."""
+
+    def __init__(self, file: Any, *before: bytes) -> None:
+        self.file, self.rest = file, b""
+        self.lines = deque(before)
+
+    def __next__(self) -> bytes:
+        while not self.lines:
+            data = self.file.read1(BUFFER)  # what is there now; it waits only if that is nothing
+            if not data and not self.rest:
+                raise StopIteration
+            pieces = (self.rest + data).split(b"\n") if data else [self.rest, b""]
+            self.rest = pieces.pop()
+            self.lines.extend(piece + b"\n" for piece in pieces)
+        return self.lines.popleft()
+
+    def take(self, rows: int) -> list[bytes]:
+        """The lines that are there, at least one; none at the end."""
+        first = next(self, None)
+        if first is None:
+            return []
+        more = min(rows - 1, len(self.lines))
+        return [first, *(self.lines.popleft() for _ in range(more))]
+
+
+class OpenFile:
+    """An open file, or stdin for "-", unpacked where it is gzip (its first bytes say so).
+
+    first_line is looked at and not taken; iterating gives every line, as bytes. live: of a pipe,
+    `take` gives the lines that are there now, rather than wait for as many as it may take.
+    """
+
+    def __init__(self, source: str | os.PathLike[str], live: bool = False) -> None:
+        path = os.fspath(source)
+        self.path = None if path == "-" else path
+        self.name = "stdin" if path == "-" else path
+        with reading(self.name):
+            self._file: Any = sys.stdin.buffer if path == "-" else io.FileIO(path)
+        try:
+            with reading(self.name):
+                self.total = _size(self._file)
+                self._counted = _Counted(self._file)
+                self.zipped = self._counted.magic == GZIP
+                self._lines = self._unpacked()
+                self.first_line: bytes = self._lines.readline(LONGEST_FIRST_LINE)
+            self._rows: Iterator[bytes] = itertools.chain((self.first_line,), self._lines)
+            if live and not self.regular:
+                self._rows = _Arriving(self._lines, self.first_line)
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _unpacked(self) -> Any:
+        plain: Any = io.BufferedReader(self._counted, BUFFER)
+        if not self.zipped:
+            return plain
+        packed: Any = gzip.GzipFile(fileobj=plain, mode="rb")
+        return io.BufferedReader(packed, BUFFER)  # its lines come faster than GzipFile's own
+
+    def _check(self) -> None:
+        if not self.first_line:
+            raise BadInput(f"{self.name} is empty")
+        if self.first_line.startswith(b"PAR1"):
+            return  # Parquet has no lines
+        if len(self.first_line) == LONGEST_FIRST_LINE:
+            raise BadInput(f"{self.name} has no line end in its first 16 MiB: it is no text file")
+        for magic, what in FOREIGN.items():
+            if self.first_line.startswith(magic):
+                raise BadInput(f"{self.name} is {what}; what is read is UTF-8 text, or gzip of it")
+
+    @property
+    def position(self) -> int:
+        """Bytes taken so far, of the packed file where it is packed."""
+        return self._counted.position
+
+    def at(self, share: float) -> None:
+        """Say how far a reader is that finds its own way through the file."""
+        self._counted.position = round(share * (self.total or 0))
+
+    @property
+    def regular(self) -> bool:
+        """Whether the file can be read a second time."""
+        return self.path is not None and os.path.isfile(self.path)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._rows
+
+    def take(self, rows: int) -> list[bytes]:
+        """The next lines, at most so many; none at the end."""
+        if isinstance(self._rows, _Arriving):
+            return self._rows.take(rows)
+        return list(itertools.islice(self._rows, rows))
+
+    def go_live(self) -> None:
+        """From now on, take what a pipe has; some lines must have been taken already."""
+        if not self.regular:
+            self._rows = _Arriving(self._lines)
+
+    def close(self) -> None:
+        """Close the file; stdin is left open."""
+        if self.path is not None:
+            self._file.close()
+
+
+def _size(file: Any) -> int | None:
+    """Length of a regular file; None for a pipe."""
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, AttributeError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def decode_lines(raw: list[bytes], name: str, first_line: int) -> str:
+    """Lines as one text; a byte that is not UTF-8 is named by its line."""
+    data = b"".join(raw)
+    try:
+        return data.decode("utf-8-sig" if first_line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        raise BadInput(
+            f"{name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8 text. "
+            "Save the file as UTF-8"
+        ) from None
