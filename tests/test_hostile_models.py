@@ -195,6 +195,7 @@ def test_features_that_no_machine_can_hold_are_refused_though_their_fingerprint_
         ("nodes", "banks.nodes.1.own.kept.X", np.zeros((0, 10**9))),
         ("nodes", "banks.nodes.1.corrections.size", np.zeros((10**6, 0))),
         ("nodes", "banks.rows.node", np.full(0, 9)),
+        ("nodes", "banks.units.1.size", np.zeros((10**6, 0))),
     ],
 )
 def test_a_size_without_content_takes_no_memory(case, name, array, path):

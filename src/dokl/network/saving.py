@@ -76,6 +76,9 @@ def _check(network: BankNetwork) -> None:
     whole("steps", network.steps)
     real("traffic", network.traffic)
     _check_rows(network.rows, K, d, m)
+    if network.units is not None:
+        _check_scaling(network.units[0], d)
+        _check_scaling(network.units[1], m)
     if network.bank is not None:
         _check_bank(network.bank, d + 1, m, True)
         whole("most", own.settings.most, 1, network.bank.settings.most)
