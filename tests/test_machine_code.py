@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import pytest
@@ -122,6 +124,19 @@ def test_the_lock_is_freed_when_compiling_fails(whole):
     assert not sys.modules["small.machine_code"]._held
     assert function(2) == 30
     assert not sys.modules["small.machine_code"]._held
+
+
+def test_threads_that_compile_at_once_free_the_lock_once(whole, monkeypatch):
+    function, close = whole(1), os.close
+    kept = sys.modules["small.machine_code"]
+
+    def slowly(number):
+        close(number)
+        time.sleep(0.2)  # the other thread is done meanwhile
+
+    monkeypatch.setattr(kept.os, "close", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(function, (2, 2))) == [30, 30]
 
 
 def in_the_way(*paths):

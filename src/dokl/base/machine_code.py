@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 from numba import njit
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
 
 F = TypeVar("F", bound=Callable[..., Any])
 Watcher = Callable[[str], None]
@@ -62,10 +63,11 @@ def _keep(out: Any, function: Callable[..., Any], sources: tuple[str, ...]) -> N
     compile = out.compile
 
     def compile_once(sig: Any) -> Any:
-        try:
-            return compile(sig)
-        finally:
-            kept.free()
+        with global_compiler_lock:  # or a thread that waited here would free the lock of another
+            try:
+                return compile(sig)
+            finally:
+                kept.free()
 
     out.compile = compile_once
 
