@@ -41,8 +41,8 @@ POINT_PENALTY, ALONE_PENALTY, OFFSET_PENALTY = 0.05, 0.1, 0.025
 # Where log u and log c begin.
 ALONE, OFFSET = -3.0, math.log(0.3)
 # How far apart points begin, once for each start; the better likelihood wins.
-STARTS = (0.5, 1.5)
-# Both starts are tried on so many of the rows; the better one goes on with all of them.
+STARTS = (0.2, 0.5, 1.5)
+# All starts are tried on so many of the rows; the better one goes on with all of them.
 FEW = 300
 
 
@@ -110,7 +110,7 @@ Objective = Callable[[Array, Any], tuple[float, Array]]
 def _best(
     objective: Objective, rows: _Rows, first: Array, limits: list[Any], seed: int, evaluations: int
 ) -> tuple[Scales, GroupPlaces]:
-    """The better of two searches from different points."""
+    """The best of searches from different points."""
     from scipy.optimize import minimize
     from scipy.special import ndtri
 
