@@ -383,7 +383,7 @@ def test_the_eigenvalue_of_a_long_ring_takes_the_factorisation(monkeypatch):
 
 def test_import_is_light():
     code = (
-        "import sys, dokl.graphs, dokl.streams\n"
+        "import sys, dokl.network.graphs, dokl.simulation.streams\n"
         "heavy = {'networkx', 'scipy', 'rich', 'sklearn'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

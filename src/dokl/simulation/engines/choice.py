@@ -62,8 +62,8 @@ def module_of(name: str, method: str = "gradient") -> Any:
     MissingExtra where the engine's package is absent.
 
     >>> module_of("jax", "cooperation")
-    Traceback (most recent call last): dokl.base.errors.BadInput: engine 'jax' does not run the
-    method 'cooperation': use engine='numba'...
+    Traceback (most recent call last):
+    dokl.base.errors.BadInput: engine 'jax' does not run the method 'cooperation'...
     """
     if (name, method) in REFUSED:
         instead = REFUSED[name, method]
