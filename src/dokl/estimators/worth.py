@@ -137,10 +137,12 @@ class SharingWorth:
         about = {"cmap": "RdYlGn", "vmin": -most, "vmax": most, "edgecolors": "0.3", "zorder": 2}
         drawn = ax.scatter(x, y, c=worth, s=size, **about)
         if len(self.names) <= 60:
-            for name, at in zip(self.names, self.places, strict=True):
-                ax.annotate(str(name), at, (5, 5), textcoords="offset points", fontsize=8)
+            for names, at in _together(self.names, self.places):
+                ax.annotate("\n".join(names), at, (6, 0), textcoords="offset points", fontsize=8,
+                            va="center")  # fmt: skip
         ax.figure.colorbar(drawn, ax=ax, label="error saved by sharing, %")
         ax.set_aspect("equal", adjustable="datalim")
+        ax.margins(0.25)
         ax.set_title("nodes that lie together learn alike; large circles learn alone", fontsize=9)
         return ax
 
@@ -153,6 +155,16 @@ def _axes(ax: Any) -> Any:
     except ImportError:
         raise MissingExtra("a picture", "plot") from None
     return plt.subplots()[1]
+
+
+def _together(names: list[Any], places: Array) -> list[tuple[list[str], Array]]:
+    """Names of nodes that lie at nearly the same place, and that place."""
+    span = max(float(np.ptp(places, axis=0).max()), 1e-9)
+    found: dict[tuple[int, ...], tuple[list[str], Array]] = {}
+    for name, at in zip(names, places, strict=True):
+        cell = tuple(np.rint(at / (0.05 * span)).astype(int).tolist())
+        found.setdefault(cell, ([], at))[0].append(str(name))
+    return list(found.values())
 
 
 def _squared(points: Array) -> Array:
