@@ -44,9 +44,7 @@ EXAMPLES: dict[str, tuple[Any, float, float, int]] = {
 }
 
 
-def beijing(
-    data: Path, hours: int, rounds: int, components: int | str, shares: list[float]
-) -> None:
+def beijing(data: Path, hours: int, rounds: int, components: int, shares: list[float]) -> None:
     """Shares of labels, alone and over the graph, with so many rounds of messages an hour."""
     sys.path.insert(0, str(ROOT / "examples" / "beijing"))
     from beijing_data import MONTH, QUARTER, from_full, read_links, weights
@@ -76,7 +74,7 @@ def beijing(
         )
 
 
-def _squares(X: Any, y: Any, labelled: Any, weights: Any, components: int | str) -> Any:
+def _squares(X: Any, y: Any, labelled: Any, weights: Any, components: int) -> Any:
     """Squared errors (hours, K) of predictions made before each hour was learned."""
     hours, K = y.shape
     known = ~np.isnan(y)
@@ -123,7 +121,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with beijing_air.csv.gz")
     parser.add_argument("--hours", type=int, default=8760)
     parser.add_argument("--rounds", type=int, default=1, help="rounds of messages an hour")
-    parser.add_argument("--components", type=int, help="features; as they come: 300")
+    parser.add_argument("--components", type=int, default=1000, help="centres of the widest maps")
     parser.add_argument("--labels", type=float, nargs="*", default=[1.0, 0.1], help="shares")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="three months, one run")
@@ -132,7 +130,7 @@ def main() -> None:
     if "examples" in told.part or not told.part:
         examples(runs)
     if "beijing" in told.part or not told.part:
-        beijing(told.data, hours, told.rounds, told.components or "auto", told.labels)
+        beijing(told.data, hours, told.rounds, told.components, told.labels)
 
 
 if __name__ == "__main__":
