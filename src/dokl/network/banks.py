@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.unlocked import one_thread
+from dokl.learning import mixture as mixing
 from dokl.learning.experts import bank as banks
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts import predicting
@@ -141,22 +143,25 @@ def _learn_alone(
 
 def _learn_one(own: Bank, rows: SentRows) -> tuple[Bank, Prediction]:
     """A bank after rows, some of which may have no label and are predicted alone."""
-    labelled = rows.weight >= LEAST_WEIGHT
-    weight = None if (rows.weight == 1.0).all() else rows.weight
-    if labelled.all():
-        return learning.learn(own, rows.X, rows.Y, weight)
-    out, starts = (
-        _empty(own, len(rows.X)),
-        np.flatnonzero(np.diff(labelled, prepend=not labelled[0])),
-    )
-    for at, stop in zip(starts, [*starts[1:], len(labelled)], strict=True):
-        part = slice(at, stop)
-        if labelled[at]:
-            own, found = learning.learn(own, rows.X[part], rows.Y[part], rows.weight[part])
+    out = _empty(own, len(rows.X))
+    for part, labelled, weight in _runs(rows.weight):
+        if labelled:
+            own, found = learning.learn(own, rows.X[part], rows.Y[part], weight)
         else:
             found = predicting.predict_with_variance(own, rows.X[part])
         _put(out, part, found)
     return own, out
+
+
+def _runs(weight: Array) -> list[tuple[slice, bool, Array | None]]:
+    """Rows of weights (n,) in stretches with labels and without: which rows, whether they have
+    any, and their weights, None where all rows count once.
+    """
+    if (weight == 1.0).all():
+        return [(slice(0, len(weight)), True, None)]
+    labelled = weight >= LEAST_WEIGHT
+    ends = [0, *(np.flatnonzero(np.diff(labelled)) + 1).tolist(), len(weight)]
+    return [(slice(i, j), bool(labelled[i]), weight[i:j]) for i, j in pairwise(ends)]
 
 
 def _hear(
@@ -232,7 +237,7 @@ def _mix(
         first = int(np.argmax(mapped[mine])) if mapped[mine].any() else len(mine)
         for part in (mine[:first], mine[first:]):
             if len(part):
-                known[k] = _ready(network, known[k]) if mapped[part[0]] else known[k]
+                known[k] = ready(network, known[k]) if mapped[part[0]] else known[k]
                 own, theirs = (_part(each, part) for each in (alone, shared))
                 known[k], found = _mix_one(known[k], rows[part], own, theirs)
                 _put(out, part, found)
@@ -242,25 +247,18 @@ def _mix(
 def _mix_one(
     node: NetworkNode, rows: SentRows, alone: Prediction, shared: Prediction
 ) -> tuple[NetworkNode, Prediction]:
-    labelled = rows.weight >= LEAST_WEIGHT
-    weight = None if (rows.weight == 1.0).all() else rows.weight
-    if labelled.all():
-        return nodes.learn(node, rows.X, rows.Y, weight, alone, shared)
     out = _empty(node.own, len(rows.X))
-    starts = np.flatnonzero(np.diff(labelled, prepend=not labelled[0]))
-    for at, stop in zip(starts, [*starts[1:], len(labelled)], strict=True):
-        part = slice(at, stop)
-        own, theirs = _part(alone, part), _part(shared, part)
-        if labelled[at]:
-            given = rows.X[part], rows.Y[part], rows.weight[part]
-            node, found = nodes.learn(node, *given, own, theirs)
+    for part, labelled, weight in _runs(rows.weight):
+        X, own, theirs = rows.X[part], _part(alone, part), _part(shared, part)
+        if labelled:
+            node, found = nodes.learn(node, X, rows.Y[part], weight, own, theirs)
         else:
-            found = nodes.predict(node, rows.X[part], own, theirs)
+            found = nodes.predict(node, X, own, theirs)
         _put(out, part, found)
     return node, out
 
 
-def _ready(network: BankNetwork, node: NetworkNode) -> NetworkNode:
+def ready(network: BankNetwork, node: NetworkNode) -> NetworkNode:
     """The node with corrections, once the network has a map."""
     if network.units is None:
         return node
@@ -343,7 +341,7 @@ def _weigh(
     known, out = list(network.nodes), _nothing_known(network.nodes[0].own, len(rows.X))
     fair = np.isfinite(alone.mean[:, 0]) & np.isfinite(shared.mean[:, 0])
     for k, mine in _by_node(rows.node):
-        known[k] = _ready(network, known[k])
+        known[k] = ready(network, known[k])
         mine = mine[fair[mine]]
         if len(mine):
             own, theirs = _part(alone, mine), _part(shared, mine)
@@ -388,7 +386,7 @@ def _predict_at(network: BankNetwork, X: Array, k: int) -> Prediction:
         return alone
     given = np.hstack([X, np.full((len(X), 1), k)])
     shared = predicting.predict_with_variance(network.bank, given)
-    return nodes.predict(_ready(network, network.nodes[k]), X, alone, shared)
+    return nodes.predict(ready(network, network.nodes[k]), X, alone, shared)
 
 
 def _predict_anywhere(network: BankNetwork, X: Array) -> Prediction:
@@ -404,9 +402,7 @@ def _predict_anywhere(network: BankNetwork, X: Array) -> Prediction:
     each = [predict_alone(network, X, k) for k in np.flatnonzero(seen).tolist()]
     weights = seen[seen > 0] / seen.sum()
     F, V = (np.stack([getattr(p, name) for p in each], axis=1) for name in ("mean", "variance"))
-    mean = np.einsum("e,nem->nm", weights, F)
-    variance = np.einsum("e,nem->nm", weights, V + (F - mean[:, None]) ** 2)
-    return Prediction(mean, variance, each[0].widths)
+    return Prediction(*mixing.combine(weights, F, V), each[0].widths)
 
 
 # -- helpers ---------------------------------------------------------------------------------------

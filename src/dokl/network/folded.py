@@ -61,7 +61,7 @@ def interval_width(network: BankNetwork, k: int, coverage: float) -> Array:
 
 def _at(network: BankNetwork, k: int) -> tuple[Folded, ...]:
     """Of a node of the network, by the weights of its members."""
-    bank, node = network.bank, banks._ready(network, network.nodes[k])
+    bank, node = network.bank, banks.ready(network, network.nodes[k])
     if bank is None:
         return (folding.folded(node.own),)
     own, shared, corrected = node.weights.tolist()

@@ -11,7 +11,6 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.learning import answers, scales
 from dokl.learning.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
-from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.maps import (
     GroupedMap,
     drawn_rows,
@@ -117,15 +116,11 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Ge
     else:
         learned = dict.fromkeys(scales.KERNELS, scales.learn_scales(rows[some], y[some]))
     middle = median_distance(rows[some])
-    centres = min(bank.settings.most, len(rows))
     maps = {}
     for base, kernel in dict.fromkeys(kind.features for kind in bank.kinds):
         learns = base == "learned"
         own = learned[kernel] if learns else scales.isotropic(float(base) * middle, bank.d)
-        widths = [kind.width for kind in bank.kinds if kind.features == (base, kernel)]
-        used = max(centres if width is None else width for width in widths)
-        among = _candidates(bank.settings, rows, centres, f"{base} {kernel}")
-        maps[base, kernel] = nested_map(kernel, own, among, min(centres, used))
+        maps[base, kernel] = nested_map(kernel, own, *_candidates(bank, rows, (base, kernel)))
     return Generation(inputs, targets, learned["gaussian"], maps)
 
 
@@ -142,16 +137,12 @@ def _grouped_generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each) ->
         learned, places = learn_class_places(*given, seed=seed)
     else:
         learned, places = learn_places(rows[some, :-1], y[some], group, seed=seed)
-    centres = min(settings.most, len(rows))
 
     def one(key: tuple[str | float, str]) -> GroupedMap:
         base, kernel = key
         learns = base == "learned"
         own = (learned, places) if learns else evenly_apart(float(base), rows[some])
-        widths = [kind.width for kind in bank.kinds if kind.features == key]
-        used = max(centres if width is None else width for width in widths)
-        among = _candidates(settings, rows, centres, f"{base} {kernel}")
-        return grouped_map(kernel, *own, among, min(centres, used), learns)
+        return grouped_map(kernel, *own, *_candidates(bank, rows, key), learns)
 
     keys = list(dict.fromkeys(kind.features for kind in bank.kinds))
     maps = dict(zip(keys, each(one, keys), strict=True))
@@ -180,12 +171,18 @@ def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[s
     return dict(zip(kernels, each(one, enumerate(kernels)), strict=True))
 
 
-def _candidates(settings: Settings, rows: Array, centres: int, name: str) -> Array:
-    """Rows among which a map's centres are chosen.
+def _candidates(bank: Bank, rows: Array, key: tuple[str | float, str]) -> tuple[Array, int]:
+    """Rows among which the centres of a map, by its key, are chosen, and how many it has at most.
 
     For classes fewer, and others for every map: centres that lie far apart explain the inputs best
     but not the borders, and maps that differ err on different rows.
     """
-    if not settings.classes:
-        return rows[some_rows(settings.seed, len(rows), CANDIDATES * centres)]
-    return rows[some_rows(settings.seed, len(rows), CLASS_CANDIDATES * centres, name)]
+    settings, centres = bank.settings, min(bank.settings.most, len(rows))
+    widths = [kind.width for kind in bank.kinds if kind.features == key]
+    used = max(centres if width is None else width for width in widths)
+    if settings.classes:
+        name = f"{key[0]} {key[1]}"
+        some = some_rows(settings.seed, len(rows), CLASS_CANDIDATES * centres, name)
+    else:
+        some = some_rows(settings.seed, len(rows), CANDIDATES * centres)
+    return rows[some], min(centres, used)
