@@ -2,8 +2,8 @@
 
 Ten nodes on a random graph, two of them liars: kin40k, dealt out and sorted by an input, and
 phoneme (two classes as -1 and 1). Prequential squared error of every honest node over that of the
-same node alone, least squares with all the rows it sees (sums per origin) or its own experts
-(cooperation), over the whole stream and over its last third; the worst node's.
+same node alone, least squares with its own rows, over the whole stream and over its last third; the
+worst node's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dokl import Exchange, Features, Gaussian, Problem, run, squares
 from dokl.base.arrays import Array, Block
 from dokl.network.exchange import Attack
 from dokl.network.graphs import metropolis, random_connected
-from dokl.simulation.methods import cooperation
 
 K, LIARS, EVERY, D, RIDGE = 10, (3, 8), 10, 100, 0.01
 WORST = 1.1  # times its own alone
@@ -34,7 +33,6 @@ STREAMS = (
 WAYS = {
     "per origin": squares(RIDGE, share="origins"),
     "per origin, wary": squares(RIDGE, share="origins", wary=True),
-    "cooperation": cooperation(RIDGE),
 }
 
 
@@ -89,7 +87,7 @@ def ratios(
     honest = [k for k in range(K) if k not in LIARS]
     for way in ways:
         method = WAYS[way]
-        alone = errors(method if way == "cooperation" else squares(RIDGE), Exchange())
+        alone = errors(squares(RIDGE), Exchange())
         for name, attack in several.items():
             lies = {} if attack is None else {"attack": attack, "liars": LIARS}
             found = errors(method, Exchange(weights, every=EVERY, **lies))

@@ -20,7 +20,7 @@ LONG = (
     "test_jax_engine.py", "test_estimator_checks.py", "test_theory.py", "test_engines.py",
     "test_jax_squares.py", "test_baselines.py", "test_cli_experts.py",
     "test_cli_process.py", "test_beyond.py", "test_agents_protocol.py", "test_agents_lockstep.py",
-    "test_cooperation.py", "test_squares_sums.py", "test_theory_squares.py", "test_reproduce.py",
+    "test_squares_sums.py", "test_theory_squares.py", "test_reproduce.py",
 )  # fmt: skip
 
 

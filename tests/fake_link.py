@@ -2,10 +2,12 @@
 
 import heapq
 import itertools
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
 
+from dokl.learning.experts.kinds import one
 from dokl.live.description import About, AgreedInputs, ExchangePolicy, Model, Network, Node
 from dokl.live.protocol import Protocol
 from dokl.live.protocol.effects import Ask, Notice, Refuse, SendHello, SendTheta
@@ -14,7 +16,15 @@ from dokl.live.protocol.messages import HELLO, THETA, Message, pack
 PUSH = ExchangePolicy(mode="push", every_seconds=0.1)
 
 
-def described(graph=None, d=2, labels=(), **model):
+class FewExperts(Network):
+    """A network whose lone learners are small: one expert, and few pilots."""
+
+    @property
+    def alone(self):
+        return replace(super().alone, kinds=one(), most=30, pilots=(30, 60, 120))
+
+
+def described(graph=None, d=2, labels=(), kind=FewExperts, **model):
     """A description without addresses that matter; nodes are named by letters."""
     graph = nx.path_graph(2) if graph is None else graph
     names = [letter(k) for k in graph]
@@ -22,7 +32,7 @@ def described(graph=None, d=2, labels=(), **model):
     settings = Model(**{"D": 20, "schedule": "normalised", "mu": 0.5, "seed": 3, **model})
     nodes = {name: Node(f"127.0.0.1:{7000 + i}") for i, name in enumerate(names)}
     about = About("lab", security="insecure-loopback", links=links)
-    return Network(about, settings, AgreedInputs.plain(d, labels=labels), nodes=nodes)
+    return kind(about, settings, AgreedInputs.plain(d, labels=labels), nodes=nodes)
 
 
 def letter(k):

@@ -6,11 +6,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.live.sums import SquaresLearner, learner
 from dokl.live.sums.forgetting import Fading, kept_now, totals
 from dokl.network.sums import shared
 from dokl.network.sums.origins import Entry
-from dokl.simulation.cooperation import node
 from fake_link import rows
 from test_agents_sums import SumsLink, network_of
 
@@ -101,37 +99,17 @@ def test_what_changed_long_ago_is_known_by_all_rows_and_forgotten_by_others(one)
     rng, state, kept, total = np.random.default_rng(0), one.start(), {}, None
     for part in range(16):
         X, Y = rows(rng, 500)
-        came = sums_of(one.problem.features.transform(X), Y if part < 8 else -Y)
+        came = sums_of(one.made.transform(X), Y if part < 8 else -Y)
         total = came if total is None else total + came
         kept = kept_now(kept, {"a": Entry("a", 0, total)}, (), one.fading)
         state = one.knowing(state, total, totals(kept, "a"))
     X, Y = rows(rng, 200)
-    Z = one.problem.features.transform(X)
+    Z = one.made.transform(X)
 
-    def error(name):
-        theta = state.nodes[f"{name}.theta"][0]
-        return np.mean((Z[:, : theta.shape[1]] @ theta.T + Y) ** 2)
-
-    names = [one.crew.names[i] for i in one.crew.shared]
-    assert error(names[2]) < 0.05 * error(names[0])
-    assert error(names[1]) < error(names[0])
-
-
-def test_a_state_of_fewer_experts_goes_on(one, monkeypatch):
-    """As an agent of an earlier version left it; nothing that was learned is lost."""
-    X, Y = rows(np.random.default_rng(0), 300)
-    with monkeypatch.context() as patch:
-        patch.setattr(learner, "MEMBERS", learner.MEMBERS[:6])
-        old = SquaresLearner(one.problem.features, 0.01, 6.0, 1, None, "0" * 16)
-        before, _ = old.learn(old.start(), X[:200], Y[:200])
-    state = one.unpack(old.pack(before))
-    np.testing.assert_array_equal(state.nodes["own0.theta"], before.nodes["own0.theta"])
-    np.testing.assert_array_equal(state.sums, before.sums)
-    assert state.clock == before.clock == 200
-    after, said = one.learn(state, X[200:], Y[200:])
-    _, whole = one.learn(one.start(), X, Y)
-    assert np.mean((said - Y[200:]) ** 2) < 1.5 * np.mean((whole[200:] - Y[200:]) ** 2)
-    assert np.isfinite(node.predicted(one.crew, after, 0, np.ones((1, one.D)))[0]).all()
+    thetas = [memory.theta for memory in state.node.memories]
+    errors = [np.mean((Z[:, : theta.shape[1]] @ theta.T + Y) ** 2) for theta in thetas]
+    assert errors[2] < 0.05 * errors[0]
+    assert errors[1] < errors[0]
 
 
 def test_nodes_forget_what_travels():
@@ -143,11 +121,11 @@ def test_nodes_forget_what_travels():
             link._done(name, link.nodes[name].samples(X, Y if turn < 15 else -Y, link.now))
         link.run(2)
     X, Y = rows(source, 200)
-    Z = link.learner.problem.features.transform(X)
+    Z = link.learner.made.transform(X)
     for each in link.nodes.values():
         errors = [
             np.mean((Z[:, : theta.shape[1]] @ theta.T + Y) ** 2)
-            for theta in (each.state.nodes[f"shared{j}.theta"][0] for j in range(3))
+            for theta in (memory.theta for memory in each.state.node.memories)
         ]
         assert errors[2] < 0.5 * errors[0]
         assert errors[1] < errors[0]

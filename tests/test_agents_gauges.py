@@ -209,7 +209,7 @@ def test_panels_without_data_say_why(method, tmp_path):
         agents = [start(network, name, hub=hub) for name in "ab"]
         for agent in agents:
             wait(lambda agent=agent: all(n["up"] for n in agent.status()["neighbours"].values()))
-            agent.submit(arrival(40, 1)).result(WAIT)
+            agent.submit(arrival(60, 1)).result(WAIT)
         wait(lambda: all(n["age_s"] is not None for n in agents[0].status()["neighbours"].values()))
         wait(lambda: agents[0].status()["disagreement"] is not None)
         told = names_in(gauges.text(agents[0].status(), {200: 1}, {"/samples": took}).decode())

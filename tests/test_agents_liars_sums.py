@@ -156,8 +156,9 @@ def test_targets_of_another_size_are_left_out_at_once_and_named_once_it_is_no_ch
         ) in facts["assumptions"]
         total = origins.total({n: e for n, e in way.others.items() if n != LIAR})
         total += lab.learner.own_sums(lab.nodes[name].state)
-        best = lab.learner.knowing(lab.nodes[name].state, total).nodes["shared0.theta"]
-        assert np.allclose(lab.nodes[name].state.nodes["shared0.theta"], best)
+        best = lab.learner.knowing(lab.nodes[name].state, total, (total, total))
+        thetas = [s.node.memories[0].theta for s in (best, lab.nodes[name].state)]
+        assert np.allclose(*thetas)
     lab.live(loud)
     assert max(lab.ratios()) < 1.1
     for name in HONEST:

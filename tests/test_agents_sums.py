@@ -18,11 +18,8 @@ from dokl.live.protocol.effects import SaveSealed, SendTheta
 from dokl.live.protocol.messages import SUMS, mark_of
 from dokl.live.protocol.roll import Roll
 from dokl.live.protocol.versions import pack_versions, unpack_versions
-from dokl.live.sums import SquaresLearner
 from dokl.network.sums import checks, origins
 from dokl.network.sums.origins import Entry
-from dokl.simulation.cooperation import loops
-from dokl.simulation.cooperation import node as row_by_row
 from fake_link import Link, described, letter, reasons, rows
 from live_networks import on_disk
 
@@ -119,10 +116,10 @@ def test_the_shared_expert_is_that_of_one_place_with_all_rows():
     X, Y = (
         np.concatenate([part[i] for n in link.journal for part in link.journal[n]]) for i in (0, 1)
     )
-    Z = link.learner.problem.features.transform(X)
+    Z = link.learner.made.transform(X)
     best = np.linalg.solve(Z.T @ Z + 0.01 * np.eye(20), Z.T @ Y)
     for node in link.nodes.values():
-        theta = node.state.nodes["shared0.theta"][0].T
+        theta = node.state.node.memories[0].theta.T
         assert np.abs(theta - best).max() < 1e-3 * np.abs(best).max()
 
 
@@ -255,69 +252,15 @@ def test_with_exchange_off_a_replay_gives_the_same_bits_however_it_is_cut():
         assert again.packed_state() == whole.packed_state()
 
 
-@pytest.mark.parametrize("m", [1, 3])
-def test_compiled_rows_learn_what_the_plain_ones_do(m):
-    """Beyond the length of lists, with targets far outside, to rounding."""
+def test_a_target_too_large_to_be_learned_is_refused_and_changes_nothing():
     learner = network_of(nx.path_graph(2)).learner()
-    many = SquaresLearner(learner.problem.features, 0.01, 6.0, m, None, "0" * 16)
-    X, Y = rows(np.random.default_rng(0), 200)
-    Y = Y * np.arange(1.0, m + 1)
-    Y[[50, 120]] += 40.0
-    state, f = many.learn(many.start(), X, Y)
-    plain, said = many.start(), []
-    for i in range(len(X)):
-        z = many.problem.features.transform(X[i : i + 1])
-        ours = set(plain.nodes)
-        said.append(row_by_row.learn(many.crew, plain, 0, z, Y[i : i + 1], np.ones(1), ours))
-        plain.nodes["count"][0] += 1
-    row_by_row.fold(many.crew, plain)
-    assert np.abs(f - np.concatenate([each.mean for each in said])).max() < 1e-8
-    for name, values in plain.nodes.items():
-        if name.endswith((".W", ".c")):
-            continue  # what is beyond a list's end counts for nothing
-        off = np.abs(state.nodes[name] - values).max()
-        assert off <= 1e-7 * max(1.0, np.abs(values).max()), name
-
-
-@pytest.mark.parametrize("cuts", [(), (7,), (1, 30, 64)])
-def test_a_member_that_rounding_has_spoiled_starts_again(cuts):
-    """From the row on that it cannot learn, however rows are cut; the others carry on."""
-    learner = network_of(nx.path_graph(2)).learner()
-    X, Y = rows(np.random.default_rng(0), 200)
-    known, _ = learner.learn(learner.start(), X[:80], Y[:80])
-    spoiled = known.having(**{"own0.P": known.nodes["own0.P"] - 0.2 * np.eye(20)})
-    before = spoiled.nodes["own0.P"].copy()
-    state, said = spoiled, []
-    for part in np.split(np.arange(80, 200), cuts):
-        state, f = learner.learn(state, X[part], Y[part])
-        said.append(f)
-    whole, f = learner.learn(spoiled, X[80:], Y[80:])
-    assert np.array_equal(np.concatenate(said), f)
-    assert learner.pack(state) == learner.pack(whole)
-    assert all(np.isfinite(values).all() for values in whole.nodes.values())
-    assert np.array_equal(spoiled.nodes["own0.P"], before), "matrices are replaced"
-    much = known.having(**{"own0.P": known.nodes["own0.P"] - 50.0 * np.eye(20)})
-    (much, _), (anew, _) = (learner.learn(s, X[80:], Y[80:]) for s in (much, learner.start()))
-    assert np.array_equal(much.nodes["own0.theta"], anew.nodes["own0.theta"])
-    usual, _ = learner.learn(known, X[80:], Y[80:])
-    assert np.array_equal(whole.nodes["own1.theta"], usual.nodes["own1.theta"])
-
-
-def test_rows_whose_features_are_not_finite_are_refused():
-    learner = network_of(nx.path_graph(2)).learner()
-    X, Y = rows(np.random.default_rng(0), 5)
-    X[3] = 1e308
-    with np.errstate(all="ignore"), pytest.raises(BadInput, match="row 3"):
-        learner.learn(learner.start(), X, Y)
-
-
-def test_rows_are_compiled_for_once():
-    """A start compiles with one row; the first batch must not wait for the compiler."""
-    learner = network_of(nx.path_graph(2)).learner()
-    learner.prepare()
-    known = [len(f.signatures) for f in (loops.member_rows, loops.mixed_rows)]
-    learner.learn(learner.start(), *rows(np.random.default_rng(0), 150))
-    assert [len(f.signatures) for f in (loops.member_rows, loops.mixed_rows)] == known
+    X, Y = rows(np.random.default_rng(0), 60)
+    state, _ = learner.learn(learner.start(), X[:50], Y[:50])
+    before = learner.pack(state)
+    Y[53] = 1e308
+    with np.errstate(all="ignore"), pytest.raises(BadInput, match="too large"):
+        learner.learn(state, X[50:], Y[50:])
+    assert learner.pack(state) == before
 
 
 def test_back_is_as_if_nothing_had_come():
@@ -527,13 +470,12 @@ def test_honest_rows_are_never_too_light(kind):
     X = rng.uniform(-1, 1, (2000, 2))
     Y = hard_targets(kind, np.sin(2 * X[:, 0]), rng)[:, None]
     limits = checks.RowLimits(1.0 + 1e-6, 10.0 * float(np.abs(Y).max()))
-    layout = checks.layout_of(learner.problem.features)
     state, before = learner.start(), None
     for i in range(0, 2000, 50):
         state, _ = learner.learn(state, X[i : i + 50], Y[i : i + 50])
         data = origins.to_bytes(Entry("a", 1, learner.own_sums(state)))
         entry = origins.from_bytes(data)
-        assert checks.growth_faults(before, entry, layout, limits) == []
+        assert checks.growth_faults(before, entry, learner.layout, limits) == []
         before = entry
 
 

@@ -89,7 +89,7 @@ def test_hours_have_names():
 def test_sample_agrees_on_the_scaling_of_the_study(stations):
     with open_table(HERE / "sample.csv") as reader:
         (sample,) = list(reader)
-    agreed = Preprocessor.plan(sample.columns, [data.TARGET], standardise="fixed")
+    agreed = Preprocessor.plan(sample.columns, [data.TARGET, "station"], standardise="fixed")
     assert len(agreed.levels[data.WIND]) == 16
     hour = {name: stations.columns[name][1000] for name in (*data.NUMERIC, data.WIND)}
     hour[data.TARGET] = stations.target[1000]

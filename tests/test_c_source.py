@@ -3,8 +3,6 @@
 import ctypes
 import shutil
 import subprocess
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -308,20 +306,6 @@ def numbers_of(folder, model, k, X, precision, ends=True):
     )
     code.run(pointer(np.ascontiguousarray(X)), ctypes.c_long(len(X)), pointer(out))
     return out.T
-
-
-@pytest.mark.parametrize("power", [0.75, -0.5, 2.0, 2.5, 0.0, 1.0])
-def test_networks_of_earlier_versions_bend_their_inputs(tmp_path, power):
-    X = np.linspace(-60, 60, 101)[:, None]
-    model = library.load(Path(__file__).parent / "golden" / "network-cooperation.safetensors")
-    old = model.network_
-    bent = replace(old.together.inputs, power=np.array([power]))
-    nodes = tuple(replace(part, inputs=bent) for part in old.nodes)
-    model.network_ = replace(old, nodes=nodes, together=replace(old.together, inputs=bent))
-    for k, name in ((None, None), (1, "b")):
-        found = numbers_of(tmp_path / str(k), model, k, X, "double", ends=False)[0]
-        np.testing.assert_allclose(found, model.predict(X, nodes=name), rtol=0, atol=1e-9)
-    assert "m_interval" not in c_source(model, "m").header
 
 
 def test_awkward_names_become_c(tmp_path):

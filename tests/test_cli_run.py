@@ -119,7 +119,6 @@ def test_the_command_line_overrides_and_writes_elsewhere(tmp_path):
     [
         ("learn.method=squares", "learn.share=sums", "network.every=10", "sending.dtype=float32"),
         ("learn.method=squares", "learn.share=origins", "learn.wary=true", "network.every=20"),
-        ("learn.method=cooperation", "learn.ridge=0.1", "network.every=20", "data.steps=60"),
         ("sending.bits=2", "sending.refresh=5", "mixing.rule=ios", "mixing.liars=1"),
         ("lies.attack=noise", "lies.p=0.5", "lies.liars=[1]", "mixing.rule=trimmed"),
     ],

@@ -53,11 +53,11 @@ def write(stations: Stations, out: Path) -> None:
     """Everything but the texts."""
     (out / "stations").mkdir(parents=True, exist_ok=True)
     header = [*NUMERIC, WIND, TARGET]
-    sample = [header]
+    sample = [["station", *header]]
     for k, name in enumerate(stations.names):
         lines = [[id_of(hour), *line] for hour, line in rows(stations, k, range(QUARTER))]
         written(out / "stations" / f"{name}.csv", [["id", *header], *lines])
-        sample += [line for _, line in rows(stations, k, range(0, MONTH, EVERY))]
+        sample += [[name, *line] for _, line in rows(stations, k, range(0, MONTH, EVERY))]
     written(out / "sample.csv", sample)
     written(
         out / "links.csv", [sorted(link) for link in sorted(map(sorted, links(STATIONS).edges))]

@@ -69,10 +69,10 @@ def described(folder: Path, together: bool, D: int) -> Path:
     """A description of the network: scaling and length scales agreed by the sample."""
     path = folder / ("together.toml" if together else "alone.toml")
     command = [sys.executable, "-m", "dokl", "network", "new", path, "--graph", HERE / "links.csv"]
-    model = ["--method", "squares", "--sigma", "learned", "--components", D, "--insecure-loopback"]
-    about = ["--sample", HERE / "sample.csv", "--target", TARGET, *model, "--quiet"]
-    how = ["--exchange", "push" if together else "off"]
-    subprocess.run([*map(str, command), *map(str, about), *how], check=True, capture_output=True)
+    model = ["--method", "squares", "--components", D, "--insecure-loopback"]
+    about = ["--sample", HERE / "sample.csv", "--node-column", "station", "--target", TARGET]
+    how = ["--quiet", "--exchange", "push" if together else "off"]
+    subprocess.run([*map(str, [*command, *about, *model]), *how], check=True, capture_output=True)
     return path
 
 

@@ -19,7 +19,6 @@ _HOME = {
     "Sending": "network.exchange",
     "Mixing": "network.exchange",
     "State": "network.state",
-    "cooperation": "simulation.methods",
     "gradient": "simulation.methods",
     "squares": "simulation.methods",
     "Trace": "simulation.diffusion",

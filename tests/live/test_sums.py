@@ -31,7 +31,7 @@ def test_every_node_counts_every_row_once_after_kills(tmp_path):
             client.finish()
         everything = dict.fromkeys(names, 240)
         for name in names:
-            wait_for(lambda name=name: sharing(lab, name)["origins"] == everything, "all rows")
+            wait_for(lambda name=name: sharing(lab, name)["origins"] == everything, "all rows", 90)
             assert sharing(lab, name)["rows"] == 720
             assert lab.status(name)["samples"] == 240
             assert not lab.status(name)["problems"]

@@ -54,29 +54,51 @@ def write(path: PathLike, kind: str, meta: Mapping[str, Any], arrays: Mapping[st
 
     The same content gives the same bytes.
     """
-    from safetensors.numpy import save
-
-    tensors, strings = _sorted_out(arrays)
-    text = _description(kind, meta, strings)
-    tensors[_SUM] = _checksum(text, tensors)
-    data = save(tensors, {_TEXT: text})
-    if int.from_bytes(data[:8], "little") > _LONGEST_HEADER:
-        raise BadInput(f"{path}: more than {_LONGEST_HEADER:,} bytes of text and names")
+    data = to_bytes(kind, meta, arrays, str(path))
     with atomic_write(path) as file:
         file.write(data)
     return Path(path)
 
 
+def to_bytes(
+    kind: str, meta: Mapping[str, Any], arrays: Mapping[str, Any], name: str = "the container"
+) -> bytes:
+    """What `write` writes, for whoever stores it elsewhere; name: for messages."""
+    from safetensors.numpy import save
+
+    tensors, strings = _sorted_out(arrays)
+    text = _description(kind, meta, strings)
+    tensors[_SUM] = _checksum(text, tensors)
+    data: bytes = save(tensors, {_TEXT: text})
+    if int.from_bytes(data[:8], "little") > _LONGEST_HEADER:
+        raise BadInput(f"{name}: more than {_LONGEST_HEADER:,} bytes of text and names")
+    return data
+
+
 def read(path: PathLike, kind: str | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
     """(meta, arrays) of a file of this kind, or of any kind; BadFile where that cannot be."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     with _telling(path, "read"), open_plain(path) as file:
         text = _text(path, file)
         described = _understood(path, text, kind)
         file.seek(0)
         data = file.read()
+    return _opened(path, text, described, data)
+
+
+def from_bytes(
+    data: bytes, kind: str | None = None, name: str = "the container"
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """(meta, arrays) of what `to_bytes` made; BadFile where that cannot be."""
+    text = _text(name, io.BytesIO(data))
+    return _opened(name, text, _understood(name, text, kind), data)
+
+
+def _opened(
+    path: PathLike, text: str, described: Mapping[str, Any], data: bytes
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
     try:
         tensors: dict[str, Array] = load(data)
         expected = tensors.pop(_SUM)
@@ -160,7 +182,8 @@ def _checksum(text: str, tensors: Mapping[str, Array]) -> Array:
 
 def _text(path: PathLike, file: IO[bytes]) -> str:
     """The description, read before anything else: a foreign file may be of any size."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     if size == 0:
         raise BadFile(f"{path}: the file is empty")
     length, start = int.from_bytes(file.read(8), "little"), file.read(1)

@@ -25,6 +25,7 @@ MODES = ("push", "pull", "lockstep", "off")
 DTYPES = ("float32", "float16")
 STANDARDISE = ("fixed", "off")
 METHODS = ("gradient", "squares")
+MAPS = ("auto", "learned", "drawn")
 BETTER = (
     "nodes learn by gradient steps; --method squares predicts better, of numbers with intervals, "
     "and shares sums per origin, for more time a row"
@@ -85,7 +86,10 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--lam", type=float, default=0.0, show_default=True,
                      help="L2 regularization."),
         click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True,
-                     help="squares: exact least squares, whose nodes exchange sums."),
+                     help="squares: every node is a lone learner, and shares sums of its rows."),
+        click.option("--map", "map_", type=click.Choice(MAPS), default="auto", show_default=True,
+                     help="Of squares: learned from the sample (auto, where there is one), or "
+                     "drawn by --kernel and --sigma, if no row may leave its node."),
         click.option("--intercept", type=float, default=0.0, show_default=True,
                      help="Size of a private constant feature; 0 is none."),
         click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
@@ -98,6 +102,9 @@ def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What the inputs are."""
     options = [
         click.option("--sample", type=click.Path(), help="Rows that settle scaling and labels."),
+        click.option("--node-column", metavar="COLUMN",
+                     help="Names the node of each row of the sample: with --method squares the "
+                     "map then has a place for every node."),
         click.option("--inputs", "d", type=click.IntRange(1), metavar="N",
                      help="Without a sample: so many columns x1 ... xN."),
         click.option("--target", metavar="COLUMN", help="Column to predict."),
@@ -194,9 +201,10 @@ def new(
     from dokl.live.jobs import new as live_plan
 
     places, sample, model, exchange = _wishes(options, quiet)
+    learns_map = _learns_map(context, options)
     live_plan.new(
         path, places, sample, model, exchange,
-        name=name, secure=secure, days=days, overwrite=overwrite,
+        name=name, secure=secure, days=days, overwrite=overwrite, learns_map=learns_map,
         say=None if quiet or as_json else click.echo,
     )  # fmt: skip
     found = live.check(path)
@@ -212,6 +220,25 @@ def new(
         remark(BETTER, quiet)
     remark(f"written: {path}" + (f" and {path.stem}.certs/" if secure else ""), quiet)
     remark(f"next:\n  dokl network check {path}\n{_start(path, found)}", quiet)
+
+
+def _learns_map(context: click.Context, options: dict[str, Any]) -> bool | None:
+    """Whether the map is learned from the sample; None: where there is one."""
+    if options["map_"] == "auto":
+        given = [
+            name
+            for name in ("kernel", "sigma", "variant")
+            if context.get_parameter_source(name) != click.core.ParameterSource.DEFAULT
+        ]
+        if given and options["method"] == "squares" and options["sample"]:
+            raise click.UsageError(
+                f"--{given[0]} is of a map that is drawn, and with a sample the map is learned: "
+                f"leave --{given[0]} out, or say --map drawn"
+            )
+        return None
+    if options["method"] != "squares":
+        raise click.UsageError("--map is for --method squares, whose nodes share sums on a map")
+    return bool(options["map_"] == "learned")
 
 
 def _start(path: Path, found: dict[str, Any]) -> str:
@@ -240,7 +267,11 @@ def _wishes(options: dict[str, Any], quiet: bool) -> tuple[Any, Any, dict[str, A
         return {name: options[name] for name in names}
 
     extra = key_values(options["parameters"])
-    own = {key: extra.pop(key) for key in ("n0", "power", "eps", "loss_parameter") if key in extra}
+    own = {
+        key: extra.pop(key)
+        for key in ("n0", "power", "eps", "loss_parameter", "own_components")
+        if key in extra
+    }
     keys = [key for key in Model.__dataclass_fields__ if key in options and key != "parameters"]
     model = taken(*keys) | own | {"parameters": extra}
     seconds = options["every_seconds"]
@@ -248,7 +279,7 @@ def _wishes(options: dict[str, Any], quiet: bool) -> tuple[Any, Any, dict[str, A
         seconds = 0.0 if options["every_samples"] else ExchangePolicy.every_seconds
     policy = taken("mode", "every_samples", "dtype", "clip")
     classes = tuple(part.strip() for part in (options["classes"] or "").split(",") if part.strip())
-    sample = taken("target", "task", "drop", "standardise", "d")
+    sample = taken("target", "task", "drop", "standardise", "d", "node_column")
     reading = make_source(options["sample"] or "", options).options
     pairs = split_pairs(options["levels"], "COLUMN=A,B,...")
     levels = {name: tuple(part.strip() for part in text.split(",")) for name, text in pairs}

@@ -144,7 +144,9 @@ def _network(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     model.weights_, names = unpacked_weights(arrays), len(meta["nodes"])
     take_nodes(model, meta)
     if "network" in meta:
-        model.network_ = old_networks.from_arrays(meta["network"], arrays, names)
+        model.network_ = old_networks.from_arrays(
+            meta["network"], arrays, names, str(meta["fingerprint"])
+        )
         model.n_features_in_ = len(arrays["map.lengths"])
     else:
         model.network_ = networks.decode(meta["banks"], _own("banks.", arrays))
@@ -162,9 +164,14 @@ def _network(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
 def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """An estimator that predicts only."""
     own, about = _own("folded.", arrays), meta["folded"]
-    model.folded_ = folding.from_arrays(about["kernels"], own)
+    if "parts" in about:
+        given = [(kernels, _own(f"{i}.", own)) for i, kernels in enumerate(about["parts"])]
+    else:
+        given = [(about["kernels"], own)]
+    model.folded_ = tuple(folding.from_arrays(*each) for each in given)
     model.rows_, model.remembers_ = whole("rows", about["rows"]), str(about["remembers"])
-    (m, d), L = model.folded_.slope.shape, len(own["levels"])
+    m, d = _shape_of(model.folded_)
+    L = len(own["levels"])
     levels, widths = folding.checked(own, "levels", L), folding.checked(own, "widths", m, L)
     model.tracker_ = Tracker(levels, widths, np.zeros_like(widths))
     model.spread_ = folding.checked(own, "spread", m)
@@ -172,6 +179,20 @@ def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     model.n_features_in_, model.fingerprint_ = d, str(meta["fingerprint"])
     _take_targets(model, meta, arrays)
     return model
+
+
+def _shape_of(parts: tuple[folding.Part, ...]) -> tuple[int, int]:
+    """Outputs and inputs, the same of all parts; ValueError where they are not."""
+    shapes = {
+        (len(part.constant), len(part.omega))
+        if isinstance(part, folding.Waves)
+        else part.slope.shape
+        for part in parts
+    }
+    if len(shapes) != 1:
+        raise ValueError("parts are of different inputs or outputs")
+    m, d = shapes.pop()
+    return m, d
 
 
 def _own(prefix: str, arrays: Arrays) -> Arrays:

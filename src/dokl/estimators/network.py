@@ -206,7 +206,7 @@ class NetworkEstimator(GraphNodes):
         check_is_fitted(self, "network_")
         network = self.network_
         if isinstance(network, OldNetwork):
-            return agreed_fingerprint(network.fingerprint, **self._agreed())
+            return network.fingerprint
         bank = network.nodes[0].own if network.bank is None else network.bank
         return agreed_fingerprint(fingerprint(bank), **self._agreed())
 

@@ -17,9 +17,9 @@ from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.calibrated import Calibrated
 from dokl.estimators.network import NetworkEstimator
-from dokl.learning import intervals
+from dokl.learning import calibration, intervals
 from dokl.learning.experts import folding, predicting
-from dokl.learning.experts.folding import Folded
+from dokl.learning.experts.folding import Part
 from dokl.learning.intervals import Tracker
 
 # What is taken over from the estimator that learned.
@@ -33,12 +33,12 @@ NEWEST = 100
 class PredictOnly(BaseEstimator):  # type: ignore[misc]
     """What both share; `folded` makes them.
 
-    folded_: what predicts. rows_: how many were learned. tracker_: widths of intervals in standard
-    deviations. spread_: (m,) the standard deviation that predictions had for the newest rows, on
-    average. relevance_, remembers_, fingerprint_: as they were.
+    folded_: what predicts, parts that add up. rows_: how many were learned. tracker_: widths of
+    intervals in standard deviations. spread_: (m,) the standard deviation that predictions had for
+    the newest rows, on average. relevance_, remembers_, fingerprint_: as they were.
     """
 
-    folded_: Folded
+    folded_: tuple[Part, ...]
     rows_: int
     tracker_: Tracker
     spread_: Array
@@ -51,7 +51,7 @@ class PredictOnly(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "folded_")
         rows = validate_data(self, X, reset=False, dtype=np.float64)
-        return folding.predict(self.folded_, np.asarray(rows))
+        return folding.predict_sum(self.folded_, np.asarray(rows))
 
     def fit(self, X: Any, y: Any = None, **_: Any) -> NoReturn:
         """Refuse: there is nothing left to learn with."""
@@ -102,6 +102,33 @@ class FoldedClassifier(ClassifierMixin, Calibrated, PredictOnly):  # type: ignor
         return PredictOnly._scores(self, X)
 
 
+def predict_only(
+    parts: tuple[Part, ...],
+    *,
+    rows: int,
+    tracker: Tracker,
+    spread: Array,
+    relevance: Array,
+    remembers: str,
+    fingerprint: str,
+    classes: Array | None = None,
+) -> PredictOnly:
+    """An estimator that predicts what these parts add up to; see `PredictOnly` for the rest.
+
+    classes: labels in order, whose scores the parts are; their probabilities are not calibrated.
+    """
+    made = FoldedRegressor() if classes is None else FoldedClassifier()
+    made.folded_, made.rows_, made.spread_ = parts, rows, spread
+    made.tracker_ = replace(tracker, energy=np.zeros_like(tracker.energy))
+    made.relevance_, made.remembers_, made.fingerprint_ = relevance, remembers, fingerprint
+    made.n_features_in_ = len(relevance)
+    if classes is None:
+        made._flat = len(spread) == 1
+    else:
+        made.classes_, made.calibration_ = classes, calibration.start(len(classes))
+    return made
+
+
 def folded(estimator: Any) -> Any:
     """An estimator that predicts what this one, without settings, does, and needs no matrices.
 
@@ -126,7 +153,7 @@ def folded(estimator: Any) -> Any:
         )
     check_is_fitted(estimator, "bank_")
     small, bank = kinds[type(estimator)](), estimator.bank_
-    small.folded_, small.rows_ = folding.folded(bank), bank.seen
+    small.folded_, small.rows_ = (folding.folded(bank),), bank.seen
     small.tracker_ = replace(bank.tracker, energy=np.zeros_like(bank.tracker.energy))
     newest = predicting.predict_with_variance(bank, bank.kept.newest()[0][-NEWEST:])
     small.spread_ = np.sqrt(newest.variance).mean(axis=0) if bank.seen else np.ones(bank.m)

@@ -167,8 +167,13 @@ def _seed(estimator: Any) -> int:
 
 def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
     """What predicts and no more, as JSON and arrays."""
-    kernels, made = folding.to_arrays(model.folded_)
-    about = {"kernels": kernels, "rows": model.rows_, "remembers": model.remembers_}
+    about: dict[str, Any] = {"rows": model.rows_, "remembers": model.remembers_}
+    parts = [folding.to_arrays(part) for part in model.folded_]
+    if len(parts) == 1:
+        about["kernels"], made = parts[0]
+    else:
+        about["parts"] = [kernels for kernels, _ in parts]
+        made = {f"{i}.{k}": a for i, (_, own) in enumerate(parts) for k, a in own.items()}
     made |= {"levels": model.tracker_.levels, "widths": model.tracker_.width}
     made |= {"spread": model.spread_, "relevance": model.relevance_}
     arrays = {f"folded.{name}": array for name, array in made.items()} | _labels(model)

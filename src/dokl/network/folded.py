@@ -19,17 +19,19 @@ from dokl.base.arrays import Array
 from dokl.learning import intervals
 from dokl.learning.experts import folding
 from dokl.learning.experts.bank import Bank
-from dokl.learning.experts.folding import Folded
+from dokl.learning.experts.folding import Folded, Part, Waves
 from dokl.learning.experts.scaling import Scaling
 from dokl.network import banks
+from dokl.network.agreed import AgreedMap, LearnedMap
 from dokl.network.banks import BankNetwork
 from dokl.network.corrections import EXPERTS, Corrections
+from dokl.network.summing import SummingNode
 
 # Rows by which the one width of a node's intervals is set: what comes next is like them.
 NEWEST = 100
 
 
-def folded_parts(network: BankNetwork, k: int) -> tuple[Folded, ...]:
+def folded_parts(network: BankNetwork, k: int) -> tuple[Part, ...]:
     """Parts whose predictions add up to that of node k; -1: of a node that nobody has seen."""
     if k >= 0 or network.K == 1:
         return _at(network, max(k, 0))
@@ -44,9 +46,29 @@ def folded_parts(network: BankNetwork, k: int) -> tuple[Folded, ...]:
     return tuple(_weighed(folding.folded(node.own), w) for node, w in pairs if w > 0)
 
 
-def predict(parts: tuple[Folded, ...], X: Array) -> Array:
-    """Means (n, m) of rows X: (n, d)."""
-    return np.asarray(sum(folding.predict(part, X) for part in parts))
+def summing_parts(node: SummingNode, made: AgreedMap, number: int) -> tuple[Part, ...]:
+    """Parts whose predictions add up to that of a node that shares sums."""
+    alone = folding.folded(node.node.own)
+    if not node.memories:
+        return (alone,)
+    own, shared, corrected = node.node.weights.tolist()
+    parts = [(own, alone), (shared + corrected, _of_network(node, made, number))]
+    if node.node.corrections is not None:
+        parts.append((corrected, _linear(node.node.corrections)))
+    return tuple(_weighed(part, w) for w, part in parts if w > 0)
+
+
+def _of_network(node: SummingNode, made: AgreedMap, number: int) -> Part:
+    """What the network's experts say together."""
+    theta = np.zeros((made.m, made.D))
+    weights = node.mixture.weights(np.ones(len(node.memories), bool)).tolist()
+    for w, memory in zip(weights, node.memories, strict=True):
+        theta[:, : memory.theta.shape[1]] += w * memory.theta
+    if isinstance(made, LearnedMap):
+        return folding.folded_on_map(made.made, made.inputs, made.targets, theta, number)
+    drawn = made.features
+    phases = None if drawn.paired else drawn.phases
+    return Waves(drawn.dense_omega(), phases, drawn.scale, theta, np.zeros(made.m))
 
 
 def interval_width(network: BankNetwork, k: int, coverage: float) -> Array:
@@ -59,7 +81,7 @@ def interval_width(network: BankNetwork, k: int, coverage: float) -> Array:
     return np.asarray((width * np.sqrt(found.variance)).mean(axis=0))
 
 
-def _at(network: BankNetwork, k: int) -> tuple[Folded, ...]:
+def _at(network: BankNetwork, k: int) -> tuple[Part, ...]:
     """Of a node of the network, by the weights of its members."""
     bank, node = network.bank, banks.ready(network, network.nodes[k])
     if bank is None:
@@ -91,8 +113,10 @@ def _linear(known: Corrections) -> Folded:
     return Folded(known.inputs, Scaling(np.zeros(m), known.size), total[:, 0], slope, ())
 
 
-def _weighed(part: Folded, weight: float) -> Folded:
+def _weighed(part: Part, weight: float) -> Part:
     """A part times its weight."""
+    if isinstance(part, Waves):
+        return replace(part, theta=weight * part.theta, constant=weight * part.constant)
     targets = Scaling(weight * part.targets.centre, weight * part.targets.size)
     return replace(part, targets=targets)
 

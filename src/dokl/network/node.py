@@ -32,7 +32,7 @@ MEMBERS = ("own", "network", "corrected")
 FIRST_GAIN = mixing.MOST
 # Rows over which errors are averaged for people to read, and a node's first rows, which are not
 # counted: everybody errs there.
-LATELY, BEGINNING = 1000.0, 30
+LATELY, BEGINNING = 1000.0, 50
 _LEVEL = LEVELS.index(0.9)
 
 

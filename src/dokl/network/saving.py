@@ -39,7 +39,7 @@ RECORDS = (
 def encode(network: BankNetwork) -> tuple[Any, dict[str, Array]]:
     """A JSON value and the arrays that it names."""
     bank = None if network.bank is None else _compact(network.bank)
-    nodes = tuple(replace(node, own=_compact(node.own)) for node in network.nodes)
+    nodes = tuple(map(compact_node, network.nodes))
     return codec.encode(replace(network, nodes=nodes, bank=bank))
 
 
@@ -52,15 +52,25 @@ def decode(meta: Any, arrays: Mapping[str, Array]) -> BankNetwork:
     return network
 
 
-def _compact(bank: Bank) -> Bank:
+def compact_node(node: NetworkNode) -> NetworkNode:
     """Without room for further rows, whose numbers mean nothing."""
+    known = node.corrections
+    if known is not None:
+        known = replace(known, memories=_without_room(known.memories))
+    return replace(node, own=_compact(node.own), corrections=known)
+
+
+def _compact(bank: Bank) -> Bank:
     kept, n = bank.kept, bank.kept.n
     parts = {name: getattr(kept, name)[:n] for name in ("X", "Y", "weight", "arrival")}
-    memories = tuple(
-        replace(each, W=each.W * (np.arange(len(each.W)) < each.n)[:, None])
-        for each in bank.memories
-    )
+    memories = _without_room(bank.memories)
     return replace(bank, kept=replace(kept, **parts), memories=memories)
+
+
+def _without_room(memories: tuple[Memory, ...]) -> tuple[Memory, ...]:
+    return tuple(
+        replace(each, W=each.W * (np.arange(len(each.W)) < each.n)[:, None]) for each in memories
+    )
 
 
 # -- checks ----------------------------------------------------------------------------------------
@@ -70,15 +80,15 @@ def _check(network: BankNetwork) -> None:
         raise ValueError("there are no nodes")
     K, own = len(network.nodes), network.nodes[0].own
     d, m = own.d, own.m
-    _fits("degree", network.sharing.degree, (K,))
-    _fits("sent", network.sent, (K,))
+    fits("degree", network.sharing.degree, (K,))
+    fits("sent", network.sent, (K,))
     whole("delay", network.sharing.delay)
     whole("steps", network.steps)
     real("traffic", network.traffic)
     _check_rows(network.rows, K, d, m)
     if network.units is not None:
-        _check_scaling(network.units[0], d)
-        _check_scaling(network.units[1], m)
+        check_scaling(network.units[0], d)
+        check_scaling(network.units[1], m)
     if network.bank is not None:
         _check_bank(network.bank, d + 1, m, True)
         whole("most", own.settings.most, 1, network.bank.settings.most)
@@ -86,23 +96,24 @@ def _check(network: BankNetwork) -> None:
     for node in network.nodes:
         if node.own.settings != own.settings:
             raise ValueError("nodes have different settings")
-        _check_node(node, d, m)
+        check_node(node, d, m)
 
 
 def _check_rows(rows: SentRows, K: int, d: int, m: int) -> None:
     n = len(rows.X)
     shapes: list[tuple[int, ...]] = [(n, d), (n, m), (n,), (n,), (n,), (n,)]
     for (name, part), shape in zip(vars(rows).items(), shapes, strict=True):
-        _fits(f"rows.{name}", part, shape)
+        fits(f"rows.{name}", part, shape)
     if n and not (rows.node.min() >= 0 and rows.node.max() < K):
         raise ValueError("rows are of nodes that there are not")
 
 
-def _check_node(node: NetworkNode, d: int, m: int) -> None:
+def check_node(node: NetworkNode, d: int, m: int) -> None:
+    """Refuse a node whose parts do not fit d inputs and m outputs."""
     _check_bank(node.own, d, m, False)
-    _check_mixture(node.mixture, len(MEMBERS))
+    check_mixture(node.mixture, len(MEMBERS))
     _check_tracker(node.tracker, node.own.settings, m)
-    _fits("errors", node.errors.total, (len(node.errors.total),))
+    fits("errors", node.errors.total, (len(node.errors.total),))
     whole("rows", node.errors.rows)
     for name in ("covered", "weight"):
         real(name, getattr(node.errors, name))
@@ -111,11 +122,11 @@ def _check_node(node: NetworkNode, d: int, m: int) -> None:
 
 
 def _check_corrections(known: Corrections, d: int, m: int) -> None:
-    _fits("corrections.size", known.size, (m,))
-    _check_scaling(known.inputs, d)
-    _check_mixture(known.mixture, 1 + len(correcting.EXPERTS))
+    fits("corrections.size", known.size, (m,))
+    check_scaling(known.inputs, d)
+    check_mixture(known.mixture, 1 + len(correcting.EXPERTS))
     for memory, (_, wide) in zip(known.memories, correcting.EXPERTS, strict=True):
-        _check_memory(memory, 1 + d * wide, m)
+        check_memory(memory, 1 + d * wide, m)
 
 
 def _check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:
@@ -128,20 +139,20 @@ def _check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:
     whole("n", kept.n, n, n)
     whole("seen", kept.seen, n)
     for name, shape in (("X", (n, d)), ("Y", (n, m)), ("weight", (n,)), ("arrival", (n,))):
-        _fits(f"kept.{name}", getattr(kept, name), shape)
+        fits(f"kept.{name}", getattr(kept, name), shape)
     if kept.recent is not None:
         r = len(kept.recent[0])
         recent: list[tuple[int, ...]] = [(r, d), (r, m), (r,)]
         for part, size in zip(kept.recent, recent, strict=True):
-            _fits("kept.recent", part, size)
+            fits("kept.recent", part, size)
     weight, *moments = bank.total
     real("weight", weight)
     for part in moments:
-        _fits("total", part, (m,))
+        fits("total", part, (m,))
     whole("mended", bank.mended)
     real("surprise", bank.surprise[0])
     whole("surprise", bank.surprise[1])
-    _check_mixture(bank.mixture, len(bank.kinds))
+    check_mixture(bank.mixture, len(bank.kinds))
     _check_tracker(bank.tracker, settings, m)
     if bank.now is None:
         if bank.memories or bank.awake is not None:
@@ -156,28 +167,29 @@ def _check_generation(bank: Bank, now: Generation, d: int, m: int) -> None:
         raise ValueError("a map has places, or none, where it should not")
     if now.places is not None:
         _check_places(now.places)
-    _check_scaling(now.inputs, d)
-    _check_scaling(now.targets, m)
+    check_scaling(now.inputs, d)
+    check_scaling(now.targets, m)
     _check_scales(now.scales, d)
-    _fits("awake", bank.awake, (E,))
-    _fits("idle", bank.idle, (E,))
+    fits("awake", bank.awake, (E,))
+    fits("idle", bank.idle, (E,))
     for made in now.maps.values():
-        _check_map(made, d, bank.settings.grouped)
+        check_map(made, d, bank.settings.grouped)
     for kind, memory in zip(bank.kinds, bank.memories, strict=True):
-        _check_memory(memory, now.maps[kind.features].width(kind.width), m)
+        check_memory(memory, now.maps[kind.features].width(kind.width), m)
     for kind, sums in zip(bank.kinds, bank.sums, strict=True):
         if sums is not None:
             D = now.maps[kind.features].width(kind.width)
             whole("rows", sums.rows)
             real("weight", sums.weight)
             for name, shape in (("zz", (D, D)), ("zy", (m, D)), ("yy", (m,))):
-                _fits(name, getattr(sums, name), shape)
+                fits(name, getattr(sums, name), shape)
 
 
-def _check_map(made: NestedMap | GroupedMap, d: int, grouped: bool) -> None:
+def check_map(made: NestedMap | GroupedMap, d: int, grouped: bool) -> None:
+    """Refuse a map whose parts do not fit d inputs, with groups or without."""
     M = len(made.centres)
-    _fits("centres", made.centres, (M, d + grouped))
-    _fits("lower", made.lower, (M, M))
+    fits("centres", made.centres, (M, d + grouped))
+    fits("lower", made.lower, (M, M))
     _check_scales(made.scales, d)
     if made.kernel not in KERNELS:
         raise ValueError(f"{made.kernel!r} is no kernel")
@@ -189,52 +201,56 @@ def _check_map(made: NestedMap | GroupedMap, d: int, grouped: bool) -> None:
 
 def _check_places(places: GroupPlaces) -> None:
     G = len(places.numbers)
-    _fits("numbers", places.numbers, (G,))
-    _fits("points", places.points, (G, DIMENSIONS))
-    _fits("alone", places.alone, (G,))
+    fits("numbers", places.numbers, (G,))
+    fits("points", places.points, (G, DIMENSIONS))
+    fits("alone", places.alone, (G,))
 
 
 def _check_scales(scales: Scales, d: int) -> None:
-    _fits("lengths", scales.lengths, (d,))
+    fits("lengths", scales.lengths, (d,))
     linear = np.asarray(scales.linear, float)
-    _fits("linear", linear, (d,) if linear.ndim else ())
+    fits("linear", linear, (d,) if linear.ndim else ())
     if not ((scales.lengths > 0).all() and (linear >= 0).all()):
         raise ValueError("lengths are not above 0, or slopes below it")
     for name in ("amplitude", "noise", "offset"):
         real(name, getattr(scales, name))
 
 
-def _check_scaling(scaling: Scaling, d: int) -> None:
-    _fits("centre", scaling.centre, (d,))
-    _fits("size", scaling.size, (d,))
+def check_scaling(scaling: Scaling, d: int) -> None:
+    """Refuse a scaling that is not of d columns."""
+    fits("centre", scaling.centre, (d,))
+    fits("size", scaling.size, (d,))
     if not (scaling.size > 0).all():
         raise ValueError("sizes are not above 0")
 
 
-def _check_mixture(mixture: Mixture, E: int) -> None:
-    _fits("mixture.gain", mixture.gain, (E,))
-    _fits("mixture.square", mixture.square, (E,))
+def check_mixture(mixture: Mixture, E: int) -> None:
+    """Refuse a mixture that is not of E experts."""
+    fits("mixture.gain", mixture.gain, (E,))
+    fits("mixture.square", mixture.square, (E,))
     real("largest", mixture.largest)
 
 
 def _check_tracker(tracker: Tracker, settings: Settings, m: int) -> None:
     L = len(settings.levels)
     for name, shape in (("levels", (L,)), ("width", (m, L)), ("energy", (m, L))):
-        _fits(f"tracker.{name}", getattr(tracker, name), shape)
+        fits(f"tracker.{name}", getattr(tracker, name), shape)
 
 
-def _check_memory(memory: Memory, D: int, m: int) -> None:
-    _fits("theta", memory.theta, (m, D))
-    _fits("P", memory.P, (D, D))
-    _fits("c", memory.c, (len(memory.c),))
-    _fits("W", memory.W, (len(memory.c), D))
-    _fits("num", memory.num, (m,))
+def check_memory(memory: Memory, D: int, m: int) -> None:
+    """Refuse a memory that is not of D features and m outputs."""
+    fits("theta", memory.theta, (m, D))
+    fits("P", memory.P, (D, D))
+    fits("c", memory.c, (len(memory.c),))
+    fits("W", memory.W, (len(memory.c), D))
+    fits("num", memory.num, (m,))
     whole("n", memory.n, 0, len(memory.c))
     for name in ("a", "b", "den"):
         real(name, getattr(memory, name))
 
 
-def _fits(name: str, array: Any, shape: tuple[int, ...]) -> None:
+def fits(name: str, array: Any, shape: tuple[int, ...]) -> None:
+    """Refuse what is no array of finite numbers of this shape."""
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "biuf":
         raise ValueError(f"{name} is not an array of {shape}")
     if not np.isfinite(array).all():

@@ -122,9 +122,6 @@ class State:
         and working alone no vector either. Where all have seen as many it is the plain mean.
         """
         delivered, count = self.delivered(), self.nodes["count"]
-        if "common" in self.nodes:  # what nodes have learned together, without what is their own
-            common = self.nodes["common"]
-            delivered = common, np.zeros(common.shape[:2], common.dtype)
         if (count == count[0]).all():
             theta, bias = (a[0] if len(a) == 1 else a.mean(axis=0) for a in delivered)
         else:

@@ -1,6 +1,6 @@
 """Networks simulated: read `diffusion` first, the paper's algorithm on one page.
 
-methods     how samples change a node: `gradient`, `squares`, `cooperation`; see `method`
+methods     how samples change a node: `gradient`, `squares`; see `method`
 learner     one node that learns row by row
 streams     what the nodes see
 driver      from seeds to a Trace; an `Executor` says how pieces are run

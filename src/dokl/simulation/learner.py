@@ -44,6 +44,8 @@ class Learner:
     row_by_row   refuse the same rows however they are cut into calls, as a journal's replay wants
     """
 
+    averages = True  # whether nodes like this average vectors
+
     def __init__(
         self,
         problem: Problem,

@@ -1,9 +1,8 @@
 """Methods: what a node remembers, how samples change it, what it sends. One method, one place.
 
-method       what every method says of itself
-gradient     a rank-one step along the slope of a loss: KLMS, Pegasos, logistic, Huber...
-squares      exact recursive least squares, with or without forgetting
-cooperation  own, shared and corrected experts of least squares, mixed at each node
+method    what every method says of itself
+gradient  a rank-one step along the slope of a loss: KLMS, Pegasos, logistic, Huber...
+squares   exact recursive least squares, with or without forgetting
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dokl.base.errors import UnknownName
-from dokl.simulation.cooperation import Cooperation, cooperation
-from dokl.simulation.cooperation import of_spec as _cooperation_of
 from dokl.simulation.gradient import Gradient, gradient
 from dokl.simulation.gradient import of_spec as _gradient_of
 from dokl.simulation.method import Method
@@ -21,17 +18,15 @@ from dokl.simulation.squares import Squares, squares
 from dokl.simulation.squares import of_spec as _squares_of
 
 __all__ = [
-    "Cooperation",
     "Gradient",
     "Method",
     "Squares",
-    "cooperation",
     "from_spec",
     "gradient",
     "squares",
 ]
 
-_BY_NAME = {"cooperation": _cooperation_of, "gradient": _gradient_of, "squares": _squares_of}
+_BY_NAME = {"gradient": _gradient_of, "squares": _squares_of}
 
 
 def from_spec(spec: Mapping[str, Any]) -> Any:

@@ -5,8 +5,7 @@ The features of a map are L^-1 k(U, x), so its experts are a sum of kernels at i
     f = theta'[1, b x/sqrt(d), a L^-1 k(U, x)] = c + s'x + sum_i h_i k(u_i, x),   h = a L^-T theta
 
 with the experts' theta weighed and added. Constants and slopes of all maps add up, too. What is
-lost is how sure the bank is of a row, which takes the matrices. A vector on a map that a network
-has agreed on becomes the same.
+lost is how sure the bank is of a row, which takes the matrices.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.learning.experts.agreed import AgreedMap
 from dokl.learning.experts.bank import AT_ONCE, Bank
-from dokl.learning.experts.bending import Bending
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.scales import KERNELS, correlation, squared_distances
@@ -48,16 +45,40 @@ class Bumps:
 
 @dataclass(frozen=True)
 class Folded:
-    """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map.
+    """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map."""
 
-    inputs: bent only by the maps of networks, which are not written to files in this form.
-    """
-
-    inputs: Scaling | Bending
+    inputs: Scaling
     targets: Scaling
     base: Array
     slope: Array
     bumps: tuple[Bumps, ...]
+
+
+@dataclass(frozen=True)
+class Waves:
+    """f = theta z + constant, z = scale [cos(omega'x + phases)], or [cos, sin] where it is paired:
+    a vector on random features.
+
+    omega: (d, F), phases: (F,) or None, theta: (m, D), constant: (m,).
+    """
+
+    omega: Array
+    phases: Array | None
+    scale: float
+    theta: Array
+    constant: Array
+
+    def at(self, X: Array) -> Array:
+        """(n, m) for rows X: (n, d)."""
+        angles = X @ self.omega
+        if self.phases is None:
+            z = np.hstack([np.cos(angles), np.sin(angles)])
+        else:
+            z = np.cos(angles + self.phases)
+        return np.asarray(self.scale * (z @ self.theta.T) + self.constant)
+
+
+Part = Folded | Waves  # parts of a node's prediction add up
 
 
 def folded(bank: Bank, group: int = -1) -> Folded:
@@ -85,13 +106,13 @@ def folded(bank: Bank, group: int = -1) -> Folded:
     return Folded(now.inputs, now.targets, base, slope, tuple(bumps))
 
 
-def folded_vector(made: AgreedMap, theta: Array, bias: Array, offset: Array) -> Folded:
-    """What predicts as theta: (m, D) does on the features of a map, with a constant bias: (m,), of
-    targets from which an offset (m,) was taken before they were learned.
-    """
-    base, slope, bumps = _parts(made.nested, theta)
-    targets = Scaling(made.targets.outward(offset), made.targets.size)
-    return Folded(made.inputs, targets, base + bias, slope, (bumps,))
+def folded_on_map(
+    made: NestedMap | GroupedMap, inputs: Scaling, targets: Scaling, theta: Array, group: int
+) -> Folded:
+    """What predicts as theta: (m, D) does on the features of a map, for the rows of a group."""
+    grouped = isinstance(made, GroupedMap)
+    parts = _parts_of_group(made, theta, group) if grouped else _parts(made, theta)  # type: ignore[arg-type]
+    return Folded(inputs, targets, parts[0], parts[1], (parts[2],))
 
 
 def _parts(made: NestedMap, theta: Array) -> tuple[Array, Array, Bumps]:
@@ -151,8 +172,15 @@ def _heights(lower: Array, amplitude: float, theta: Array) -> Array:
     return np.ascontiguousarray(dtrsm(amplitude, first, theta.T, lower=1, trans_a=1).T)
 
 
-def predict(made: Folded, X: Array) -> Array:
+def predict_sum(parts: Sequence[Part], X: Array) -> Array:
+    """Means (n, m) of rows X: (n, d): what all parts add up to."""
+    return np.asarray(sum(predict(part, X) for part in parts))
+
+
+def predict(made: Part, X: Array) -> Array:
     """Means (n, m) of rows X: (n, d)."""
+    if isinstance(made, Waves):
+        return made.at(X)
     out = np.empty((len(X), len(made.base)))
     for i in range(0, len(X), AT_ONCE):
         rows = made.inputs.clipped(X[i : i + AT_ONCE])
@@ -164,8 +192,14 @@ def predict(made: Folded, X: Array) -> Array:
 
 
 # -- files ---------------------------------------------------------------------------------------
-def to_arrays(made: Folded) -> tuple[list[str], dict[str, Array]]:
+WAVES = "waves"  # in place of the kernels' names
+
+
+def to_arrays(made: Part) -> tuple[list[str], dict[str, Array]]:
     """The kernels' names, and every array by name."""
+    if isinstance(made, Waves):
+        given = vars(made) | {"scale": np.array(made.scale)}
+        return [WAVES], {name: array for name, array in given.items() if array is not None}
     out = {"base": made.base, "slope": made.slope}
     for name, scaling in (("inputs", made.inputs), ("targets", made.targets)):
         out |= {f"{name}.centre": scaling.centre, f"{name}.size": scaling.size}
@@ -176,8 +210,10 @@ def to_arrays(made: Folded) -> tuple[list[str], dict[str, Array]]:
     return [each.kernel for each in made.bumps], out
 
 
-def from_arrays(kernels: Sequence[str], arrays: Mapping[str, Array]) -> Folded:
+def from_arrays(kernels: Sequence[str], arrays: Mapping[str, Array]) -> Part:
     """What was written; KeyError, TypeError or ValueError where that cannot be."""
+    if list(kernels) == [WAVES]:
+        return _waves(arrays)
     m, d = arrays["slope"].shape
     bumps = []
     for i, kernel in enumerate(kernels):
@@ -195,6 +231,17 @@ def from_arrays(kernels: Sequence[str], arrays: Mapping[str, Array]) -> Folded:
     )
     base, slope = checked(arrays, "base", m), checked(arrays, "slope", m, d)
     return Folded(inputs, targets, base, slope, tuple(bumps))
+
+
+def _waves(arrays: Mapping[str, Array]) -> Waves:
+    (d, F), (m, D) = arrays["omega"].shape, arrays["theta"].shape
+    phases = checked(arrays, "phases", F) if "phases" in arrays else None
+    if (2 * F if phases is None else F) != D:
+        raise ValueError(f"{D} features of {F} waves")
+    omega, theta = checked(arrays, "omega", d, F), checked(arrays, "theta", m, D)
+    return Waves(
+        omega, phases, float(checked(arrays, "scale")), theta, checked(arrays, "constant", m)
+    )
 
 
 def checked(arrays: Mapping[str, Array], name: str, *shape: int) -> Array:

@@ -13,7 +13,7 @@ from dokl.live.protocol import Protocol
 from dokl.live.protocol.effects import Effect
 from dokl.live.protocol.sealing import UNKNOWN
 from dokl.live.store import Store, StoreFailed
-from dokl.live.sums import SquaresLearner
+from dokl.live.sums import SumsLearner
 from dokl.network.state import State
 from dokl.simulation.learner import Learner
 
@@ -59,7 +59,7 @@ def restored(
         for effect in protocol.replay(X, Y):
             note(effect)
         replayed += len(X)
-    if isinstance(learner, SquaresLearner) and not sure:
+    if isinstance(learner, SumsLearner) and not sure:
         with suppress(StoreFailed), store.transaction() as transaction:  # the same the next time
             transaction.sealed(learner.own_rows(protocol.state), sealed[1])
     if replayed or packed is not None:

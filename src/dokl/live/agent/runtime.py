@@ -43,7 +43,7 @@ from dokl.live.description import Network
 from dokl.live.inputs import Arrival, Inputs
 from dokl.live.protocol.effects import Effect
 from dokl.live.store import Store, StoreFailed
-from dokl.live.sums import SquaresLearner
+from dokl.live.sums import SumsLearner
 from dokl.live.transports import Transport
 from dokl.network.state import State
 
@@ -75,7 +75,7 @@ class Agent:
         self.network, self.name, self.clock = network, name, clock or Clock()
         self.store, self.transport = store, transport
         self.log = log or Log(name, self.clock)
-        self.learner, self.inputs = network.learner(), Inputs(network)
+        self.learner, self.inputs = network.learner(name), Inputs(network)
         self.curve, self.newest, self.counts = LossCurve(), NewestRows(), Counter[str]()
         told = self.curve, self.newest, self.log, self.clock
         self._consequences = Consequences(transport, *told)
@@ -150,7 +150,7 @@ class Agent:
 
     def further(self, X: Array, names: Sequence[str]) -> dict[str, Any]:
         """What else was asked of inputs X: (n, d): intervals, of method "squares"."""
-        if isinstance(self.learner, SquaresLearner) and list(names) == ["intervals"]:
+        if isinstance(self.learner, SumsLearner) and list(names) == ["intervals"]:
             return self.learner.interval_answers(self._adopted, X)
         raise BadInput(f"a node of a network has no {names[0]}: it says numbers, or scores")
 
@@ -212,7 +212,7 @@ class Agent:
     def _snapshot_rows(self) -> int:
         """Rows after which the state is written: least squares takes longer to learn them again."""
         rows = self.network.durability.snapshot_rows
-        return min(rows, SQUARES_ROWS) if isinstance(self.learner, SquaresLearner) else rows
+        return min(rows, SQUARES_ROWS) if isinstance(self.learner, SumsLearner) else rows
 
     @property
     def uptime(self) -> float:

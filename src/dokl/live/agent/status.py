@@ -12,7 +12,7 @@ from dokl import __version__
 from dokl.live.agent.curve import FAR_OFF
 from dokl.live.process import process_facts
 from dokl.live.protocol.messages import REASONS
-from dokl.live.sums import SquaresLearner
+from dokl.live.sums import SumsLearner
 from dokl.live.sums.learner import LEVEL
 from dokl.network.exchange.rules import sum_of_squares
 
@@ -115,7 +115,7 @@ def _newest(agent: Agent) -> dict[str, Any] | None:
     """The newest rows, predicted and measured; of labels there is nothing to draw."""
     if agent.learner.classes is not None:
         return None
-    level = LEVEL if isinstance(agent.learner, SquaresLearner) else None
+    level = LEVEL if isinstance(agent.learner, SumsLearner) else None
     target = agent.network.inputs.target
     return {"target": target, "coverage": level, "rows": agent.newest.rows()}
 
@@ -128,7 +128,7 @@ def _exchange(agent: Agent, facts: dict[str, Any]) -> dict[str, Any]:
 
 def _sharing(agent: Agent, facts: dict[str, Any]) -> dict[str, Any] | None:
     """What sharing is worth here, and whose rows are known, by method "squares"."""
-    if not isinstance(agent.learner, SquaresLearner):
+    if not isinstance(agent.learner, SumsLearner):
         return None
     return {**agent.learner.worth(agent.protocol.state), **(facts["sums"] or {})}
 

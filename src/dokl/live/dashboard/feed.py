@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dokl.live.dashboard.collect import Collector
-from dokl.live.dashboard.layout import given_places
+from dokl.live.dashboard.layout import given_places, learned_places
 
 CURVE_POINTS = 60
 CURVES_EVERY = 5.0  # seconds: they are long and change slowly
@@ -101,6 +101,7 @@ class Feed:
             "places": self.collector.places,
             "links": network.links,
             "mapped": given_places(network) is not None,
+            "alike": learned_places(network),
             "exchange": asdict(network.exchange),
         }
 

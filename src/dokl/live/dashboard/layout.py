@@ -23,6 +23,21 @@ def given_places(network: Network) -> dict[str, tuple[float, float]] | None:
     return {name: (place[0] * float(np.cos(middle)), -place[1]) for name, place in at.items()}
 
 
+def learned_places(network: Network) -> dict[str, tuple[float, float]] | None:
+    """Where the map that nodes share sums on has them, in the unit square: who is alike lies
+    together. Nodes that the map does not know are in the middle of the others; None without a map.
+    """
+    if not network.model.squares:
+        return None
+    made = network.agreed_map
+    if made.places is None or len(network.names) < 2:
+        return None
+    numbers = np.array([made.number(name) for name in network.names])
+    points, _ = made.places.of(numbers)
+    pairs = zip(network.names, points.tolist(), strict=True)
+    return places(network.names, [], {name: (x, y) for name, (x, y) in pairs})
+
+
 def places(
     names: Sequence[str],
     links: Sequence[tuple[str, str]],

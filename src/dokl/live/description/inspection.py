@@ -7,7 +7,7 @@ ports used twice, a network that falls apart. `certificates.checks.problems` add
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from dokl.base.errors import BadInput
@@ -198,7 +198,9 @@ def _exposed(network: Network) -> Iterator[str]:
 
 # -- what is learned ---------------------------------------------------------------------------
 def _model(network: Network) -> Iterator[str]:
-    attempts = (network.recipe, network.loss, network.schedule)
+    learned = network.model.map is not None
+    made = (lambda: network.agreed_map) if learned else network.recipe
+    attempts: list[Callable[[], object]] = [made, network.loss, network.schedule]
     wrong = [text for attempt in attempts if (text := _failure(attempt))]
     yield from (text if "[" in text else f"[model] {text}" for text in wrong)
     if not wrong and network.model.squares:
@@ -229,9 +231,9 @@ def _sums(network: Network) -> Iterator[str]:
         )
 
 
-def _failure(attempt: object) -> str | None:
+def _failure(attempt: Callable[[], object]) -> str | None:
     try:
-        attempt()  # type: ignore[operator]
+        attempt()
     except BadInput as error:
         return str(error)
     return None

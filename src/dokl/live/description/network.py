@@ -7,6 +7,7 @@ node is treated as if it and its links were not there.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from dokl.base.files import read_text
 from dokl.base.fingerprints import agreed_fingerprint
 from dokl.learning import losses, schedules
 from dokl.learning.columns import Preprocessor
+from dokl.learning.experts.kinds import CLASS_PILOTS, Settings, for_classes
 from dokl.learning.features import FeatureMap, Features
 from dokl.learning.kernels import resolve as resolve_kernel
 from dokl.live.description.agreed import AgreedInputs
@@ -36,14 +38,15 @@ from dokl.live.description.sections import (
     Node,
 )
 from dokl.live.description.sources import SensorSource, sensor_source
-from dokl.live.sums.learner import SquaresLearner
+from dokl.live.sums.learner import SumsLearner
+from dokl.network import agreed
+from dokl.network.agreed import AgreedMap, DrawnMap, LearnedMap
 from dokl.network.exchange import Exchange
 from dokl.simulation.diffusion import Problem
 from dokl.simulation.learner import Learner
 from dokl.simulation.methods import gradient
 
 ARROW = "->"
-BOUND = 10.0  # standard deviations from which least squares believes a target no more
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Network:
 
     about: as the file has it. nodes: in the order of the file, without revoked ones. routes: "b->a"
     says that b dials a, and at which address, where that is not a's own. path: the file, even if
-    it is not written yet. sources: the brokers that nodes listen to.
+    it is not written yet. sources: the brokers that nodes listen to. given_map: the map that
+    [model] names, where it is not to be read from its file.
     """
 
     about: About
@@ -65,6 +69,7 @@ class Network:
     routes: dict[str, str] = field(default_factory=dict)
     path: Path = Path("network.toml")
     sources: dict[str, SensorSource] = field(default_factory=dict)
+    given_map: LearnedMap | None = field(default=None, repr=False)
 
     # -- who talks to whom -------------------------------------------------------------------
     @property
@@ -175,28 +180,54 @@ class Network:
 
         A model file with these features, preprocessing and classes has the same one.
         """
-        made = self.recipe()
-        features = FeatureMap(made.kernel, made.d, made.D, made.variant, self.model.seed)
         labels: dict[str, Any] = {}
         if self.inputs.classifying:
             labels["classes"] = list(self.inputs.labels)
         if self.model.squares:  # sums and vectors are nothing to each other
             labels |= {"method": {"name": "squares", "ridge": float(self.model.ridge)}}
-        learned = agreed_fingerprint(features.fingerprint, **labels)
+        learned = agreed_fingerprint(self._map_fingerprint, **labels)
         return agreed_fingerprint(learned, preprocessing=self.preprocessor().agreed())
+
+    @property
+    def _map_fingerprint(self) -> str:
+        """Of the map, whose random features need not be drawn for it."""
+        if self.model.map is not None:
+            return self.agreed_map.fingerprint
+        made = self.recipe()
+        return FeatureMap(made.kernel, made.d, made.D, made.variant, self.model.seed).fingerprint
+
+    @cached_property
+    def agreed_map(self) -> AgreedMap:
+        """What sums are on: the map of the file that [model] names, or one that is drawn."""
+        if self.model.map is None:
+            return DrawnMap(self.features(), float(self.model.ridge), self.m)
+        path = self.path.parent / self.model.map
+        made = self.given_map or agreed.load(path)
+        wanted_by = {"inputs": self.d, "outputs": self.m, "features": self.model.D}
+        sizes = {"inputs": made.d, "outputs": made.m, "features": made.D}
+        for what, wanted in wanted_by.items():
+            found = sizes[what]
+            if found != wanted:
+                raise BadInput(
+                    f"[model] map: {path} has {found} {what}, and {wanted} are described"
+                )
+        return made
 
     def problem(self) -> Problem:
         """Features, loss, schedule and regularization, for the engines."""
         return Problem(self.features(), gradient(self.loss(), self.schedule(), self.model.lam))
 
-    def learner(self) -> Learner:
-        """One node of this network, ready to learn; it refuses the same rows on every replay."""
+    def learner(self, name: str | None = None) -> Learner:
+        """One node of this network, ready to learn; it refuses the same rows on every replay.
+
+        name: of the node, which may have a place of its own on the map.
+        """
         inputs = self.inputs
         if self.model.squares:
-            return SquaresLearner(
-                self.features(), self.model.ridge, BOUND, inputs.m,
-                inputs.labels if inputs.classifying else None, self.fingerprint,
-            )  # fmt: skip
+            number = -1 if name is None else self.agreed_map.number(name)
+            classes = inputs.labels if inputs.classifying else None
+            given = self.agreed_map, number, self.alone, classes
+            return SumsLearner(*given, self.fingerprint)
         return Learner(
             self.problem(),
             Exchange(None, intercept=self.model.intercept),
@@ -207,6 +238,15 @@ class Network:
             fingerprint=self.fingerprint,
             row_by_row=True,
         )
+
+    @property
+    def alone(self) -> Settings:
+        """Of a node's own bank: those of an `AutoRegressor`, or of an `AutoClassifier`."""
+        given: dict[str, Any] = {"most": self.model.own_components, "seed": self.model.seed}
+        if self.inputs.classifying:
+            given |= {"kinds": for_classes(), "bound": math.inf, "pilots": CLASS_PILOTS}
+            given["classes"] = len(self.inputs.labels)
+        return Settings(**given)
 
     def schedule(self) -> schedules.Schedule:
         """How long steps are."""

@@ -87,8 +87,9 @@ class Model:
 
     sigma: the width, or a list with one for each input. mu None is the schedule's own: 0.5 where
     it is normalised, else 1. intercept is the size of a private constant feature, never exchanged.
-    method: "gradient" steps along the slope of the loss and averages vectors; "squares" is exact
-    least squares, with ridge, and exchanges sums.
+    method: "gradient" steps along the slope of the loss and averages vectors; "squares": every node
+    is a lone learner, of own_components centres, that also listens to sums of others' rows. map:
+    the file with the map that these sums are on; without one it is drawn, and has this ridge.
     """
 
     kernel: str = "gaussian"
@@ -108,12 +109,20 @@ class Model:
     intercept: float = 0.0
     method: str = "gradient"
     ridge: float = 0.01
+    map: str | None = None
+    own_components: int = 1000
 
     def __post_init__(self) -> None:
         at_least("model", self, "lam", "intercept")
         one_of("model", "method", self.method, METHODS)
         if not 0 < self.ridge < math.inf:
             raise BadInput(f"[model] ridge must be finite and above 0, got {self.ridge!r}")
+        if self.map is not None and self.method != "squares":
+            raise BadInput("[model] map is for method = 'squares', whose nodes share sums on it")
+        if not 1 <= self.own_components <= 100_000:
+            raise BadInput(
+                f"[model] own_components must be 1 to 100,000, got {self.own_components!r}"
+            )
         if self.method == "squares" and (self.loss != "squared" or self.intercept):
             raise BadInput(
                 "[model] method = 'squares' is least squares: loss is 'squared', and its own "

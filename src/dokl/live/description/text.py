@@ -57,6 +57,14 @@ def _model(model: Model) -> str:
     given = {key: getattr(model, key) for key in optional}
     more = "".join(f"{key} = {_say(v)}\n" for key, v in given.items() if v is not None)
     extra = f"parameters = {_table(model.parameters)}\n" if model.parameters else ""
+    if model.map is not None:
+        return (
+            "[model]                  # the same on all nodes\n"
+            f"{_line('map', model.map, 'what sums are on; every host needs it')}"
+            f"{_line('D', model.D, 'numbers in a feature vector')}"
+            f"{_line('seed', model.seed)}"
+            f"{_method(model)}"
+        )
     return (
         "[model]                  # kernel to seed must be the same on all nodes\n"
         f"{_line('kernel', model.kernel)}"
@@ -77,8 +85,11 @@ def _model(model: Model) -> str:
 def _method(model: Model) -> str:
     if not model.squares:
         return ""
-    why = "gradient, or squares: exact least squares, sums travel"
-    return _line("method", model.method, why) + _line("ridge", float(model.ridge))
+    why = "gradient, or squares: lone learners that share sums"
+    lines = _line("method", model.method, why)
+    if model.own_components != Model.own_components:
+        lines += _line("own_components", model.own_components, "centres of a node's own learner")
+    return lines + (_line("ridge", float(model.ridge)) if model.map is None else "")
 
 
 def _sigma(sigma: float | tuple[float, ...]) -> str:

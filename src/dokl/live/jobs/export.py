@@ -12,9 +12,13 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.base.files import check_new
 from dokl.estimators import KernelClassifier, KernelRegressor
+from dokl.estimators.predict_only import NEWEST, predict_only
 from dokl.live.description import Network, read
 from dokl.live.jobs.agents import identity, state_folder
 from dokl.live.store import read_saved
+from dokl.live.sums.learner import SumsState
+from dokl.network import summing
+from dokl.network.folded import summing_parts
 from dokl.network.state import State
 from dokl.tables.models import TableModel
 
@@ -27,7 +31,7 @@ def export(
     network = read(description)
     network.node(name)
     state, learned = learned_so_far(network, name, folder or state_folder(description))
-    model = as_model(network, state)
+    model = as_model(network, state, name)
     model.rows_read = learned
     model.save(path)
     return {"model": str(path), "learned": learned, "fingerprint": model.fingerprint_}
@@ -39,7 +43,7 @@ def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, in
     if not path.exists():
         raise BadInput(f"{path}: node {name!r} has no journal there, it was never started")
     packed, learned, batches = read_saved(path, identity(network, name))
-    learner = network.learner()
+    learner = network.learner(name)
     state = learner.start() if packed is None else learner.unpack(packed)
     # Rows that wait for their round in lockstep are in the journal, and not learned yet.
     if network.exchange.mode != "lockstep":
@@ -50,45 +54,51 @@ def learned_so_far(network: Network, name: str, folder: Path) -> tuple[State, in
     return state, learned
 
 
-def as_model(network: Network, state: State) -> TableModel:
-    """The estimator that predicts as the agent does, with its preprocessing.
+def as_model(network: Network, state: State, name: str | None = None) -> TableModel:
+    """The estimator that predicts as the agent `name` does, with its preprocessing.
 
-    By method "squares" the mixture of its experts is one vector and a constant, which predict the
-    same, up to rounding; intervals, and learning on as the agent does, are the agent's alone.
+    By method "squares" it predicts the same, up to rounding, with intervals of one width; learning
+    on is the agent's alone.
     """
+    if isinstance(state, SumsState):
+        estimator = _folded(network, state, name)
+        return TableModel(estimator, network.preprocessor(), network.inputs.target)
     estimator = _estimator(network)
     target = network.inputs.labels[:1] if network.inputs.classifying else (0.0,)
     first = {"classes": list(network.inputs.labels)} if network.inputs.classifying else {}
     # One row sets up everything that depends on shapes; what was learned replaces its traces.
     estimator.partial_fit(np.zeros((1, network.d)), np.array(target), **first)
-    estimator.state_ = _folded(estimator.state_, state) if network.model.squares else state.copy()
+    estimator.state_ = state.copy()
     model = TableModel(estimator, network.preprocessor(), network.inputs.target)
-    if model.fingerprint_ != network.fingerprint and not network.model.squares:
+    if model.fingerprint_ != network.fingerprint:
         raise FingerprintMismatch("the exported model", network.fingerprint, model.fingerprint_)
     return model
 
 
-def _folded(plain: State, state: State) -> State:
-    """The vector and the constant of a mixture, in a state of gradient steps."""
-    parts = {name: state.nodes[name].astype(plain.nodes[name].dtype) for name in ("theta", "bias")}
-    new = plain.having(**parts, count=np.array(state.count, plain.count.dtype))
-    new.clock, new.peak = state.clock, state.peak
-    return new
+def _folded(network: Network, state: SumsState, name: str | None) -> Any:
+    """What predicts at a node that shares sums, without its matrices."""
+    made, node = network.agreed_map, state.node
+    number = -1 if name is None else made.number(name)
+    own = node.node.own
+    newest = own.kept.newest()[0][-NEWEST:]
+    told = summing.predict(node, made, number, newest)
+    classes = np.array(network.inputs.labels) if network.inputs.classifying else None
+    now = own.now
+    return predict_only(
+        summing_parts(node, made, number),
+        rows=own.seen,
+        tracker=node.node.tracker,
+        spread=np.sqrt(told.variance).mean(axis=0) if len(newest) else np.ones(made.m),
+        relevance=np.full(made.d, 1 / made.d) if now is None else now.scales.relevance,
+        remembers=f"has learned {own.seen:,} rows of its own",
+        fingerprint=network.fingerprint,
+        classes=classes,
+    )
 
 
 def _estimator(network: Network) -> Any:
     features = network.features()
     kind = KernelClassifier if network.inputs.classifying else KernelRegressor
-    if network.model.squares:
-        return kind(
-            features.kernel,
-            n_components=features.D,
-            features=features.variant,
-            loss="squared",
-            average="none",
-            intercept=1.0,  # type: ignore[arg-type]
-            random_state=features.seed,
-        )
     problem = network.problem()
     return kind(
         features.kernel,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.base.errors import BadInput
+from dokl.base.errors import BadInput, UnknownName
 from dokl.estimators.choices import SIGMAS, variant_of, width
 from dokl.learning import answers
 from dokl.learning.columns import class_target, numeric_target
@@ -20,6 +20,8 @@ from dokl.learning.losses import resolve as resolve_loss
 from dokl.learning.schedules import BUILTIN
 from dokl.live.description import AgreedInputs, Model
 from dokl.live.description.cells import form_entries, time_entries
+from dokl.network import agreed
+from dokl.network.agreed import LearnedMap
 from dokl.tables.jobs.start import Training, guesses, known_classes, start
 from dokl.tables.plan.lengths import MOST_INPUTS, sample_scales
 from dokl.tables.readers import MISSING, Chunk, Options, open_table
@@ -33,7 +35,7 @@ class Sample:
     """Rows that settle scaling and labels; or, without any, the number d of inputs x1 ... xd.
 
     reading: how to read the file, but for what is dropped. levels: of text columns, where the rows
-    do not show them all.
+    do not show them all. node_column: the one that names each row's node, which is no input.
     """
 
     path: str | None = None
@@ -45,17 +47,19 @@ class Sample:
     d: int | None = None
     reading: Options = field(default_factory=Options)
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    node_column: str | None = None
 
 
 @dataclass(frozen=True)
 class AgreedRows:
     """Rows of the sample: inputs X (n, d), all zero where there is no sample; which ones have a
-    target, (n,); and these targets or labels y.
+    target, (n,); these targets or labels y; and the names of their nodes, if the sample has them.
     """
 
     X: Array
     keep: Array
     y: Array | None = None
+    nodes: Array | None = None
 
 
 def agreed_inputs(
@@ -71,6 +75,8 @@ def agreed_inputs(
         raise BadInput("the sample says how many inputs there are: give --sample or --inputs")
     chunk_rows = sample.reading.chunk or SAMPLE_ROWS
     told = replace(sample.reading, drop=sample.drop, chunk=chunk_rows, quantity=sample.target)
+    if sample.node_column is not None:
+        told = replace(told, text=(*told.text, sample.node_column))
     with open_table(sample.path, told) as reader:
         chunk = reader.first
     if chunk.X is not None:
@@ -81,6 +87,7 @@ def agreed_inputs(
 def _from_rows(
     sample: Sample, chunk: Chunk, say: Callable[[str], None] | None
 ) -> tuple[AgreedInputs, AgreedRows]:
+    chunk, nodes = _without_nodes(sample, chunk)
     told = sample.target, sample.task, sample.classes, sample.levels
     training = Training(*told, standardise=sample.standardise, method="gradient")
     planned = start(training, chunk)
@@ -111,14 +118,34 @@ def _from_rows(
         count=tuple(agreed["count"]),
         total=tuple(agreed["total"]),
         square=tuple(agreed["square"]),
-        drop=sample.drop,
+        drop=sample.drop if nodes is None else (*sample.drop, str(sample.node_column)),
         target_range=() if labels else _believed(y[keep]),
         ranges=tuple(_believed(chunk.columns[name]) for name in prepared.numeric),
         times=time_entries(prepared.times),
         forms=form_entries({name: form for name, form in chunk.forms.items() if name in used}),
         missing=() if sample.reading.missing == MISSING else tuple(sample.reading.missing),
     )
-    return inputs, AgreedRows(prepared.transform(chunk.columns), keep, y[keep])
+    named = None if nodes is None else nodes[keep]
+    return inputs, AgreedRows(prepared.transform(chunk.columns), keep, y[keep], named)
+
+
+def _without_nodes(sample: Sample, chunk: Chunk) -> tuple[Chunk, Array | None]:
+    """The sample without the column that names nodes, and these names, (n,)."""
+    name = sample.node_column
+    if name is None:
+        return chunk, None
+    if name not in chunk.columns:
+        raise UnknownName(f"column of {sample.path}", name, chunk.names)
+    nodes = chunk.columns[name]
+    nameless = [line for line, node in zip(chunk.lines, nodes, strict=True) if node is None]
+    if nameless:
+        raise BadInput(
+            f"{sample.path}, line {nameless[0]}: column {name!r} names no node: fill it in, or "
+            "remove the row"
+        )
+    columns = {key: values for key, values in chunk.columns.items() if key != name}
+    names = tuple(key for key in chunk.names if key != name)
+    return replace(chunk, names=names, columns=columns), nodes.astype(str)
 
 
 def _believed(values: Array) -> tuple[float, float]:
@@ -193,6 +220,25 @@ def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, rows: AgreedRow
     if model.mu is None and "mu" in signature(BUILTIN[model.schedule]).parameters:
         model = replace(model, mu=0.5 if model.schedule == "normalised" else 1.0)  # to be seen
     return model
+
+
+def learned_map(model: Model, inputs: AgreedInputs, rows: AgreedRows) -> LearnedMap:
+    """The map that nodes agree on, by the rows of the sample: as many centres as [model] says."""
+    if rows.y is None:
+        raise BadInput("the map is learned from rows: give --sample FILE, or --map drawn")
+    X, classes, d = rows.X[rows.keep], len(inputs.labels), rows.X.shape[1]
+    Y = np.asarray(rows.y, np.float64)[:, None] if not classes else _class_targets(inputs, rows.y)
+    nodes = None if rows.nodes is None else rows.nodes.tolist()
+    most = model.D - 1 - d
+    if most < 1:
+        raise BadInput(f"--components {model.D}: {d} inputs need at least {d + 2}")
+    return agreed.learned_map(X, Y, most, nodes=nodes, classes=classes, seed=model.seed)
+
+
+def _class_targets(inputs: AgreedInputs, y: Array) -> Array:
+    """Targets (n, m) of labels (n,)."""
+    at = {label: number for number, label in enumerate(inputs.labels)}
+    return answers.targets(np.array([at[label] for label in y.tolist()]), len(inputs.labels))
 
 
 def _width(sigma: Any, X: Array) -> float | tuple[float, ...]:

@@ -105,6 +105,8 @@ def _vector(estimator: Any) -> Array:
 class ModelLearner(Learner):
     """A `TableModel` as a learner; `start` is the model as it was read."""
 
+    averages = False
+
     def __init__(self, model: TableModel, rows: RawRows, fingerprint: str) -> None:
         self._model, self._rows = model, rows
         self.classes = model.labels
@@ -221,8 +223,8 @@ class ServedNetwork(Network):
         """Raw columns as numbers; the model scales them itself."""
         return cast(Preprocessor, self.raw)  # as much of one as `Inputs` looks at
 
-    def learner(self) -> ModelLearner:
-        """The model."""
+    def learner(self, name: str | None = None) -> ModelLearner:
+        """The model, whoever asks."""
         assert self.served is not None
         return ModelLearner(self.served, self.raw, self.mark)
 

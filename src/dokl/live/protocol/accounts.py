@@ -33,7 +33,7 @@ from dokl.live.protocol.roll import Roll, claimed_origin, entry_faults, opened
 from dokl.live.protocol.sealing import UNKNOWN, Sealed
 from dokl.live.protocol.standing import Standing
 from dokl.live.protocol.versions import Version, apart, pack_versions, unpack_versions
-from dokl.live.sums import SquaresLearner, forgetting
+from dokl.live.sums import SumsLearner, forgetting
 from dokl.network.sums import origins
 from dokl.network.sums.origins import Account, Entry, most_bytes
 
@@ -81,9 +81,9 @@ class Accounts:
             self._know_own(origins.from_bytes(seal_and_entry(sealed[1])[2]), sealed[1])
 
     @property
-    def learner(self) -> SquaresLearner:
+    def learner(self) -> SumsLearner:
         """The node's, which knows what sums are."""
-        assert isinstance(self.node.learner, SquaresLearner)
+        assert isinstance(self.node.learner, SumsLearner)
         return self.node.learner
 
     @property

@@ -188,8 +188,7 @@ class LiveNode:
         lockstep, which is the simulated algorithm to the bit, and not of sums, which are not mixed.
         """
         free = self.exchange.mode in ("push", "pull") and self.exchange.clip == AUTO
-        # A served model has no neighbours, and no problem to ask about either.
-        return free and self._exposed and not self.learner.problem.method.conserved
+        return free and self._exposed and self.learner.averages
 
     @property
     def unguarded(self) -> bool:

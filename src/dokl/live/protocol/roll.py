@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dokl.base.errors import BadInput
 from dokl.live.certificates.signing import Seals, seal_and_entry
 from dokl.live.protocol.messages import LARGEST_COUNT
-from dokl.live.sums import SquaresLearner
+from dokl.live.sums import SumsLearner
 from dokl.network.sums import checks, origins
 from dokl.network.sums.origins import Entry
 
@@ -36,7 +36,7 @@ class Roll:
     begun: float = float("-inf")
 
 
-def opened(roll: Roll, learner: SquaresLearner, sealed: bytes) -> Entry:
+def opened(roll: Roll, learner: SumsLearner, sealed: bytes) -> Entry:
     """The entry in a message; BadInput where it can be nobody's."""
     by, data = roll.seals.opened(sealed)
     entry = origins.from_bytes(data)
@@ -72,10 +72,9 @@ def unproven(roll: Roll, sealed: Mapping[str, bytes]) -> list[str]:
 
 
 def entry_faults(
-    roll: Roll, learner: SquaresLearner, known: Entry | None, entry: Entry, since: float, now: float
+    roll: Roll, learner: SumsLearner, known: Entry | None, entry: Entry, since: float, now: float
 ) -> list[str]:
     """Why an entry cannot be, where `known` was heard at `since`; empty if it can."""
-    layout = checks.layout_of(learner.problem.features)
-    limits = checks.RowLimits(1.0 + 1e-6, roll.target, roll.rate)
+    limits = checks.RowLimits(1.0 + 1e-6, learner.largest_target(roll.target), roll.rate)
     seconds = now - (roll.begun if known is None else since) + GRACE_SECONDS
-    return checks.growth_faults(known, entry, layout, limits, seconds)
+    return checks.growth_faults(known, entry, learner.layout, limits, seconds)

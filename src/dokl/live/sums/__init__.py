@@ -1,8 +1,10 @@
-"""Live nodes by method "squares": sums per origin travel, own and shared experts are mixed.
+"""Live nodes that share sums of their rows per origin.
 
-learner   one node: experts of least squares that learn row by row, to the same bits in any cut
+learner     one node: a lone learner, experts that know everybody's sums, and corrections
+states      a node as bytes
+forgetting  what experts that forget have left of each origin's sums
 """
 
-from dokl.live.sums.learner import SquaresLearner
+from dokl.live.sums.learner import SumsLearner
 
-__all__ = ["SquaresLearner"]
+__all__ = ["SumsLearner"]

@@ -1,14 +1,12 @@
-"""One live node by method "squares": own, shared and corrected experts, mixed on its own rows.
+"""One live node that shares sums: a lone learner that also listens (`dokl.network.summing`).
 
-Everything goes row by row, features included: BLAS rounds other shapes otherwise, and after a crash
-the journal's rows, cut as they may be, must give the same bits. What the node has learned from its
-own rows alone, as sums, is part of its state (`sums`); what it knows of others' is not, is fetched
-again, and stands in the shared expert only.
+What the node has learned from its own rows is part of its state, their sums among it. What it knows
+of others' rows are the network's experts as last solved: they are stored, so that a node that comes
+back predicts with them at once, and solved anew as soon as others' sums arrive.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,61 +15,72 @@ import numpy as np
 
 from dokl.base.arrays import Array, first_bad
 from dokl.base.errors import BadInput
-from dokl.learning import intervals
+from dokl.learning import answers, intervals
+from dokl.learning.experts.bank import Prediction
+from dokl.learning.experts.kinds import Settings
 from dokl.learning.squares import memory as memories
+from dokl.learning.squares import sums as adding
 from dokl.learning.squares.sums import Sums
+from dokl.live.sums import states
 from dokl.live.sums.forgetting import Fading
-from dokl.network import state as states
-from dokl.network.exchange import Exchange
-from dokl.network.state import Slot, State
+from dokl.network import summing
+from dokl.network.agreed import AgreedMap
+from dokl.network.state import State
+from dokl.network.summing import EXPERTS, SummingNode
 from dokl.network.sums import shared
-from dokl.network.sums.checks import squared_error
-from dokl.simulation.cooperation import cooperation, node, reach, rows
-from dokl.simulation.cooperation.members import Member
-from dokl.simulation.diffusion import Problem
+from dokl.network.sums.checks import Layout, squared_error
 from dokl.simulation.learner import Learner
 
-# The first shared one knows the total. New ones come last: `up_to_date` starts them in a state
-# without them.
-MEMBERS = (
-    Member("own"),
-    Member("own", 1000, 100, 0.2),
-    Member("own", 100, 100, 0.2),
-    Member("shared"),
-    Member("corrected", 10, 0),
-    Member("corrected", math.inf, 100, 8.0),
-    Member("own", 10, 50, 0.2),
-    Member("shared", 10_000, 100),
-    Member("shared", 1000, 100, 0.3),
-    Member("corrected", 2, 0, of=1),
-    Member("corrected", 10, 0, of=1),
-    Member("corrected", 1000, 100, 8.0, of=1),
-)
-SHARED = "shared0"
-_TWO = Exchange(np.full((2, 2), 0.5))  # somebody to share with: what a node remembers then
 LEVEL = 0.9
 WORSE = 2.0  # times the error alone, from which others' rows are left out
 
 
-class SquaresLearner(Learner):
-    """A node that learns by least squares; its `fingerprint` is that of a network like this."""
+class SumsState(State):
+    """A node, and what agents tell of a state: a vector, and rows learned."""
+
+    node: SummingNode
+
+    def __init__(self, node: SummingNode) -> None:
+        theta = node.memories[0].theta if node.memories else node.own.added.zy
+        rows = np.array([node.own.rows])
+        super().__init__({"theta": theta[None], "count": rows}, int(rows[0]), 1.0)
+        object.__setattr__(self, "node", node)
+
+
+class SumsLearner(Learner):
+    """One node of a network that shares sums.
+
+    made         the map that all nodes agree on
+    number       of the node on the map, -1 where the map does not know its place
+    settings     of its own bank: those of a lone learner
+    fingerprint  of all that others must agree on
+    """
+
+    averages = False
 
     def __init__(
-        self, features: Any, ridge: float, bound: float, m: int, classes: Any, fingerprint: str
+        self,
+        made: AgreedMap,
+        number: int,
+        settings: Settings,
+        classes: Sequence[Any] | None,
+        fingerprint: str,
     ) -> None:
-        method = cooperation(ridge, bound, MEMBERS)
-        super().__init__(
-            Problem(features, method), m=m, classes=classes, dtype=np.float64, engine="reference",
-            fingerprint=fingerprint, row_by_row=True,
-        )  # fmt: skip
-        self.crew = replace(method.crew(_TWO), one_sum=True)
-        own = Slot((shared.size(self.D, self.m),), np.float64)
-        self.slots = {**method.slots(features, self.m, _TWO), "sums": own}
+        self.made, self.number, self.settings = made, number, settings
+        self.classes = None if classes is None else list(classes)
+        self.d, self.D, self.m, self.K = made.d, made.D, made.m, 1
+        self.dtype, self.fingerprint = np.float64, fingerprint
 
-    def start(self) -> State:
+    def start(self) -> SumsState:
         """A node that knows nothing."""
-        return states.start(self.slots, 1, np.float64)
+        return SumsState(summing.start(self.made, self.settings))
 
+    def prepare(self, rows: int = 1) -> None:
+        """Load everything that learning and predicting need; nothing is compiled for it."""
+        X, Y = np.zeros((1, self.d)), np.ones((1, self.m))
+        self.predict(self.learn(self.start(), X, Y)[0], X)
+
+    # -- learning ----------------------------------------------------------------------------
     def learn(
         self, state: State, X: Any, Y: Any, weight: Array | None = None
     ) -> tuple[State, Array]:
@@ -81,139 +90,128 @@ class SquaresLearner(Learner):
     def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array]:
         """The same, and half the width of each row's interval: (n, m)."""
         X, Y = self.rows(X, Y)
-        new, Z = _own(state), np.empty((len(X), self.D))
-        for i in range(len(X)):
-            Z[i] = self.problem.features.transform(X[i : i + 1])[0]
-        said, level = rows.learn(self.crew, new, Z, Y), intervals.LEVELS.index(LEVEL)
+        with np.errstate(over="ignore", invalid="ignore"):
+            node, said = summing.learn(_node(state), self.made, self.number, X, Y)
         bad = first_bad(said.mean)
-        if bad is not None:
-            raise BadInput(f"row {bad[0]}: its target is too large to be learned: remove the row")
-        new.nodes["count"][0] += len(X)
-        new.clock, new.peak = state.clock + len(X), float(np.abs(Y).max(initial=state.peak))
-        node.fold(self.crew, new)
-        return new, said.mean, np.sqrt(said.variance) * said.widths[:, :, level]
+        if bad is not None or not np.isfinite(node.own.Y).all():
+            at = 0 if bad is None else bad[0]
+            raise BadInput(f"row {at}: its target is too large to be learned: remove the row")
+        return SumsState(node), said.mean, _half(said)
 
+    # -- predicting --------------------------------------------------------------------------
     def predict(
         self, state: State, X: Any, node: int | None = None, workers: int | None = None
     ) -> Array:
-        """What the mixture says of rows X: (n, m)."""
-        return self.said(state, X)[0]
-
-    def said(self, state: State, X: Any) -> tuple[Array, Array]:
-        """Mean and standard deviation (n, m) of rows X."""
-        Z = self.problem.features.transform(np.asarray(X, np.float64))
-        mean, variance = node.predicted(self.crew, state, 0, Z)
-        return mean, np.sqrt(variance)
-
-    def interval(self, state: State, X: Any, level: float = LEVEL) -> tuple[Array, Array, Array]:
-        """Mean, lower and upper end (n, m) of intervals that cover so often."""
-        mean, deviation = self.said(state, X)
-        widths = reach.widths(state.reach[0], state.own_reach[0])  # (m, levels)
-        half = deviation * widths[:, intervals.LEVELS.index(level)]
-        return mean, mean - half, mean + half
+        """Numbers, or scores of classes, of rows X: (n, m)."""
+        return self._told(state, X).mean
 
     def interval_answers(self, state: State, X: Any) -> dict[str, Any]:
         """The ends of intervals and the standard deviation, as an answer to a question."""
         if self.classes is not None:
             raise BadInput("intervals are for regressions: here the predictions are labels")
-        _, lower, upper = self.interval(state, X)
-        ends = {"lower": lower, "upper": upper, "std": self.said(state, X)[1]}
+        told = self._told(state, X)
+        half, deviation = _half(told), np.sqrt(told.variance)
+        ends = {"lower": told.mean - half, "upper": told.mean + half, "std": deviation}
         flat = {name: values[:, 0] if self.m == 1 else values for name, values in ends.items()}
         return {**{name: values.tolist() for name, values in flat.items()}, "coverage": LEVEL}
 
+    def _told(self, state: State, X: Any) -> Prediction:
+        rows = np.asarray(X, np.float64)
+        return summing.predict(_node(state), self.made, self.number, rows)
+
+    def answers(self, scores: Array) -> list[Any]:
+        """Scores (n, m) as people want them: numbers, or labels."""
+        if self.classes is None:
+            rows: list[Any] = scores.tolist()
+            return [row[0] for row in rows] if self.m == 1 else rows
+        return [self.classes[i] for i in answers.class_numbers(scores).tolist()]
+
     def worth(self, state: State) -> dict[str, float | None]:
-        """The recent mean square error of the mixture, of the node's own experts alone, and the
-        first over the second: below 1, sharing helps.
+        """The recent mean square error of the node, of its lone learner, and the first over the
+        second: below 1, sharing helps. covered: how often 90 % intervals held.
         """
-        rows = float(state.learned[0])
-        *errors, counted = state.error[0].tolist()
-        both, alone = (error / counted if counted else None for error in errors)
+        found = _node(state).node.errors
+        if not found.weight:
+            return dict.fromkeys(("error", "alone", "ratio", "covered"))
+        alone, _, both = (found.total / found.weight).tolist()
+        ratio = both / alone if alone else None
         return {
             "error": both,
             "alone": alone,
-            "ratio": both / alone if both is not None and alone else None,
-            "covered": float(state.covered[0, intervals.LEVELS.index(LEVEL)]) / rows
-            if rows
-            else None,
+            "ratio": ratio,
+            "covered": found.covered / found.weight,
         }
 
+    # -- sums --------------------------------------------------------------------------------
     @property
     def rho(self) -> float:
-        """The ridge of the expert that knows the total."""
-        return self.crew.numbers[self.crew.shared[0]].rho
+        """The ridge of the network's experts."""
+        return self.made.ridge
 
-    # -- sums --------------------------------------------------------------------------------
+    @property
+    def layout(self) -> Layout:
+        """What is known of the features of any row."""
+        return self.made.layout
+
+    def largest_target(self, most: float) -> float:
+        """What the largest |y| that is believed becomes on the map."""
+        scaling = self.made.targets
+        return float(((most + np.abs(scaling.centre)) / scaling.size).max())
+
     def own_sums(self, state: State) -> Sums:
         """Of all rows that this node has learned itself."""
-        return shared.unpacked(state.sums[0], self.D, self.m)
+        return _node(state).own.total()
 
     def own_rows(self, state: State) -> int:
         """How many these are."""
-        return int(state.sums[0, shared.ROWS])
+        return _node(state).own.rows
 
-    def knowing(self, state: State, total: Sums, left: Sequence[Sums] = ()) -> State:
-        """The node once its shared experts know the rows of these sums, own ones included; left:
-        what those that forget have left of them, if anything is known of that.
+    def knowing(self, state: State, total: Sums, left: Sequence[Sums]) -> State:
+        """The node once the network's experts know the rows of these sums, own ones included;
+        left: what those that forget have left of them.
         """
-        names = ("theta", "bias", "common", "seen")
-        new = state.having(**{name: state.nodes[name].copy() for name in names})
-        for i, sums in zip(self.crew.shared, (total, *left), strict=False):
-            rows.begin(new, self.crew.names[i], shared.learned(sums, self.crew.numbers[i].rho))
-        new.nodes["seen"][0] = total.rows
-        node.fold(self.crew, new)
-        return new
+        return SumsState(summing.hear(_node(state), self.made, (total, *left)))
 
     @property
     def fading(self) -> tuple[Fading, ...]:
-        """The shared experts that forget."""
-        members = (self.crew.members[i] for i in self.crew.shared[1:])
-        return tuple(Fading(member.memory, member.D(self.D)) for member in members)
+        """The network's experts that forget."""
+        return tuple(Fading(memory, self.made.width(centres)) for memory, centres in EXPERTS[1:])
 
     def hurts(self, state: State) -> bool:
-        """Whether the shared expert is so much worse on this node's own rows than the node was
-        alone, before it had learned them, that others' rows are of no use here.
+        """Whether the network's expert is so much worse on this node's own rows than the lone
+        learner was, before it had learned them, that others' rows are of no use here.
         """
         alone, own = self.worth(state)["alone"], self.own_sums(state)
         if alone is None or not own.weight:
             return False
         # Where the world has changed an own expert of all rows errs, too: no fault of others.
-        error, usual = (
-            squared_error(state.nodes[f"{name}.theta"][0], own) / (own.weight * self.m)
-            for name in (SHARED, "own0")
-        )
-        return error > WORSE * max(alone, usual, memories.LEAST_NOISE)
+        known = _node(state).memories[0].theta, shared.learned(own, self.rho).theta
+        error, usual = (squared_error(theta, own) / (own.weight * self.m) for theta in known)
+        unit = float(np.mean(self.made.targets.size**2))
+        return error > WORSE * max(alone / unit, usual, memories.LEAST_NOISE)
 
     # -- as data -----------------------------------------------------------------------------
     def pack(self, state: State) -> bytes:
-        """All that was learned, in bytes; exact, and without what is left beyond lists' ends."""
-        clean = {}
-        for name in self.crew.names:
-            n = int(state.nodes[f"{name}.n"][0])
-            for part in ("W", "c"):
-                clean[f"{name}.{part}"] = state.nodes[f"{name}.{part}"].copy()
-                clean[f"{name}.{part}"][0, n:] = 0.0
-        return states.pack(state.having(**clean), self.slots)
+        """All that was learned, in bytes; exact."""
+        return states.pack(_node(state))
 
     def unpack(self, data: bytes) -> State:
-        """The state that was packed, also by a version with fewer experts."""
-        found = states.unpack(data, self.slots)
-        if f"{SHARED}.theta" in found and set(found.nodes) != set(self.slots):
-            data = states.pack(up_to_date(found, self.start()), self.slots)
-        return super().unpack(data)
+        """The state that was packed; of one that an earlier version packed, the sums of all rows:
+        the lone learner begins anew, as nothing of them is left but these sums.
+        """
+        if states.is_old(data):
+            own = states.old_sums(data, self.D, self.m)
+            node = replace(_node(self.start()), own=summing.sums_of(own))
+            left = (adding.times(own, min(1.0, n / max(own.weight, 1.0))) for n, _ in EXPERTS[1:])
+            return SumsState(summing.hear(node, self.made, (own, *left)))
+        return SumsState(states.unpack(data, self.made, self.settings))
 
 
-def up_to_date(old: State, fresh: State) -> State:
-    """A state of fewer members, with those that it lacks knowing nothing yet."""
-    nodes = {}
-    for name, array in fresh.nodes.items():
-        known = old.nodes.get(name, array)
-        same = known.ndim == array.ndim == 2 and known.shape[1] < array.shape[1]
-        nodes[name] = np.hstack([known, array[:, known.shape[1] :]]) if same else known
-    return State(nodes, old.clock, old.peak, old.sent)
+def _node(state: State) -> SummingNode:
+    assert isinstance(state, SumsState)
+    return state.node
 
 
-def _own(state: State) -> State:
-    """A copy that may be written to; matrices are copied where they change."""
-    return state.having(
-        **{name: a.copy() for name, a in state.nodes.items() if not name.endswith(".P")}
-    )
+def _half(told: Prediction) -> Array:
+    """Half the width (n, m) of intervals of LEVEL."""
+    return np.asarray(np.sqrt(told.variance) * told.widths[:, :, intervals.LEVELS.index(LEVEL)])

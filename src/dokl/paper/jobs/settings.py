@@ -35,8 +35,8 @@ variant = "cos"          # the paper's; paired, orthogonal, sobol, structured
 # parameters = { nu = 1.5 }      # of matern; alpha of rational_quadratic
 
 [learn]
-method = "gradient"      # the paper's; or "squares", "cooperation": least squares, and then what
-#                        # is said of loss, schedule and steps below does not count
+method = "gradient"      # the paper's; or "squares": least squares, and then what is said of
+#                        # loss, schedule and steps below does not count
 # ridge = 0.01           # of least squares: noise over what is to be learned
 # memory = 1000.0        # squares: rows that are remembered; all otherwise
 # bound = 6.0            # of least squares: standard deviations that a wild target counts for

@@ -29,7 +29,7 @@ from dokl.paper.jobs.settings import LearnSection, LiesSection, Simulation
 from dokl.simulation.diffusion import Problem, Trace
 from dokl.simulation.engines import run
 from dokl.simulation.engines.mpi_checkpoints import Checkpoint
-from dokl.simulation.methods import cooperation, gradient, squares
+from dokl.simulation.methods import gradient, squares
 from dokl.tables import report
 
 # What has one number a step, and can be drawn as a curve.
@@ -101,7 +101,6 @@ def simulate(
 METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "gradient": (gradient, ()),
     "squares": (squares, ("ridge", "memory", "bound", "share", "fewest", "wary")),
-    "cooperation": (cooperation, ("ridge", "bound")),
 }
 
 

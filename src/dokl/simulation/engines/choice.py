@@ -22,12 +22,9 @@ ENGINES = {
 }
 # Methods that an engine runs by a module of their own.
 OF_METHOD = {
-    ("numba", "cooperation"): "dokl.simulation.engines.cooperating",
     ("numba", "squares"): "dokl.simulation.engines.blas",
     ("jax", "squares"): "dokl.simulation.engines.jax_squares",
 }
-# Methods that an engine does not run, and what to use instead.
-REFUSED = {("jax", "cooperation"): "use engine='numba', or 'reference'"}
 DEFAULT_DTYPE = {
     "reference": np.float64,
     "numba": np.float32,
@@ -58,16 +55,7 @@ class EngineNotice(UserWarning):
 
 
 def module_of(name: str, method: str = "gradient") -> Any:
-    """The module that runs a method; raises BadInput where the engine does not run it, and
-    MissingExtra where the engine's package is absent.
-
-    >>> module_of("jax", "cooperation")
-    Traceback (most recent call last):
-    dokl.base.errors.BadInput: engine 'jax' does not run the method 'cooperation'...
-    """
-    if (name, method) in REFUSED:
-        instead = REFUSED[name, method]
-        raise BadInput(f"engine {name!r} does not run the method {method!r}: {instead}")
+    """The module that runs a method; MissingExtra where the engine's package is absent."""
     if name in OPTIONAL:
         package, extra = OPTIONAL[name]
         if importlib.util.find_spec(package) is None:
@@ -86,15 +74,13 @@ def gpu() -> str | None:
     return None if devices[0].platform == "cpu" else str(devices[0].device_kind)
 
 
-def candidates(engine: str, work: float, method: str = "gradient") -> list[str]:
-    """Engines to try in turn; "auto" takes the GPU only for much work and a method that JAX runs,
-    and never JAX on a CPU.
-    """
+def candidates(engine: str, work: float) -> list[str]:
+    """Engines to try in turn; "auto" takes the GPU only for much work, and never JAX on a CPU."""
     if engine not in (*ENGINES, "auto"):
         raise UnknownName("engine", engine, (*ENGINES, "auto"))
     if engine != "auto":
         return [engine]
-    if work < WORTH_A_GPU or ("jax", method) in REFUSED or gpu() is None:
+    if work < WORTH_A_GPU or gpu() is None:
         return ["numba"]
     return ["jax", "numba"]
 
@@ -112,7 +98,7 @@ def choose(
     """
     why = instead = ""
     method = getattr(getattr(problem, "method", None), "name", "gradient")
-    for name in candidates(engine, work, method):
+    for name in candidates(engine, work):
         module = module_of(name, method)
         try:
             plan = module.plan(problem, exchange, dtype or DEFAULT_DTYPE.get(name, np.float64))

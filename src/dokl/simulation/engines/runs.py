@@ -130,7 +130,7 @@ def run(
     if ranks is not None or checkpoint is not None:
         raise BadInput(f"ranks and checkpoints are for engine='mpi', not {engine!r}")
     method, bar = problem.method.name, progress(total, "learning", show_progress)
-    likely = module_of(candidates(engine, work, method)[0], method)
+    likely = module_of(candidates(engine, work)[0], method)
     # Compiled loops have threads of their own; least squares is made of small products.
     alone = nullcontext() if method == "gradient" else one_thread()
     with alone, bar as shown, ThreadPoolExecutor(min(workers, runs)) as pool:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dokl.base.errors import BadInput
 from dokl.learning.columns.times import DAY
-from dokl.learning.experts.bending import Bending
-from dokl.learning.experts.folding import Bumps, Folded
-from dokl.learning.experts.scaling import CLIP, WILD
+from dokl.learning.experts.folding import Bumps, Folded, Part, Waves
+from dokl.learning.experts.scaling import CLIP
 from dokl.tables.export.c_words import doubles, identifiers, quoted, remark_of
-from dokl.tables.export.formula import LabelAnswer, Waves
+from dokl.tables.export.formula import LabelAnswer
 
 if TYPE_CHECKING:
     from dokl.tables.export.c_source import Writing
@@ -265,10 +265,15 @@ def _features(w: Writing, core: Waves) -> str:
 """
 
 
-def _all_parts(w: Writing, core: tuple[Folded, ...]) -> list[str]:
+def _all_parts(w: Writing, core: tuple[Part, ...]) -> list[str]:
     """f: the sum of all parts."""
     n, big = w.name, w.name.upper()
-    parts = [text for i, part in enumerate(core) for text in _part(w, i, part)]
+    banks = [part for part in core if isinstance(part, Folded)]
+    if len(banks) < len(core):
+        raise BadInput(
+            "this node's network shares sums on a map that was drawn: write .onnx instead of C"
+        )
+    parts = [text for i, part in enumerate(banks) for text in _part(w, i, part)]
     calls = "".join(f"    {n}_part_{i}(x, f);\n" for i in range(len(core)))
     return [*parts, f"""{_scores_head(w)}
 {{
@@ -288,9 +293,6 @@ def _part(w: Writing, number: int, core: Folded) -> list[str]:
     texts = [_bumps(w, f"{number}_{i}", each) for i, each in enumerate(bumps)]
     calls = "".join(f"    {n}_bumps_{number}_{i}(u, g);\n" for i in range(len(bumps)))
     inward = "(x[j] - centre[j]) / size[j]"
-    if isinstance(core.inputs, Bending):
-        inward = f"{n}_bent_{number}(j, {inward})"
-        texts.append(_bent(w, number, core.inputs))
     return [*texts, f"""static void {n}_part_{number}(const double *x, {n}_real *f)
 {{
     static const double centre[] = {doubles(core.inputs.centre)};
@@ -314,24 +316,6 @@ def _part(w: Writing, number: int, core: Folded) -> list[str]:
         f[k] += g[k] * target_size[k] + target_centre[k];
 }}
 """]  # fmt: skip
-
-
-def _bent(w: Writing, number: int, inputs: Bending) -> str:
-    """Standardised input j with its long tails drawn in, and standardised again."""
-    return f"""static double {w.name}_bent_{number}(int j, double v)
-{{
-    static const double power[] = {doubles(inputs.power)};
-    static const double middle[] = {doubles(inputs.middle)};
-    static const double spread[] = {doubles(inputs.spread)};
-    if (power[j] != 1) {{
-        const double near = v < -{WILD} ? -{WILD} : v > {WILD} ? {WILD} : v;
-        const double far = log1p(fabs(near)), q = v < 0 ? 2 - power[j] : power[j];
-        const double most = q != 0 ? expm1(q * far) / q : far;
-        v = v < 0 ? -most : most;
-    }}
-    return (v - middle[j]) / spread[j];
-}}
-"""
 
 
 def _bumps(w: Writing, number: str, each: Bumps) -> str:

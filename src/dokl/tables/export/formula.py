@@ -32,7 +32,7 @@ from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.learning import intervals
 from dokl.learning.columns import Preprocessor, TimeParts
 from dokl.learning.experts.bank import Bank
-from dokl.learning.experts.folding import Folded
+from dokl.learning.experts.folding import Part, Waves
 from dokl.learning.experts.maps import NestedMap
 from dokl.network.folded import folded_parts, interval_width
 from dokl.network.state import State
@@ -66,20 +66,6 @@ class RawInputs:
     def since(self) -> tuple[str, ...]:
         """Times whose days since the start are inputs."""
         return tuple(name for name, parts in self.times.items() if parts.since)
-
-
-@dataclass(frozen=True)
-class Waves:
-    """f = theta z + constant, z = scale [cos(omega'x + phases)], or [cos, sin] where it is paired.
-
-    omega: (d, F), phases: (F,) or None, theta: (m, D), constant: (m,).
-    """
-
-    omega: Array
-    phases: Array | None
-    scale: float
-    theta: Array
-    constant: Array
 
 
 @dataclass(frozen=True)
@@ -136,7 +122,7 @@ class Formula:
     d: int
     m: int
     raw: RawInputs | None
-    core: Waves | tuple[Folded, ...]
+    core: Waves | tuple[Part, ...]
     answer: NumberAnswer | LabelAnswer
     spread: Spread | None
     about: dict[str, str]
@@ -150,7 +136,7 @@ def formula_of(
     node: of a network, the one that predicts; else what the network predicts for a node that it has
     not seen. level: what intervals are to hold. sure: with the matrices of experts, by which
     intervals differ from row to row; else they have one width. Those of networks always have one
-    width, that of the newest rows on average, and networks from files of earlier versions none.
+    width, that of the newest rows on average.
     """
     table = model if isinstance(model, TableModel) else TableModel(model)
     estimator = table.estimator
@@ -166,7 +152,8 @@ def formula_of(
     k = None if node is None else node_number(estimator, node)
     sure = sure and not table.classifying and _has_matrices(estimator)
     core = core_of(estimator, k)
-    m = len(core.constant if isinstance(core, Waves) else core[0].base)
+    first = core if isinstance(core, Waves) else core[0]
+    m = len(first.constant if isinstance(first, Waves) else first.base)
     about = {"task": "classification" if table.classifying else "regression"}
     about |= {"model": type(estimator).__name__, "fingerprint": table.fingerprint_}
     about |= {} if table.target is None else {"target": table.target}
@@ -198,16 +185,19 @@ def is_waves(estimator: Any) -> bool:
     return isinstance(estimator, WAVES)
 
 
-def core_of(estimator: Any, k: int | None) -> Waves | tuple[Folded, ...]:
+def core_of(estimator: Any, k: int | None) -> Waves | tuple[Part, ...]:
     """How x becomes scores; k: of a network, at which node, or at none of them."""
     if isinstance(estimator, WAVES):
         return _waves(estimator, *_vector(estimator.state_, k))
     if isinstance(estimator, NetworkEstimator):
         network = estimator.network_
         if isinstance(network, OldNetwork):
-            return (network.together if k is None else network.nodes[k],)
+            raise BadInput(
+                "this network is from a file of an earlier version: it predicts, and cannot be "
+                "exported. Train it again, and export that"
+            )
         return folded_parts(network, -1 if k is None else k)
-    return (_folded(estimator).folded_,)
+    return tuple(_folded(estimator).folded_)
 
 
 def _vector(state: State, k: int | None) -> tuple[Array, Array]:
@@ -249,7 +239,7 @@ def _numbers(estimator: Any, level: float, sure: bool, k: int | None) -> NumberA
     level, width = intervals.check_level(level), None
     if isinstance(estimator, (*WAVES, NetworkEstimator)):
         network = getattr(estimator, "network_", None)
-        if network is not None and not isinstance(network, OldNetwork):
+        if network is not None:
             width = interval_width(network, -1 if k is None else k, level)
         return NumberAnswer(bool(estimator._flat), width, level)
     small = _folded(estimator)

@@ -35,15 +35,13 @@ from dokl.base.arrays import Array
 from dokl.base.errors import MissingExtra, UnknownName
 from dokl.base.files import PathLike, atomic_write
 from dokl.learning.calibration import FARTHEST, SMOOTH
-from dokl.learning.experts.bending import Bending
-from dokl.learning.experts.folding import Folded
-from dokl.learning.experts.scaling import CLIP, WILD
+from dokl.learning.experts.folding import Folded, Part, Waves
+from dokl.learning.experts.scaling import CLIP
 from dokl.tables.export.formula import (
     Formula,
     LabelAnswer,
     NumberAnswer,
     Spread,
-    Waves,
     formula_of,
     whitening,
 )
@@ -103,9 +101,9 @@ def onnx_model(
     if isinstance(core, Waves):
         scores = _waves(graph, core, x)
     elif formula.spread is not None:
-        scores, std = _with_spread(graph, core[0], formula.spread, x)
+        scores, std = _with_spread(graph, _only_bank(core), formula.spread, x)
     else:
-        scores = _added(graph, [_bumps(graph, part, x) for part in core])
+        scores = _added(graph, [_part(graph, part, x) for part in core])
     if isinstance(formula.answer, LabelAnswer):
         _labels(graph, formula.answer, scores, formula.m)
     else:
@@ -183,6 +181,18 @@ def _waves(graph: Graph, core: Waves, x: str) -> str:
     return graph.op("Add", f, graph.constant(core.constant))
 
 
+def _only_bank(core: tuple[Part, ...]) -> Folded:
+    """The one part of a lone learner."""
+    (part,) = core
+    assert isinstance(part, Folded)
+    return part
+
+
+def _part(graph: Graph, core: Part, x: str) -> str:
+    """(rows, m), to be added to what other parts say."""
+    return _waves(graph, core, x) if isinstance(core, Waves) else _bumps(graph, core, x)
+
+
 def _bumps(graph: Graph, core: Folded, x: str) -> str:
     """(rows, m)."""
     rows = _standardised(graph, core, x)
@@ -197,26 +207,7 @@ def _bumps(graph: Graph, core: Folded, x: str) -> str:
 def _standardised(graph: Graph, core: Folded, x: str) -> str:
     rows = graph.op("Sub", x, graph.constant(core.inputs.centre))
     rows = graph.op("Div", rows, graph.constant(core.inputs.size))
-    if isinstance(core.inputs, Bending):
-        rows = _bent(graph, core.inputs, rows)
     return graph.op("Clip", rows, _number(graph, -CLIP), _number(graph, CLIP))
-
-
-def _bent(graph: Graph, inputs: Bending, rows: str) -> str:
-    """Standardised rows with long tails drawn in, and standardised again."""
-    if (inputs.power != 1.0).any():
-        rows = graph.op("Clip", rows, _number(graph, -WILD), _number(graph, WILD))
-        one, zero = _number(graph, 1), _number(graph, 0)
-        powers = graph.constant(inputs.power), graph.constant(2.0 - inputs.power)
-        q = graph.op("Where", graph.op("Greater", rows, zero), *powers)
-        size = graph.op("Log", graph.op("Add", graph.op("Abs", rows), one))
-        none = graph.op("Equal", q, zero)  # a logarithm stands for this power
-        raised = graph.op("Sub", graph.op("Exp", graph.op("Mul", q, size)), one)
-        raised = graph.op("Div", raised, graph.op("Where", none, one, q))
-        far = graph.op("Where", none, size, raised)
-        rows = graph.op("Mul", far, graph.op("Sign", rows))
-    rows = graph.op("Sub", rows, graph.constant(inputs.middle))
-    return graph.op("Div", rows, graph.constant(inputs.spread))
 
 
 def _outward(graph: Graph, core: Folded, f: str) -> str:

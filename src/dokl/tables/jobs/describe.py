@@ -11,6 +11,7 @@ import numpy as np
 from dokl.estimators.network import NetworkEstimator
 from dokl.estimators.old_networks import OldNetwork
 from dokl.estimators.worth import SharingWorth
+from dokl.learning.experts.folding import Folded
 from dokl.tables.models import TableModel
 from dokl.tables.models.pictures import names_of
 
@@ -61,7 +62,9 @@ def _of_experts(model: TableModel) -> dict[str, Any]:
     if hasattr(estimator, "bank_"):
         size = {"components": estimator.n_components}
     else:
-        size = {"centres": sum(len(each.centres) for each in estimator.folded_.bumps)}
+        parts = [part for part in estimator.folded_ if isinstance(part, Folded)]
+        bumps = [each for part in parts for each in part.bumps]
+        size = {"centres": sum(len(each.centres) for each in bumps)}
     return {**kind, **size, "inputs": estimator.n_features_in_, "fingerprint": model.fingerprint_}
 
 

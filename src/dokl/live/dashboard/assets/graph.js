@@ -25,9 +25,16 @@ export class Graph {
   }
 
   describe(network) {
-    this.places = new Map(Object.entries(network.places));
+    this.given = network;
     this.pairs = network.links;
-    this.mapped = network.mapped;
+    this.arrange(false);
+  }
+
+  // Where nodes are drawn: as described, or by the places that the map has learned.
+  arrange(alike) {
+    const learned = alike && this.given.alike;
+    this.places = new Map(Object.entries(learned ? this.given.alike : this.given.places));
+    this.mapped = learned || this.given.mapped;
     this.build();
   }
 

@@ -10,6 +10,7 @@ const MOST_LOOKS = 600;
 const place = (id) => document.getElementById(id);
 
 const graph = new Graph(place("graph"), place("graph-legend"), choose);
+place("alike").addEventListener("change", (event) => graph.arrange(event.target.checked));
 const curves = new Chart(place("curves"), place("curves-legend"), "samples");
 const apart = new Chart(place("disagreement"), place("disagreement-legend"), "time");
 const newest = new Rows(place("newest"), place("newest-legend"), place("newest-sub"));
@@ -34,6 +35,8 @@ const EVENTS = {
     document.title = `${said.name} · dokl watch`;
     table.describe(names);
     graph.describe(said);
+    place("alike-choice").hidden = !said.alike;
+    place("alike").checked = false;
     if (chosen !== null && !names.includes(chosen)) choose(chosen);
     table.pick(chosen);
   },

@@ -1,0 +1,90 @@
+"""A node that shares sums as bytes for its journal, and back; also what earlier versions left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dokl.base import codec, files
+from dokl.base.arrays import Array
+from dokl.base.errors import BadFile, BadInput
+from dokl.learning.experts.kinds import Settings
+from dokl.learning.squares.memory import LIST
+from dokl.learning.squares.sums import Sums
+from dokl.network import saving
+from dokl.network import state as arrays_by_name
+from dokl.network.agreed import AgreedMap
+from dokl.network.node import NetworkNode
+from dokl.network.summing import EXPERTS, OwnSums, SummingNode
+from dokl.network.sums import shared
+
+KIND = "node"
+_RECORDS = (SummingNode, OwnSums, *saving.RECORDS)
+
+
+def pack(node: SummingNode) -> bytes:
+    """Everything in bytes, exact, without room for further rows."""
+    own, n = node.own, node.own.n
+    own = replace(own, Z=own.Z[:n], Y=own.Y[:n], weight=own.weight[:n])
+    meta, arrays = codec.encode(replace(node, node=saving.compact_node(node.node), own=own))
+    return files.to_bytes(KIND, {"node": meta}, arrays, "the state of a node")
+
+
+def unpack(data: bytes, made: AgreedMap, settings: Settings) -> SummingNode:
+    """The node that was packed; BadInput where it is damaged, or of another map."""
+    try:
+        meta, arrays = files.from_bytes(data, KIND, "the stored state")
+        node = codec.decode(meta["node"], arrays, _RECORDS)
+        if not isinstance(node, SummingNode):
+            raise ValueError("there is no node in it")
+        _check(node, made, settings)
+    except (BadFile, KeyError, TypeError, ValueError, IndexError) as error:
+        raise BadInput(f"the stored state is damaged, or not this model's ({error})") from None
+    own = node.own
+    Z, Y, weight = (_with_room(part) for part in (own.Z, own.Y, own.weight))
+    return replace(node, own=replace(own, Z=Z, Y=Y, weight=weight))
+
+
+def _with_room(part: Array) -> Array:
+    """The rows of a list, with room for as many as it takes."""
+    room = np.zeros((LIST, *part.shape[1:]))
+    room[: len(part)] = part
+    return room
+
+
+def _check(node: SummingNode, made: AgreedMap, settings: Settings) -> None:
+    """Refuse parts that do not fit together; the types of fields were checked by the codec."""
+    d, m, D, own = made.d, made.m, made.D, node.own
+    known: NetworkNode = node.node
+    if known.own.settings != settings:
+        raise ValueError("its own learner has other settings")
+    saving.check_node(known, d, m)
+    saving.check_mixture(node.mixture, len(EXPERTS))
+    if len(node.memories) not in (0, len(EXPERTS)):
+        raise ValueError(f"it has {len(node.memories)} of the network's experts")
+    for memory, (_, centres) in zip(node.memories, EXPERTS, strict=False):
+        saving.check_memory(memory, made.width(centres), m)
+    n = files.whole("n", own.n, 0, LIST - 1)
+    for name, part, shape in (
+        ("Z", own.Z, (n, D)), ("Y", own.Y, (n, m)), ("weight", own.weight, (n,)),
+        ("zz", own.added.zz, (D, D)), ("zy", own.added.zy, (m, D)), ("yy", own.added.yy, (m,)),
+    ):  # fmt: skip
+        saving.fits(name, part, shape)
+    files.whole("rows", own.added.rows)
+    files.real("weight", own.added.weight)
+
+
+# -- states of earlier versions ------------------------------------------------------------------
+def is_old(data: bytes) -> bool:
+    """Whether an earlier version packed it, whose nodes were no lone learners."""
+    return data.startswith(b"doklst")
+
+
+def old_sums(data: bytes, D: int, m: int) -> Sums:
+    """The sums of all rows that such a node had learned; BadInput where there are none."""
+    found = arrays_by_name.unpack(data)
+    vector = found.nodes.get("sums")
+    if vector is None or vector.shape != (1, shared.size(D, m)) or not np.isfinite(vector).all():
+        raise BadInput("the stored state is not this model's: it has no sums of this size")
+    return shared.unpacked(vector[0], D, m)

@@ -1,0 +1,198 @@
+"""One node of a network that shares sums: what a live agent is, and what can be simulated.
+
+    own         exactly the lone learner, on the node's own rows
+    network     experts on the agreed map that know the total of everybody's sums as last heard,
+                mixed by what each would have gained on this node's rows
+    corrected   the network's prediction with what the node has learned of its errors here
+    mixture     of these three (`dokl.network.node`)
+
+Two things happen to a node: it learns rows of its own, and it hears a new total. Between two totals
+the network's experts stay as they are. Rows are learned one by one, so the same rows and totals in
+the same order give the same bits however rows are cut into calls: after a crash the rows of the
+journal, cut as they may be, give what they gave before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.learning import mixture as mixing
+from dokl.learning.experts import learn as learning
+from dokl.learning.experts import predicting
+from dokl.learning.experts.bank import Prediction
+from dokl.learning.experts.kinds import Settings
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.mixture import Mixture
+from dokl.learning.squares import sums as adding
+from dokl.learning.squares.memory import LIST, Memory
+from dokl.learning.squares.sums import Sums
+from dokl.network import node as nodes
+from dokl.network.agreed import AgreedMap, LearnedMap
+from dokl.network.node import NetworkNode
+from dokl.network.sums import shared
+
+# The network's experts: memory in rows of the network, and centres, None for all.
+EXPERTS = ((math.inf, None), (10_000.0, 400), (1000.0, 200))
+_EVERYBODY = np.ones(len(EXPERTS), bool)
+
+
+@dataclass(frozen=True)
+class OwnSums:
+    """Sums of the node's own rows. added: of most of them; Z: (LIST, D), Y: (LIST, m) and weight:
+    (LIST,) of the newest n, which are added when the list is full: one product for many rows.
+    """
+
+    added: Sums
+    Z: Array
+    Y: Array
+    weight: Array
+    n: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.added.rows + self.n
+
+    def total(self) -> Sums:
+        """Of all rows."""
+        if not self.n:
+            return self.added
+        return adding.added(self.added, self.Z[: self.n], self.Y[: self.n], self.weight[: self.n])
+
+
+@dataclass(frozen=True)
+class SummingNode:
+    """node: own bank, corrections and mixture. memories: of the network's EXPERTS, none before
+    anything was heard; mixture: of these. own: sums of the node's rows, on the agreed map.
+    """
+
+    node: NetworkNode
+    own: OwnSums
+    memories: tuple[Memory, ...] = ()
+    mixture: Mixture = field(default_factory=lambda: mixing.start(len(EXPERTS)))
+
+
+def start(made: AgreedMap, settings: Settings) -> SummingNode:
+    """A node that has seen and heard nothing; settings: those of a lone learner."""
+    nothing = sums_of(adding.nothing(made.D, made.m))
+    return SummingNode(nodes.start(made.d, made.m, settings), nothing)
+
+
+def sums_of(total: Sums) -> OwnSums:
+    """Own sums of rows that were added up before."""
+    m, D = total.zy.shape
+    return OwnSums(total, np.zeros((LIST, D)), np.zeros((LIST, m)), np.zeros(LIST))
+
+
+# -- what happens to a node ------------------------------------------------------------------------
+def learn(
+    node: SummingNode, made: AgreedMap, number: int, X: Array, Y: Array
+) -> tuple[SummingNode, Prediction]:
+    """Rows X: (n, d), Y: (n, m) of the node with this number on the map; what it predicted for
+    each before it learned it.
+    """
+    found = [predict(node, made, number, X[:0])]
+    for i in range(len(X)):
+        node, told = _learn_one(node, made, number, X[i : i + 1], Y[i : i + 1])
+        found.append(told)
+    parts = zip(*(vars(each).values() for each in found), strict=True)
+    return node, Prediction(*map(np.concatenate, parts))
+
+
+def hear(node: SummingNode, made: AgreedMap, totals: Sequence[Sums]) -> SummingNode:
+    """The node once it has heard what everybody's rows, its own among them, add up to: for each of
+    EXPERTS what it has not forgotten, of its features.
+    """
+    pairs = zip(totals, EXPERTS, strict=True)
+    known = (adding.narrowed(total, made.width(centres)) for total, (_, centres) in pairs)
+    first = node.node if node.memories else _listening(node.node, made)
+    solved = tuple(shared.learned(each, made.ridge) for each in known)
+    return replace(node, node=first, memories=solved)
+
+
+def predict(node: SummingNode, made: AgreedMap, number: int, X: Array) -> Prediction:
+    """Of rows X: (n, d) at the node with this number on the map."""
+    alone = predicting.predict_with_variance(node.node.own, X)
+    if not node.memories:
+        return nodes.predict(node.node, X, alone, alone)
+    F, V = _by_experts(node.memories, made, made.transform(X, number))
+    mean, variance = mixing.combine(node.mixture.weights(_EVERYBODY), F, V)
+    return nodes.predict(node.node, X, alone, Prediction(mean, variance, alone.widths))
+
+
+def _learn_one(
+    node: SummingNode, made: AgreedMap, number: int, x: Array, y: Array
+) -> tuple[SummingNode, Prediction]:
+    """One row: (1, d) and (1, m)."""
+    Z, bound = made.transform(x, number), node.node.own.settings.bound
+    known = node.node.own.now is not None
+    own, alone = learning.learn(node.node.own, x, y)
+    weight = _bounded(alone, y, bound) if known else 1.0
+    told, mixture = alone, node.mixture
+    if node.memories:
+        F, V = _by_experts(node.memories, made, Z)
+        mixture, mean, variance = mixing.mixed(
+            mixture, F, V, y, _EVERYBODY, None, bound, relative=True
+        )
+        told = Prediction(mean, variance, alone.widths)
+    after, said = nodes.learn(replace(node.node, own=own), x, y, None, alone, told)
+    sums = _with_row(node.own, Z[0], made.targets.inward(y)[0], weight)
+    return replace(node, node=after, own=sums, mixture=mixture), said
+
+
+def _by_experts(memories: Sequence[Memory], made: AgreedMap, Z: Array) -> tuple[Array, Array]:
+    """Means and variances (n, E, m) of rows with features Z: (n, D), in the targets' units."""
+    F, V = [], []
+    for memory, (_, centres) in zip(memories, EXPERTS, strict=True):
+        z = np.ascontiguousarray(Z[:, : made.width(centres)])
+        F.append(made.targets.outward(z @ memory.theta.T))
+        V.append((1.0 + memory.variance(z))[:, None] * memory.noise * made.targets.size**2)
+    return np.stack(F, axis=1), np.stack(V, axis=1)
+
+
+def _listening(node: NetworkNode, made: AgreedMap) -> NetworkNode:
+    """The node with corrections, now that there is something to correct. One that knows nothing
+    yet believes the network first. One with a map of its own does not: the network has to gain on
+    its rows, or the first sums of a liar would be believed at once.
+    """
+    now = node.own.now
+    if isinstance(made, LearnedMap):
+        inputs, size = made.inputs, made.targets.size
+    elif now is not None:
+        inputs, size = now.inputs, now.targets.size
+    else:
+        inputs, size = Scaling(np.zeros(made.d), np.ones(made.d)), _spread(node)
+    node = nodes.with_corrections(node, inputs, size)
+    if now is None:
+        return node
+    gain = np.array([nodes.FIRST_GAIN, 0.0, 0.0])
+    return replace(node, mixture=replace(node.mixture, gain=gain))
+
+
+def _spread(node: NetworkNode) -> Array:
+    """The standard deviation (m,) of the targets so far, 1 where there is none."""
+    weight, first, second = node.own.total
+    known = max(weight, 1.0)
+    size = np.sqrt(np.maximum(second / known - (first / known) ** 2, 0.0))
+    return np.where(size > 0, size, 1.0)
+
+
+def _bounded(alone: Prediction, y: Array, bound: float) -> float:
+    """What a row weighs in the sums: one that is more than so many standard deviations from what
+    the lone learner predicts pulls like one of that size. It follows from own rows alone.
+    """
+    size = float(np.sqrt(np.mean((y - alone.mean) ** 2 / np.maximum(alone.variance, 1e-300))))
+    return 1.0 if size <= bound else bound / size
+
+
+def _with_row(own: OwnSums, z: Array, y: Array, weight: float) -> OwnSums:
+    """With a row more. Places beyond n are nobody's: an earlier record does not look at them."""
+    n = own.n
+    own.Z[n], own.Y[n], own.weight[n] = z, y, weight
+    own = replace(own, n=n + 1)
+    return own if n + 1 < LIST else sums_of(own.total())
