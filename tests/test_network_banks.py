@@ -73,8 +73,8 @@ def test_alone_is_what_a_lone_learner_predicts(four):
         found = banks.predict_alone(network, X[:50], node).mean[:, 0]
         np.testing.assert_allclose(found, lone.predict(X[:50]), atol=1e-6 * y.std())
         errors, keep = network.nodes[node].errors, 1 - 1 / 1000
-        late = slice(30, None)
-        weights = keep ** np.arange(mine.sum() - 31, -1, -1)
+        late = slice(50, None)
+        weights = keep ** np.arange(mine.sum() - 51, -1, -1)
         told = weights @ (f - y[mine])[late] ** 2
         np.testing.assert_allclose(errors.total[0], told, rtol=1e-6)
 

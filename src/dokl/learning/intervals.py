@@ -44,6 +44,11 @@ class Tracker:
     width: Array
     energy: Array
 
+    @property
+    def widths(self) -> Array:
+        """The widths (m, L) that are used: more coverage is never narrower."""
+        return np.asarray(np.maximum.accumulate(self.width, axis=-1))
+
 
 def start(levels: Sequence[float] = LEVELS, outputs: int = 1) -> Tracker:
     """The normal law's quantiles."""
@@ -86,6 +91,6 @@ def width_at(tracker: Tracker, coverage: float, widths: Array | None = None) -> 
     at, known = (ndtri(0.5 + 0.5 * np.asarray(c)) for c in (check_level(coverage), tracker.levels))
     # A common factor beyond the ends, and in between a factor that changes evenly.
     share = np.array([np.interp(at, known, one) for one in np.eye(len(known))])
-    widths = np.maximum.accumulate(tracker.width, axis=-1) if widths is None else widths
+    widths = tracker.widths if widths is None else widths
     factor = widths / known
     return np.asarray(factor @ share * at)

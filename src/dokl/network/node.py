@@ -118,7 +118,7 @@ def predict(node: NetworkNode, X: Array, alone: Prediction, shared: Prediction) 
     if node.corrections is not None:
         corrected = correcting.predict(node.corrections, X, *corrected)
     mean, variance = mixing.combine(node.weights, *_stacked(alone, shared, corrected))
-    return Prediction(mean, variance, np.tile(node.tracker.width, (len(X), 1, 1)))
+    return Prediction(mean, variance, np.tile(node.tracker.widths, (len(X), 1, 1)))
 
 
 def _stacked(

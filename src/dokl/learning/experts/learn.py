@@ -158,7 +158,7 @@ def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, tuple[flo
     mean = S / known
     variance = np.maximum(Q / known - mean**2, 0.0)
     variance[W == 0] = 1.0
-    widths = np.tile(bank.tracker.width, (len(Y), 1, 1))
+    widths = np.tile(bank.tracker.widths, (len(Y), 1, 1))
     return Prediction(mean[:-1], variance[:-1], widths), (float(W[-1]), S[-1], Q[-1])
 
 

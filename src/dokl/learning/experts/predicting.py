@@ -28,7 +28,7 @@ def predict_with_variance(bank: Bank, X: Array) -> Prediction:
     else:
         now = bank.now
         both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)
-    widths = np.tile(bank.tracker.width, (len(X), 1, 1))
+    widths = np.tile(bank.tracker.widths, (len(X), 1, 1))
     return Prediction(both[:, : bank.m], both[:, bank.m :], widths)
 
 
