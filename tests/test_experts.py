@@ -10,6 +10,7 @@ from dokl.learning.experts import bank, kept, pilots, predicting, rest
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts.kinds import Kind, Settings, for_classes, for_numbers
 from dokl.learning.experts.maps import median_distance, nested_map
+from dokl.learning.experts.rows import MendedNotice
 from dokl.learning.experts.scaling import scaling_of, tamed
 from dokl.learning.scales import Scales, correlation, isotropic, squared_distances
 from dokl.learning.squares import blocks
@@ -175,7 +176,7 @@ def test_a_spoiled_matrix_is_mended_and_said():
     spoiled = first.memories[0].P.copy(order="F")
     spoiled.T.flat[:: len(spoiled) + 1] = -1.0
     broken = (replace(first.memories[0], P=spoiled), *first.memories[1:])
-    with pytest.warns(learning.MendedNotice, match="expert 0 .* lost the definiteness"):
+    with pytest.warns(MendedNotice, match="expert 0 .* lost the definiteness"):
         after, told = learning.learn(replace(first, memories=broken), X[600:700], y[600:700])
     assert after.mended == 1
     assert np.mean((told.mean - y[600:700]) ** 2) < 0.01

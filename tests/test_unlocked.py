@@ -8,7 +8,7 @@ import scipy.linalg.blas  # noqa: F401  it brings a library of its own
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from commands import dokl, readings, write_csv
-from dokl.base import unlocked
+from dokl.base import background, unlocked
 from dokl.base.unlocked import one_thread
 from dokl.learning import scales
 from dokl.learning.squares.memory import Memory
@@ -22,7 +22,8 @@ def threads():
 
 @pytest.fixture(autouse=True)
 def two_cores():
-    """As for a user, who sets nothing."""
+    """As for a user, who sets nothing, while nothing is learned in the background."""
+    background.wait_until_idle()
     with threadpool_limits(2, "blas"):
         yield
 

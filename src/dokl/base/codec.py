@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -28,6 +28,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from dokl.base.arrays import Array
+
+# Metadata of a field that files do not hold; it has a default.
+UNSAVED = {"saved": False}
 
 # Square matrices in Fortran's order of which the lower triangle counts, by the name of their field.
 TRIANGLES = ("P", "zz", "lower")
@@ -50,7 +53,7 @@ def _packed(value: Any, path: str, arrays: Arrays) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         inside = {
             each.name: _packed(getattr(value, each.name), _join(path, each.name), arrays)
-            for each in fields(value)
+            for each in _saved(value)
         }
         return {"$": type(value).__name__, **inside}
     if isinstance(value, np.ndarray):
@@ -72,6 +75,11 @@ def _packed(value: Any, path: str, arrays: Arrays) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"{path or 'the record'} is a {type(value).__name__}, which no file holds")
+
+
+def _saved(record: Any) -> list[Field[Any]]:
+    """The fields of a record, or of a type of records, that files hold."""
+    return [each for each in fields(record) if each.metadata.get("saved", True)]
 
 
 def _join(path: str, name: str) -> str:
@@ -101,7 +109,7 @@ def _unpacked(value: Any, arrays: Mapping[str, Array], types: Mapping[str, type]
     if "#" in value:
         return float(value["#"])
     made, given = types[value["$"]], {k: v for k, v in value.items() if k != "$"}
-    known = {each.name for each in fields(made)}
+    known = {each.name for each in _saved(made)}
     if unknown := set(given) - known:
         raise ValueError(f"a {value['$']} has no {', '.join(sorted(unknown))}")
     inside, hints = {k: _unpacked(v, arrays, types) for k, v in given.items()}, _hints(made)

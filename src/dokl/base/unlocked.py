@@ -9,6 +9,7 @@ triangle counts.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -83,6 +84,19 @@ def _set_threads(libraries: Sequence[Any], numbers: Sequence[int]) -> None:
         library.set_num_threads(number)
         if release is not None:
             release()
+
+
+def _forked() -> None:
+    """In a child process the other threads are gone, and will neither leave nor free the lock."""
+    global _lock
+    _lock, everybody = Lock(), _everybody.count
+    _everybody.count = _this_thread.count
+    if everybody and not _everybody.count:
+        _set_threads(_libraries()[0], _everybody.before)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -156,8 +155,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
                 f"there is no map yet after {self.bank_.seen} rows: it comes with row "
                 f"{min(self.bank_.settings.pilots, default=30)}"
             )
-        settings = replace(self.bank_.settings, pilots=())
-        self.bank_ = replace(self.bank_, settings=settings)
+        self.bank_ = learn.frozen(self.bank_)
         return self
 
     def fresh(self) -> Any:

@@ -155,7 +155,7 @@ def folded(estimator: Any) -> Any:
     small, bank = kinds[type(estimator)](), estimator.bank_
     small.folded_, small.rows_ = (folding.folded(bank),), bank.seen
     small.tracker_ = replace(bank.tracker, energy=np.zeros_like(bank.tracker.energy))
-    newest = predicting.predict_with_variance(bank, bank.kept.newest()[0][-NEWEST:])
+    newest = predicting.predict_with_variance(bank, bank.stored.newest()[0][-NEWEST:])
     small.spread_ = np.sqrt(newest.variance).mean(axis=0) if bank.seen else np.ones(bank.m)
     for name in FACTS:
         setattr(small, name, getattr(estimator, name))

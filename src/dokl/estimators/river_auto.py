@@ -115,7 +115,7 @@ class _Auto:
     def _begin_again(self) -> None:
         """A new estimator that has learned the rows so far: all of them where they are at hand."""
         if self._columns.first is None:
-            X, Y, w = self._estimator.bank_.kept.all()
+            X, Y, w = self._estimator.bank_.stored.all()
             y = class_numbers(Y)  # only classes come so late
         else:
             self._columns, X, y, w = river_first_rows.again(self._columns)

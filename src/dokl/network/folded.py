@@ -123,7 +123,7 @@ def _weighed(part: Part, weight: float) -> Part:
 
 def _newest(network: BankNetwork, k: int) -> Array:
     """Up to NEWEST rows (n, d) of a node, or of all: each node's newest in turn."""
-    own = [node.own.kept.newest()[0] for node in network.nodes]
+    own = [node.own.stored.newest()[0] for node in network.nodes]
     if (k >= 0 or network.K == 1) and len(own[max(k, 0)]):
         return own[max(k, 0)][-NEWEST:]
     some = [rows[::-1] for rows in own if len(rows)]

@@ -11,12 +11,12 @@ import numpy as np
 from dokl.base import codec
 from dokl.base.arrays import Array
 from dokl.base.files import real, whole
-from dokl.learning.experts.bank import Bank, Generation
+from dokl.learning.experts.bank import Bank, Generation, Pending
 from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import Kind, Settings
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.places import DIMENSIONS, GroupPlaces
-from dokl.learning.experts.saving import check_settings
+from dokl.learning.experts.saving import check_pending, check_settings
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.intervals import Tracker
 from dokl.learning.mixture import Mixture
@@ -31,8 +31,8 @@ from dokl.network.sharing import SentRows, SharingRule
 
 RECORDS = (
     BankNetwork, SharingRule, SentRows, NetworkNode, Errors, Corrections, Bank, Settings, Kind,
-    Kept, Mixture, Tracker, Generation, Scaling, Scales, NestedMap, GroupedMap, GroupPlaces, Memory,
-    Sums,
+    Kept, Pending, Mixture, Tracker, Generation, Scaling, Scales, NestedMap, GroupedMap,
+    GroupPlaces, Memory, Sums,
 )  # fmt: skip
 
 
@@ -145,6 +145,11 @@ def _check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:
         recent: list[tuple[int, ...]] = [(r, d), (r, m), (r,)]
         for part, size in zip(kept.recent, recent, strict=True):
             fits("kept.recent", part, size)
+    if bank.pending is not None:
+        r = len(bank.pending.X)
+        for part, size in zip(bank.pending.rows(), ((r, d), (r, m), (r,)), strict=True):
+            fits("pending", part, size)
+        check_pending(bank)
     weight, *moments = bank.total
     real("weight", weight)
     for part in moments:

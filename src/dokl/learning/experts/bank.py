@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.base.background import Each, Task
+from dokl.base.codec import UNSAVED
 from dokl.learning import intervals
 from dokl.learning import mixture as mixing
 from dokl.learning.experts import kept as keeping
@@ -28,9 +30,6 @@ from dokl.learning.squares.sums import Sums
 # Rows whose features are in memory at once, and after which experts meet.
 AT_ONCE = 512
 LEAST_RIDGE = 1e-4
-
-# As `map`, perhaps on several cores.
-Each = Callable[..., Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,27 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class Bank:
-    """d inputs, m outputs. now: None before the first pilot; memories, awake: one per expert.
+class Pending:
+    """A pilot whose map is not adopted yet: the rows that came after it, X (n, d), Y (n, m) and
+    weight (n,). work: a bank with the new map, in the making; None where it is to be begun again.
+    """
 
-    total: (weight, sum of w y, sum of w y^2), what is known before the first pilot.
+    X: Array
+    Y: Array
+    weight: Array
+    work: Task[Bank] | None = field(default=None, compare=False, repr=False, metadata=UNSAVED)
+
+    def rows(self, some: slice = slice(None)) -> tuple[Array, Array, Array]:
+        """X, Y and weight of some of them."""
+        return self.X[some], self.Y[some], self.weight[some]
+
+
+@dataclass(frozen=True)
+class Bank:
+    """d inputs, m outputs. now: None before the first map; memories, awake: one per expert.
+
+    total: (weight, sum of w y, sum of w y^2), what is known before the first map.
+    kept: rows up to a pilot that is pending, and all of them where none is.
     """
 
     settings: Settings
@@ -71,11 +87,20 @@ class Bank:
     mended: int = 0  # how often a matrix had to be made anew
     idle: Array = field(default_factory=lambda: np.zeros(0, int))  # checks without weight, each
     surprise: tuple[float, int] = (0.0, 0)  # sum of squared scores since the last check, and count
+    pending: Pending | None = None
 
     @property
     def seen(self) -> int:
         """Rows learned."""
-        return self.kept.seen
+        return self.kept.seen + (0 if self.pending is None else len(self.pending.X))
+
+    @property
+    def stored(self) -> Kept:
+        """The rows kept, and those since a pilot that is pending."""
+        if self.pending is None:
+            return self.kept
+        settings, kept = self.settings, keeping.copied(self.kept)
+        return keeping.and_then(kept, *self.pending.rows(), settings.kept, settings.seed)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

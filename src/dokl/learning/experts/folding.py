@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.base.unlocked import one_thread
 from dokl.learning.experts.bank import AT_ONCE, Bank
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.scaling import Scaling
@@ -81,6 +82,7 @@ class Waves:
 Part = Folded | Waves  # parts of a node's prediction add up
 
 
+@one_thread()  # the same bits whether or not other threads learn meanwhile
 def folded(bank: Bank, group: int = -1) -> Folded:
     """What predicts as the bank does now; before the first pilot the mean of the targets.
 
@@ -177,6 +179,7 @@ def predict_sum(parts: Sequence[Part], X: Array) -> Array:
     return np.asarray(sum(predict(part, X) for part in parts))
 
 
+@one_thread()
 def predict(made: Part, X: Array) -> Array:
     """Means (n, m) of rows X: (n, d)."""
     if isinstance(made, Waves):

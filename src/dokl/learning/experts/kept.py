@@ -68,6 +68,12 @@ def and_then(kept: Kept, X: Array, Y: Array, weight: Array, room: int, seed: int
     return replace(kept, seen=kept.seen + len(rest[0]), recent=recent)  # type: ignore[arg-type]
 
 
+def copied(kept: Kept) -> Kept:
+    """The same rows in arrays of their own."""
+    own = {name: getattr(kept, name).copy() for name in ("X", "Y", "weight", "arrival")}
+    return replace(kept, **own)
+
+
 def _appended(kept: Kept, X: Array, Y: Array, weight: Array, room: int) -> Kept:
     n = kept.n + len(X)
     arrays = kept.X, kept.Y, kept.weight, kept.arrival

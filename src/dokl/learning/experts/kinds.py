@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dokl.learning.intervals import LEVELS
 
-# Rows at which scales are learned anew and all experts start again with all rows that are kept.
-# Rows that chose the scales are never scored with them.
+# Rows with which new length scales and maps are adopted, and all experts start again with all rows
+# that are kept. The work begins some rows earlier, in the background (`begin_row`). Rows that chose
+# the scales are never scored with them.
 PILOTS = (30, 60, 125, 250, 500, 1000, 2500, 5000, 10_000, 100_000)
 # Classes say less a row, and a guess of the commonest is a bad one: they cannot wait so long.
 CLASS_PILOTS = (8, 15, *PILOTS)
 KEPT = 10_000
+# How many rows before a pilot its work begins: the more, the older its scales. 500 rows cost 3.5 %
+# of error on hourly air quality, 250 rows 0.8 %.
+MOST_AHEAD = 250
+NEVER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,22 @@ class Kind:
         scales = "learned scales" if self.map == "learned" else f"{self.map:g} x median distance"
         memory = "all rows" if self.memory == math.inf else f"{self.memory:,.0f} rows"
         return f"{scales}, {self.kernel}, {memory}"
+
+
+def begin_row(pilot: int) -> int:
+    """After how many rows the work for a pilot begins. The work grows with the cube of the rows, up
+    to a thousand of them; a row is given 50 ms or more.
+
+    >>> [begin_row(pilot) for pilot in PILOTS]
+    [26, 56, 120, 240, 469, 875, 2250, 4750, 9750, 99750]
+    """
+    ahead = max(pilot // 25, pilot * pilot // 8000, min(4, pilot // 4), 1)
+    return max(1, pilot - min(MOST_AHEAD, ahead))
+
+
+def next_pilot(pilots: Sequence[int], seen: int) -> int:
+    """The first pilot after so many rows; NEVER where there is none."""
+    return min((each for each in pilots if each > seen), default=NEVER)
 
 
 Forgetting = dict[tuple[str | float, str], tuple[tuple[int, int], ...]]

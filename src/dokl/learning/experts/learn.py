@@ -1,46 +1,45 @@
 """How a bank learns: rows are predicted first, then learned by every expert, then mixed.
 
 It predicts from the first row on. At each pilot (30, 60, 125... rows) length scales are learned
-from the rows so far, maps are made, and all experts start again and learn those rows; the rows
-that follow are predicted before they are learned, and mixed by what each expert would have gained.
-`learn` returns a new bank: a call that fails changes nothing.
+from the rows so far, maps are made, and all experts start again and learn those rows. That begins
+some rows earlier, in the background (`pending`). Rows are predicted before they are learned, and
+mixed by what each expert would have gained. `learn` returns a new bank: a call that fails changes
+nothing.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.base.background import Each
 from dokl.base.errors import BadInput, FingerprintMismatch
 from dokl.base.unlocked import one_thread
 from dokl.learning import intervals
 from dokl.learning import mixture as mixing
 from dokl.learning.experts import kept as keeping
+from dokl.learning.experts import pending
 from dokl.learning.experts.bank import (
     AT_ONCE,
     Bank,
-    Each,
     Generation,
     Prediction,
-    features,
     fingerprint,
     numbers_of,
     start,
 )
 from dokl.learning.experts.kinds import Settings
-from dokl.learning.experts.pilots import at_the_prior, generation, pilot, relearned
+from dokl.learning.experts.pilots import at_the_prior, generation
 from dokl.learning.experts.rest import checked, surprised
-from dokl.learning.squares import blocks, sums
+from dokl.learning.experts.rows import learn_rows
+from dokl.learning.squares import sums
 from dokl.learning.squares.blocks import NotDefinite
-from dokl.learning.squares.memory import Memory
 
 # Fewer rows than this are learned before threads have started.
 FEW = 8
@@ -51,20 +50,18 @@ GROUPED_ENOUGH = 500  # learning places takes longer
 Rows = tuple[Array, Array, Array]  # X: (n, d), Y: (n, m), weight: (n,)
 
 
-class MendedNotice(UserWarning):
-    """A matrix lost its definiteness to rounding, and was made anew."""
-
-
 def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[Bank, Prediction]:
     """Rows X: (n, d), Y: (n, m), finite, of positive weight: (n,), in order."""
     w = np.ones(len(X)) if weight is None else weight
-    told, at = [], 0
-    with on_all_cores(len(X) >= FEW or len(X) >= _until_pilot(bank)) as each:
+    bank, told, at = pending.begun(bank), [], 0
+    with on_all_cores(len(X) >= FEW) as each:
         while at < len(X):
-            stop = min(len(X), at + _until_pilot(bank), at + AT_ONCE - bank.seen % AT_ONCE)
+            left = min(pending.rows_left(bank), AT_ONCE - bank.seen % AT_ONCE)
+            stop = min(len(X), at + left)
             bank, said = _learn_some(bank, X[at:stop], Y[at:stop], w[at:stop], each)
             told.append(said)
             at = stop
+    pending.give_time(bank, len(X))
     return bank, _joined(bank, told)
 
 
@@ -128,24 +125,24 @@ def _joined(bank: Bank, told: list[Prediction]) -> Prediction:
     return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _until_pilot(bank: Bank) -> int:
-    """Rows before the next pilot."""
-    return min((p - bank.seen for p in bank.settings.pilots if p > bank.seen), default=1 << 62)
-
-
 def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[Bank, Prediction]:
-    """Rows without a pilot among them; a pilot after the last, if it is time."""
+    """Rows among which no pilot begins or ends; after the last it does, if it is time."""
     if bank.now is None:
         told, total = _running_mean(bank, Y, w)
         bank = replace(bank, total=total)
     else:
         bank, told = _learn_by_experts(bank, bank.now, X, Y, w, each)
     settings = bank.settings
-    kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
-    bank = replace(bank, kept=kept)
+    if bank.pending is None:
+        kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
+        bank = replace(bank, kept=kept)
+    else:
+        bank = pending.and_then(bank, X, Y, w)
     if bank.seen in settings.pilots:
-        return pilot(bank, each), told
-    return (bank if bank.now is None else checked(bank, bank.now, bank.seen)), told
+        bank = pending.adopted(bank, each)
+    elif bank.now is not None:
+        bank = checked(bank, bank.now, bank.seen)
+    return pending.begun(bank), told
 
 
 def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, tuple[float, Array, Array]]:
@@ -165,49 +162,28 @@ def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, tuple[flo
 def _learn_by_experts(
     bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
 ) -> tuple[Bank, Prediction]:
-    assert bank.awake is not None
-    up = np.flatnonzero(bank.awake).tolist()
-    y, Z = now.targets.inward(Y), features(bank, now, X, up, each)
-    weight = None if (w == 1.0).all() else w
-
-    def one(i: int) -> tuple[Memory, blocks.Found, int]:
-        numbers = numbers_of(bank, now, i)
-        try:
-            return *blocks.learn(numbers, bank.memories[i], Z[i], y, weight), 0
-        except NotDefinite:
-            memory = _mended(bank, now, i)
-            return *blocks.learn(numbers, memory, Z[i], y, weight), 1
-
+    awake = bank.awake
+    assert awake is not None
+    up = np.flatnonzero(awake).tolist()
     n, E, m = len(X), len(bank.kinds), bank.m
     F, V = np.zeros((n, E, m)), np.zeros((n, E, m))
-    known, totals, mended = list(bank.memories), list(bank.sums), bank.mended
-    for i, (memory, found, times) in zip(up, each(one, up), strict=True):
-        known[i], F[:, i], mended = memory, found.f, mended + times
+    bank, each_found = learn_rows(bank, now, up, X, Y, w, each)
+    for i, found in zip(up, each_found, strict=True):
+        F[:, i] = found.f
         V[:, i] = found.noise * (1.0 + found.q)[:, None]
-        kept = totals[i]
-        totals[i] = None if kept is None else sums.added(kept, Z[i], y, found.weight)
     F, V = F * now.targets.size + now.targets.centre, V * now.targets.size**2
-    rule = bank.awake, weight, bank.settings.bound
+    rule = awake, None if (w == 1.0).all() else w, bank.settings.bound
     mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, *rule)
     scores = np.abs(Y - f) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
-    about: dict[str, Any] = {"sums": tuple(totals), "mended": mended, "tracker": tracker}
-    bank = replace(bank, memories=tuple(known), mixture=mixture, **about)
+    bank = replace(bank, mixture=mixture, tracker=tracker)
     return surprised(bank, scores), Prediction(f, variance, widths)
 
 
-def _mended(bank: Bank, now: Generation, i: int) -> Memory:
-    """An expert whose matrix rounding has spoiled, from its sums or from the rows that are kept."""
-    warnings.warn(
-        f"expert {i} ({bank.kinds[i].text}) lost the definiteness of its matrix to rounding after "
-        f"{bank.seen:,} rows, and was made anew from what is kept",
-        MendedNotice,
-        stacklevel=2,
-    )
-    kept = bank.sums[i]
-    if kept is not None:
-        return sums.solved(kept, numbers_of(bank, now, i).rho)
-    return relearned(bank, now, [i])[0][i]
+def frozen(bank: Bank) -> Bank:
+    """The bank with the maps that it has, for good."""
+    bank = pending.without(bank)
+    return replace(bank, settings=replace(bank.settings, pilots=()))
 
 
 def emptied(bank: Bank) -> Bank:
@@ -232,7 +208,8 @@ def combined(a: Bank, b: Bank, sign: int) -> Bank:
         known = [sums.solved(each, numbers_of(a, a.now, i).rho) for i, each in enumerate(totals)]
     except NotDefinite:
         raise BadInput("rows were taken away that this model has never learned") from None
-    counts = replace(a.kept, seen=a.seen + sign * b.seen)
+    a, seen = pending.without(a), a.seen + sign * b.seen
+    counts = replace(a.kept, seen=seen)
     return replace(a, memories=tuple(known), sums=totals, kept=counts)
 
 

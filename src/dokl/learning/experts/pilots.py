@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.base.background import Each
 from dokl.learning import answers, scales
-from dokl.learning.experts.bank import AT_ONCE, Bank, Each, Generation, features, numbers_of
+from dokl.learning.experts.bank import AT_ONCE, Bank, Generation, features, numbers_of
 from dokl.learning.experts.maps import (
     GroupedMap,
     drawn_rows,
@@ -36,9 +37,8 @@ OWN_ROWS, MANY = 800, 5000
 GROUPED_ROWS = 700
 
 
-def pilot(bank: Bank, each: Each = map) -> Bank:
-    """Learn scales from the rows that are kept, make maps, and let all experts learn those rows."""
-    now = generation(bank, *bank.kept.all(), each)
+def started_over(bank: Bank, now: Generation, each: Each = map) -> Bank:
+    """The bank with new maps, whose experts have learned the rows that are kept."""
     bank = at_the_prior(replace(bank, now=now), now)
     everybody = range(len(bank.kinds))
     known, totals = relearned(bank, now, everybody, each)
@@ -65,12 +65,13 @@ def relearned(
     """Experts that have learned the rows that are kept, and sums of those that keep them. A sample
     stands for all rows seen; experts that forget want the newest rows in their order.
     """
-    everything = bank.kept.all()
+    stored = bank.stored
+    everything = stored.all()
     share = bank.seen / max(1, len(everything[0]))
     forgetting = [i for i in which if share > 1.0 and bank.kinds[i].memory < math.inf]
     lasting = [i for i in which if i not in forgetting]
     one = _learned(bank, now, lasting, *everything, share, each)
-    other = _learned(bank, now, forgetting, *bank.kept.newest(), 1.0, each)
+    other = _learned(bank, now, forgetting, *stored.newest(), 1.0, each)
     return one[0] | other[0], one[1]
 
 

@@ -62,7 +62,5 @@ def _of_new_groups(bank: Bank, now: Generation, X: Array, i: int) -> Array:
 def _in_pieces(function: Callable[[Array], Array], X: Array, width: int) -> Array:
     """Piece by piece, on all cores; a few rows are done before these have begun."""
     pieces = [X[i : i + AT_ONCE] for i in range(0, len(X), AT_ONCE)]
-    if len(X) < FEW:
-        return np.concatenate([*map(function, pieces), np.empty((0, width))])
-    with on_all_cores(len(pieces) > 1) as each:
-        return np.concatenate(list(each(function, pieces)))
+    with on_all_cores(len(X) >= FEW and len(pieces) > 1) as each:
+        return np.concatenate([*each(function, pieces), np.empty((0, width))])

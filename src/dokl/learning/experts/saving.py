@@ -12,9 +12,9 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.files import MOST, real, whole
 from dokl.base.random_numbers import check_seed
-from dokl.learning.experts.bank import Bank, Generation, start
+from dokl.learning.experts.bank import Bank, Generation, Pending, start
 from dokl.learning.experts.kept import Kept
-from dokl.learning.experts.kinds import KEPT, Kind, Settings
+from dokl.learning.experts.kinds import KEPT, Kind, Settings, begin_row, next_pilot
 from dokl.learning.experts.maps import NestedMap
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.intervals import Tracker, check_level
@@ -24,6 +24,8 @@ from dokl.learning.squares.memory import LIST, Memory
 from dokl.learning.squares.sums import Sums
 
 Arrays = dict[str, Array]
+_RECENT = "recent.X", "recent.Y", "recent.weight"
+_PENDING = "pending.X", "pending.Y", "pending.weight"
 MATRICES = ("P", "zz", "lower")  # in Fortran's order, of which the lower triangle counts
 
 
@@ -48,7 +50,9 @@ def to_arrays(bank: Bank) -> Arrays:
     n, now = bank.kept.n, bank.now
     out: Arrays = {f"kept.{k}": getattr(bank.kept, k)[:n] for k in ("X", "Y", "weight", "arrival")}
     if bank.kept.recent is not None:
-        out |= dict(zip(("recent.X", "recent.Y", "recent.weight"), bank.kept.recent, strict=True))
+        out |= dict(zip(_RECENT, bank.kept.recent, strict=True))
+    if bank.pending is not None:
+        out |= dict(zip(_PENDING, bank.pending.rows(), strict=True))
     weight, first, second = bank.total
     out |= {"total.weight": np.array(weight), "total.first": first, "total.second": second}
     out |= _record("mixture", bank.mixture) | _record("tracker", bank.tracker)
@@ -83,21 +87,41 @@ def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
     mixture = _recorded(Mixture, "mixture", arrays, gain=(E,), square=(E,), largest=())
     tracker = _recorded(Tracker, "tracker", arrays, levels=(L,), width=(m, L), energy=(m, L))
     bank = replace(bank, kept=kept, total=total, mixture=mixture, tracker=tracker)
-    bank = replace(bank, mended=whole("mended", meta["mended"]))
+    rows = _rows(_PENDING, arrays, d, m)
+    waiting = None if rows is None else Pending(*rows)
+    bank = replace(bank, mended=whole("mended", meta["mended"]), pending=waiting)
+    check_pending(bank)
     return bank if not meta["maps"] else _with_experts(bank, meta["maps"], arrays)
 
 
 def _kept(arrays: Mapping[str, Array], n: int, d: int, m: int, seen: int) -> Kept:
-    names = ("recent.X", "recent.Y", "recent.weight")
     shapes: dict[str, tuple[int, ...]] = {"kept.X": (n, d), "kept.Y": (n, m)}
     shapes |= {"kept.weight": (n,), "kept.arrival": (n,)}
-    if recent := names[0] in arrays:
-        r = len(arrays[names[0]])
-        shapes |= dict(zip(names, ((r, d), (r, m), (r,)), strict=True))
     _check(arrays, shapes)
     X, Y, weight, arrival = (arrays[f"kept.{k}"] for k in ("X", "Y", "weight", "arrival"))
-    newest = tuple(arrays[k] for k in names) if recent else None
-    return Kept(X, Y, weight, arrival, n, seen, newest)  # type: ignore[arg-type]
+    return Kept(X, Y, weight, arrival, n, seen, _rows(_RECENT, arrays, d, m))
+
+
+def _rows(
+    names: tuple[str, str, str], arrays: Mapping[str, Array], d: int, m: int
+) -> tuple[Array, Array, Array] | None:
+    """X, Y and weight by these names, if they are there."""
+    if names[0] not in arrays:
+        return None
+    r = len(arrays[names[0]])
+    _check(arrays, dict(zip(names, ((r, d), (r, m), (r,)), strict=True)))
+    X, Y, weight = (arrays[name] for name in names)
+    return X, Y, weight
+
+
+def check_pending(bank: Bank) -> None:
+    """Refuse rows after a pilot where there is none, or more than there can be."""
+    if bank.pending is None:
+        return
+    began, n = bank.kept.seen, len(bank.pending.X)
+    pilot = next_pilot(bank.settings.pilots, began)
+    if not 1 <= begin_row(pilot) <= began <= began + n < pilot:
+        raise ValueError(f"{n} rows wait for a pilot that began at row {began}, which cannot be")
 
 
 def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
