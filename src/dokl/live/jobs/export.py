@@ -80,7 +80,7 @@ def _folded(network: Network, state: SumsState, name: str | None) -> Any:
     made, node = network.agreed_map, state.node
     number = -1 if name is None else made.number(name)
     own = node.node.own
-    newest = own.kept.newest()[0][-NEWEST:]
+    newest = own.stored.newest()[0][-NEWEST:]
     told = summing.predict(node, made, number, newest)
     classes = np.array(network.inputs.labels) if network.inputs.classifying else None
     now = own.now
