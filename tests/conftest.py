@@ -5,6 +5,8 @@ collector, and no silent skips where everything is installed.
 import gc
 import os
 
+import pytest
+
 
 def pytest_configure(config):
     # What tests compile with XLA runs for milliseconds; compiling it is what takes the time.
@@ -27,6 +29,25 @@ LONG = (
 def pytest_collection_modifyitems(items):
     place = {name: i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+
+
+# --- short searches -----------------------------------------------------------------------------
+# Most of the time of a small model is the search for its length scales, whose end few tests look
+# at. Those that need a model, but not a good one, take this.
+
+
+@pytest.fixture
+def short_searches(monkeypatch):
+    """Let searches for length scales and for places of groups end after 5 evaluations."""
+    from scipy import optimize
+
+    search = optimize.minimize
+
+    def short(*given, options=None, **how):
+        bounds = {"maxfun": 5, "maxiter": 5}
+        return search(*given, options={**(options or {}), **bounds}, **how)
+
+    monkeypatch.setattr(optimize, "minimize", short)
 
 
 # --- garbage ------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """scikit-learn's own interrogation of every estimator."""
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dokl import (
@@ -18,13 +19,13 @@ ESTIMATORS = [
     KernelRegressor(),
     KernelClassifier(),
     KernelClassifier(loss="logistic"),
-    NetworkRegressor(n_nodes=3, n_components=20),
-    NetworkClassifier(n_nodes=3, n_components=20),
+    NetworkRegressor(n_nodes=2, n_components=10),
+    NetworkClassifier(n_nodes=2, n_components=10),
     DiffusionRegressor(),
     DiffusionClassifier(),
     RandomFeatures(),
-    AutoRegressor(50),
-    AutoClassifier(50),
+    AutoRegressor(20),
+    AutoClassifier(20),
 ]
 # A row of weight 2 is one step of twice the length; the same row given twice is two steps, the
 # second from where the first one led. scikit-learn lists both for its own SGD, too.
@@ -49,6 +50,7 @@ def expected_failures(estimator):
     return ROWS_COUNT if isinstance(estimator, AutoRegressor | AutoClassifier) else ORDER_MATTERS
 
 
+@pytest.mark.usefixtures("short_searches")
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 def test_scikit_learn_agrees(estimator, check):
     check(estimator)
