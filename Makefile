@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types layers unit test-live test-browser docs dist test-package \
-	test-pythons bench clean
+.PHONY: help demo test test-all lint types layers unit unit-all test-live test-browser docs dist \
+	test-package test-pythons bench clean
 
 help:
 	@echo "make demo   set up, then 20 nodes learning together, by sums and by vectors, and alone"
-	@echo "make test   set up, then lint, types, layers and all tests"
+	@echo "make test   set up, then lint, types, layers and tests"
+	@echo "make test-all       the same with the tests marked slow"
 	@echo "make test-live      agents as processes: crashes, partitions, strangers (minutes)"
 	@echo "make test-browser   the web page of a live network, in Chromium (installs it)"
 	@echo "make docs   set up, then run the pages' examples and build the site into site/"
@@ -40,6 +41,9 @@ demo: $(VENV)/.stamp-demo
 test: lint layers
 	$(MAKE) --jobs=2 types unit
 
+test-all: lint layers
+	$(MAKE) --jobs=2 types unit-all
+
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,20 +54,26 @@ types: $(VENV)/.stamp-dev
 layers: $(VENV)/.stamp-dev
 	$(BIN)/lint-imports
 
-# Two workers with one BLAS thread each: more threads than cores wait for each other. They take
-# files in the order of tests/conftest.py, long ones first.
+# Two workers with one BLAS thread each: more threads than cores wait for each other. Each begins
+# with half of the tests, in order, so that most files stay whole; who is done takes from the other.
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+UNIT := $(PYTEST) -n 2 --dist worksteal
+
 unit: $(VENV)/.stamp-dev
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
+	$(UNIT) -m "not slow"
+
+unit-all: $(VENV)/.stamp-dev
+	$(UNIT)
 
 # One after the other: these tests start processes of their own, and there may be two cores.
 test-live: $(VENV)/.stamp-dev
 	@PATH="$$PATH:/usr/sbin"; command -v mosquitto > /dev/null && command -v prometheus > /dev/null \
 	    || tests/live/install_servers
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/live
+	$(PYTEST) tests/live
 
 test-browser: $(VENV)/.stamp-dev
 	@command -v chromium > /dev/null || tests/browser/install_chromium
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/browser
+	$(PYTEST) tests/browser
 
 docs: $(VENV)/.stamp-dev
 	$(BIN)/python docs/tools/cli_page.py

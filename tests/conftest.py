@@ -1,4 +1,4 @@
-"""For all tests: quick compilation with XLA, long files first, little to collect for the garbage
+"""For all tests: quick compilation with XLA, little to collect for the garbage
 collector, and no silent skips where everything is installed.
 """
 
@@ -11,24 +11,6 @@ import pytest
 def pytest_configure(config):
     # What tests compile with XLA runs for milliseconds; compiling it is what takes the time.
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-
-
-# --- long files first ---------------------------------------------------------------------------
-# Workers take whole files: one that takes a minute must not be the last, while the other worker
-# waits. Of the many tests of the others no order matters.
-
-LONG = (
-    "test_docs.py", "test_mpi_engine.py", "test_plan.py", "test_river.py", "test_auto.py",
-    "test_jax_engine.py", "test_estimator_checks.py", "test_theory.py", "test_engines.py",
-    "test_jax_squares.py", "test_baselines.py", "test_cli_experts.py",
-    "test_cli_process.py", "test_beyond.py", "test_agents_protocol.py", "test_agents_lockstep.py",
-    "test_squares_sums.py", "test_theory_squares.py", "test_reproduce.py",
-)  # fmt: skip
-
-
-def pytest_collection_modifyitems(items):
-    place = {name: i for i, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
 
 
 # --- short searches -----------------------------------------------------------------------------

@@ -39,7 +39,17 @@ def own_engines():
     ENGINES.update(before)
 
 
-@pytest.mark.parametrize("page", pages.all_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+# Explanations that learn a dozen models each: README, tour and guides are always run.
+SLOW = ("docs/index.md", "docs/learning.md", "docs/planning.md", "docs/when-not.md")
+
+
+def named_pages():
+    for page in pages.all_pages():
+        name = page.relative_to(ROOT).as_posix()
+        yield pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("page", list(named_pages()))
 def test_page_runs_as_shown(page, tmp_path, monkeypatch, own_engines):
     monkeypatch.setenv("COLUMNS", "80")
     pages.run(page, tmp_path)
