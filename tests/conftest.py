@@ -15,13 +15,17 @@ def pytest_configure(config):
 
 # --- short searches -----------------------------------------------------------------------------
 # Most of the time of a small model is the search for its length scales, whose end few tests look
-# at. Those that need a model, but not a good one, take this.
+# at. Those that need a model, but not a good one, take this; in a file where all do, those that
+# look are marked `full_searches`. What a fixture of a module learns is searched in full.
 
 
 @pytest.fixture
-def short_searches(monkeypatch):
+def short_searches(request, monkeypatch):
     """Let searches for length scales and for places of groups end after 5 evaluations."""
     from scipy import optimize
+
+    if request.node.get_closest_marker("full_searches"):
+        return
 
     search = optimize.minimize
 

@@ -15,6 +15,7 @@ from dokl.base.errors import BadFile, BadInput, FingerprintMismatch, UnknownName
 from dokl.learning.experts import saving as banks
 from dokl.learning.experts.bank import features
 
+pytestmark = pytest.mark.usefixtures("short_searches")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(700, 3))
 Y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.05 * RNG.normal(size=700)
@@ -31,6 +32,7 @@ def model():
     return AutoRegressor(**SMALL).partial_fit(X, Y)
 
 
+@pytest.mark.full_searches
 def test_it_learns_in_one_pass_and_says_what_matters():
     model = AutoRegressor(**SMALL)
     f = model.prequential(X, Y)
@@ -98,6 +100,7 @@ def test_one_wild_target_does_not_stay():
     assert error(f, start=450) < 0.1
 
 
+@pytest.mark.full_searches
 @pytest.mark.parametrize("how", ["fit", "partial_fit"])
 def test_one_wild_target_in_thirty_raises_no_noise_for_ever(how):
     wild = np.random.default_rng(5).random(600) < 1 / 30  # its own: not what other tests left
@@ -114,6 +117,7 @@ def test_fit_weighs_experts_by_rows_that_did_not_choose_their_scales():
     assert np.mean((lower <= target[150:]) & (target[150:] <= upper)) > 0.75
 
 
+@pytest.mark.full_searches
 def test_intervals_cover(model):
     f, sd = AutoRegressor(**SMALL).prequential(X, Y, return_std=True)
     assert 0.8 < np.mean(np.abs(f - Y)[200:] < 1.645 * sd[200:]) <= 1.0

@@ -39,6 +39,7 @@ def named_checks():
             yield pytest.param(model, check, id=f"{name}-{check.__name__}-{number}")
 
 
+@pytest.mark.usefixtures("short_searches")
 @pytest.mark.parametrize(("model", "check"), list(named_checks()))
 def test_rivers_own_checks(model, check):
     check(model.clone())
