@@ -9,6 +9,8 @@ from commands import INPUTS, dokl, fails, json_of, readings, rows_of, write_csv
 from dokl.tables.jobs.start import MOST_INPUTS
 from dokl.tables.models import TableModel
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):

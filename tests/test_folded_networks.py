@@ -9,6 +9,7 @@ import dokl
 from dokl.network import banks
 from dokl.network.folded import folded_parts, interval_width, predict
 
+pytestmark = pytest.mark.usefixtures("short_searches")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 2))
 OWNER = np.arange(240) % 3

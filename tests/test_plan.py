@@ -28,6 +28,7 @@ from dokl.tables.plan import Budget, compare, plan, plan_law
 from dokl.tables.plan.pilots import STEPS, WIDTHS, Candidate, best_of
 from dokl.tables.plan.ways import VectorRules
 
+pytestmark = pytest.mark.usefixtures("short_searches")
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3000, 3))
 y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=3000)
@@ -185,6 +186,7 @@ def test_the_command_plans_and_draws(tmp_path):
     assert picture.stat().st_size > 5000
 
 
+@pytest.mark.full_searches
 def test_advice_takes_changes_and_is_never_worse_than_no_settings():
     inputs = rng.normal(size=(2000, 8))  # one of which counts
     target = np.sin(3 * inputs[:, 0]) + 0.1 * rng.normal(size=2000)
@@ -217,6 +219,7 @@ def apply(line, folder):
     return next(Path(made[word]) for word in words if word in made)
 
 
+@pytest.mark.full_searches
 def test_the_command_prints_the_lines_that_apply_its_advice(tmp_path):
     lines = lines_of(tmp_path, "--components", 60)
     assert "--method gradient" in lines["applied"]
@@ -242,6 +245,7 @@ def test_a_network_of_classes_is_made_by_its_line(tmp_path):
     )
 
 
+@pytest.mark.full_searches
 def test_experts_are_advised_unless_a_budget_forbids_them(tmp_path):
     few = slice(400)
     made = plan(X[few], y[few])
@@ -252,12 +256,13 @@ def test_experts_are_advised_unless_a_budget_forbids_them(tmp_path):
     assert isinstance(made.estimator("gradient"), KernelRegressor)
     floor, pilots = value(made, "smallest reachable error"), value(made, "error of the experts")
     assert 0 < floor < pilots < value(made, "mean square error of the pilots")
-    reached = made.estimator(random_state=0, n_components=200).prequential(X[:1500], y[:1500])
-    assert floor < np.mean((reached - y[:1500])[1000:] ** 2)
+    reached = made.estimator(random_state=0, n_components=200).prequential(X[:900], y[:900])
+    assert floor < np.mean((reached - y[:900])[600:] ** 2)
     for budget in (Budget(memory=1e6), Budget(microseconds=0.5)):
         assert plan(X[few], y[few], budget=budget).method == "gradient"
 
 
+@pytest.mark.full_searches
 def test_advice_is_stable_over_seeds():
     few, test = slice(300), slice(1000, None)
     made = [plan(X[few], labels[few], seed=seed) for seed in (0, 1)]
