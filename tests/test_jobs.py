@@ -6,15 +6,19 @@ import json
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
 
+from commands import dokl, write_csv
+from dokl import AutoRegressor, load
 from dokl.base.errors import BadInput, listed
+from dokl.learning.experts import learn
 from dokl.paper.jobs.whole import Rows, signs, stream_by_node
 from dokl.tables.jobs.output import as_text
 from dokl.tables.jobs.sources import Source, Wanted
-from dokl.tables.jobs.stopping import Stopped, stoppable
+from dokl.tables.jobs.stopping import PATIENCE, Stopped, stoppable
 from dokl.tables.models.scores import ClassScore, RegressionScore, make_score, restored
 from dokl.tables.readers import Options, open_table
 
@@ -140,6 +144,47 @@ def test_a_second_time_does_not_wait():
 
     with pytest.raises(KeyboardInterrupt), stoppable() as whole, whole():
         twice()
+
+
+def test_a_piece_that_takes_long_is_given_up_unless_it_is_settled():
+    def work(settle):
+        with stoppable() as whole, whole() as settled:
+            if settle:
+                settled()
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(2 * PATIENCE)
+            done.append(1)
+
+    done = []
+    with pytest.raises(Stopped):
+        work(settle=False)
+    assert not done
+    with pytest.raises(Stopped):
+        work(settle=True)
+    assert done
+
+
+def test_training_is_stopped_amid_a_long_part_and_goes_on_where_it_was(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    path, model = tmp_path / "rows.csv", tmp_path / "rows.dokl"
+    write_csv(path, {"a": X[:, 0], "b": X[:, 1], "y": X[:, 0] ** 2})
+    learned = learn.pilot
+
+    def slow(bank, each):
+        if bank.seen == 250:
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(60)
+        return learned(bank, each)
+
+    monkeypatch.setattr(learn, "pilot", slow)
+    began = time.monotonic()
+    dokl("train", path, "--target", "y", "--model", model, code=143)
+    assert time.monotonic() - began < 30
+    assert load(model).rows_read == load(model).estimator.bank_.seen == 128
+    monkeypatch.setattr(learn, "pilot", learned)
+    dokl("train", path, "--model", model, "--continue", "--skip", 128)
+    straight = AutoRegressor(random_state=0).partial_fit(X, X[:, 0] ** 2)
+    np.testing.assert_allclose(load(model).estimator.predict(X), straight.predict(X), atol=1e-6)
 
 
 def test_an_ignored_signal_stays_ignored():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dokl.base.errors import BadInput
 
 Array = NDArray[Any]
+LARGEST = 1e100  # of targets: squares of much larger ones overflow
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ def empty_in_quarter(shape: tuple[int, ...], dtype: Any, quarter: int) -> Array:
 def is_sparse(X: Any) -> bool:
     """Whether X is a scipy.sparse matrix, without importing scipy to find out."""
     return hasattr(X, "tocsr") and hasattr(X, "nnz")
+
+
+def limited(Y: Array) -> Array:
+    """Targets, those beyond LARGEST as LARGEST: as wild, but their squares are finite."""
+    return np.clip(Y, -LARGEST, LARGEST)
 
 
 def first_bad(values: Array) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dokl.base.arrays import Array
+from dokl.base.arrays import Array, limited
 from dokl.base.unlocked import one_thread
 from dokl.learning import mixture as mixing
 from dokl.learning.experts import bank as banks
@@ -114,6 +114,7 @@ def learn(
     """Rows X: (n, d), Y: (n, m) of positive weight, in the order of index: (steps, K), -1 where a
     node has none. Returns what was predicted for each row before it was learned.
     """
+    Y = limited(Y)
     step, owner = np.nonzero(index >= 0)
     at = index[step, owner]
     rows = SentRows(X[at], Y[at], weight[at], owner, step + network.steps, np.full(len(at), NEVER))
@@ -275,6 +276,7 @@ def fit(
 
     network: one that has seen nothing. Members are weighed on rows that chose no map of theirs.
     """
+    Y = limited(Y)
     # Evenly over every node's rows, so that each half of them has half of every node's.
     rank, count = np.zeros(len(X)), np.bincount(owner, minlength=network.K)
     for k, mine in _by_node(owner):

@@ -10,6 +10,7 @@ So a node is never much worse than it would be alone, and where others help it i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -107,7 +108,8 @@ def learn(
     scores = np.abs(Y - mean) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(node.tracker, scores)
     inside = (scores <= widths[:, :, _LEVEL]).mean(axis=1)
-    errors = _counted(node.errors, [alone.mean, shared.mean, mean], Y, inside)
+    most = bound**2 * variance if bound < math.inf else np.full(variance.shape, math.inf)
+    errors = _counted(node.errors, [alone.mean, shared.mean, mean], Y, inside, most)
     node = replace(node, mixture=mixture, tracker=tracker, corrections=known, errors=errors)
     return node, Prediction(mean, variance, widths)
 
@@ -129,10 +131,13 @@ def _stacked(
     return F, np.stack([alone.variance, shared.variance, corrected[1]], axis=1)
 
 
-def _counted(errors: Errors, means: list[Array], Y: Array, inside: Array) -> Errors:
-    """Errors with further rows, of which the first ones of a node do not count."""
+def _counted(errors: Errors, means: list[Array], Y: Array, inside: Array, most: Array) -> Errors:
+    """Errors with further rows, of which the first ones of a node do not count. A squared error
+    counts as `most`: (n, m) at most, or one wild target would hide all others for long.
+    """
     skip = max(0, min(len(Y), BEGINNING - errors.rows))
-    squared = np.stack([((f - Y) ** 2).mean(axis=1) for f in means], axis=1)[skip:]
+    squares = [np.minimum((f - Y) ** 2, most).mean(axis=1) for f in means]
+    squared = np.stack(squares, axis=1)[skip:]
     keep = 1.0 - 1.0 / LATELY
     decay = keep ** np.arange(len(squared) - 1, -1, -1)
     gone = keep ** len(squared)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dokl.base.arrays import Array
+from dokl.base.arrays import Array, limited
 from dokl.base.errors import BadInput, listed
 from dokl.learning.columns.preprocessor import MAX_LEVELS, is_text
 
@@ -73,7 +73,7 @@ def numeric_target(column: Array, name: str = "y") -> tuple[Array, Array]:
     y = np.asarray(column, np.float64)
     if np.isinf(y).any():
         raise BadInput(f"the target {name!r} holds infinity")
-    return y, ~np.isnan(y)
+    return limited(y), ~np.isnan(y)
 
 
 def class_target(column: Array, name: str = "y") -> tuple[Array, Array]:

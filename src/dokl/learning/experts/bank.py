@@ -31,6 +31,8 @@ from dokl.learning.squares.sums import Sums
 AT_ONCE = 512
 LEAST_RIDGE = 1e-4
 
+Total = tuple[float, Array, Array]  # weight, sum of w y and of w y^2, (m,) each
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -69,7 +71,7 @@ class Pending:
 class Bank:
     """d inputs, m outputs. now: None before the first map; memories, awake: one per expert.
 
-    total: (weight, sum of w y, sum of w y^2), what is known before the first map.
+    total: what is known of targets before the first map.
     kept: rows up to a pilot that is pending, and all of them where none is.
     """
 
@@ -78,7 +80,7 @@ class Bank:
     m: int
     kept: Kept
     mixture: Mixture
-    total: tuple[float, Array, Array]
+    total: Total
     now: Generation | None = None
     memories: tuple[Memory, ...] = ()
     awake: Array | None = None
@@ -130,6 +132,15 @@ def start(d: int, m: int, settings: Settings) -> Bank:
     total = 0.0, np.zeros(m), np.zeros(m)
     mixture, tracker = mixing.start(len(settings.kinds)), intervals.start(settings.levels, m)
     return Bank(settings, d, m, keeping.nothing(d, m), mixture, total, tracker=tracker)
+
+
+def mean_and_variance(total: Total) -> tuple[Array, Array]:
+    """Of targets, (m,) each; 0 and 1 before there are any."""
+    weight, first, second = total
+    if not weight:
+        return first, np.ones(len(first))
+    mean = first / weight
+    return mean, np.maximum(second / weight - mean**2, 0.0)
 
 
 def numbers_of(bank: Bank, now: Generation, i: int) -> Numbers:

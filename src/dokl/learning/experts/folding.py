@@ -19,7 +19,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.unlocked import one_thread
-from dokl.learning.experts.bank import AT_ONCE, Bank
+from dokl.learning.experts.bank import AT_ONCE, Bank, mean_and_variance
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.scales import KERNELS, correlation, squared_distances
@@ -90,8 +90,7 @@ def folded(bank: Bank, group: int = -1) -> Folded:
     """
     now, d, m = bank.now, bank.d, bank.m
     if now is None:
-        weight, first, _ = bank.total
-        mean = first / weight if weight else first
+        mean, _ = mean_and_variance(bank.total)
         as_they_are = Scaling(np.zeros(d), np.ones(d)), Scaling(mean, np.ones(m))
         return Folded(*as_they_are, np.zeros(m), np.zeros((m, d)), ())
     d -= now.places is not None

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dokl.base.arrays import Array
+from dokl.base.arrays import Array, limited
 from dokl.base.background import Each
 from dokl.base.errors import BadInput, FingerprintMismatch
 from dokl.base.unlocked import one_thread
@@ -30,7 +30,9 @@ from dokl.learning.experts.bank import (
     Bank,
     Generation,
     Prediction,
+    Total,
     fingerprint,
+    mean_and_variance,
     numbers_of,
     start,
 )
@@ -38,6 +40,7 @@ from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.pilots import at_the_prior, generation
 from dokl.learning.experts.rest import checked, surprised
 from dokl.learning.experts.rows import learn_rows
+from dokl.learning.experts.scaling import sane, tamed
 from dokl.learning.squares import sums
 from dokl.learning.squares.blocks import NotDefinite
 
@@ -52,7 +55,7 @@ Rows = tuple[Array, Array, Array]  # X: (n, d), Y: (n, m), weight: (n,)
 
 def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[Bank, Prediction]:
     """Rows X: (n, d), Y: (n, m), finite, of positive weight: (n,), in order."""
-    w = np.ones(len(X)) if weight is None else weight
+    Y, w = limited(Y), np.ones(len(X)) if weight is None else weight
     bank, told, at = pending.begun(bank), [], 0
     with on_all_cores(len(X) >= FEW) as each:
         while at < len(X):
@@ -75,21 +78,25 @@ def fitted(
     scales of the other (both ways round, where rows are few); then scales of all rows are learned,
     and all rows with them.
     """
+    Y = limited(Y)
     rows = X, Y, np.ones(len(X)) if weight is None else weight
     bank = start(X.shape[1], Y.shape[1], settings)
-    fair, half = bank, len(X) - len(X) // 2
+    meant = np.flatnonzero(sane(Y))
     told = [np.full((len(X), *like), np.nan) for like in ((bank.m,), (bank.m,), _widths(bank))]
+    kept = keeping.and_then(bank.kept, *rows, settings.kept, settings.seed)
+    total = _totals(tamed(Y), rows[2])
+    if len(meant) < len(X):
+        rows = X[meant], Y[meant], rows[2][meant]
+    fair, half = bank, len(meant) - len(meant) // 2
     ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
     with on_all_cores() as each:
         enough = GROUPED_ENOUGH if settings.grouped else ENOUGH
-        for ours, theirs in ways[: 2 if 1 < len(X) <= enough else 1]:
+        for ours, theirs in ways[: 2 if 1 < len(meant) <= enough else 1]:
             known, _ = _swept(bank, rows, ours, each)
             known = replace(known, mixture=fair.mixture, tracker=fair.tracker)
             fair, said = _swept(known, rows, theirs, each)
             for everywhere, part in zip(told, vars(said).values(), strict=True):
-                everywhere[theirs] = part
-        kept = keeping.and_then(bank.kept, *rows, settings.kept, settings.seed)
-        total = _running_mean(bank, *rows[1:])[1]
+                everywhere[meant[theirs]] = part
         bank, _ = _swept(bank, rows, slice(None), each)
     about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
     return replace(bank, **about), Prediction(*told)  # type: ignore[arg-type]
@@ -145,18 +152,24 @@ def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[B
     return pending.begun(bank), told
 
 
-def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, tuple[float, Array, Array]]:
-    """The mean and variance of the targets before each row."""
-    weight, first, second = bank.total
-    W = weight + np.concatenate([[0.0], np.cumsum(w)])
-    S = first + np.vstack([np.zeros(bank.m), np.cumsum(w[:, None] * Y, axis=0)])
-    Q = second + np.vstack([np.zeros(bank.m), np.cumsum(w[:, None] * Y**2, axis=0)])
-    known = np.maximum(W, 1e-300)[:, None]
-    mean = S / known
-    variance = np.maximum(Q / known - mean**2, 0.0)
-    variance[W == 0] = 1.0
+def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, Total]:
+    """The mean and variance of the targets before each row. A wild one among them is cut off, or
+    one would decide about all rows up to the first pilot.
+    """
+    _, before, weight = bank.stored.all()
+    known, w = np.concatenate([before, Y]), np.concatenate([weight, w])
+    mean, variance = np.zeros((2, len(Y), bank.m))
+    total = bank.total
+    for t in range(len(Y)):
+        mean[t], variance[t] = mean_and_variance(total)
+        end = len(before) + t + 1
+        total = _totals(tamed(known[:end]), w[:end])
     widths = np.tile(bank.tracker.widths, (len(Y), 1, 1))
-    return Prediction(mean[:-1], variance[:-1], widths), (float(W[-1]), S[-1], Q[-1])
+    return Prediction(mean, variance, widths), total
+
+
+def _totals(Y: Array, w: Array) -> Total:
+    return float(w.sum()), w @ Y, w @ Y**2
 
 
 def _learn_by_experts(

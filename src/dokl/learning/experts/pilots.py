@@ -22,7 +22,7 @@ from dokl.learning.experts.maps import (
     some_rows,
 )
 from dokl.learning.experts.places import learn_class_places, learn_places
-from dokl.learning.experts.scaling import FAR, scaling_of, tamed
+from dokl.learning.experts.scaling import FAR, sane, scaling_of, tamed
 from dokl.learning.scales import Scales
 from dokl.learning.squares import blocks, sums
 from dokl.learning.squares import memory as memories
@@ -80,6 +80,7 @@ def _learned(
     each: Each,
 ) -> tuple[dict[int, Memory], dict[int, Sums]]:  # fmt: skip
     """These experts after these rows, each counting `share` times, and their sums."""
+    X, Y, w = _sane_rows(X, Y, w)
     known, totals = dict[int, Memory](), dict[int, Sums]()
     for i in which:
         D = now.maps[bank.kinds[i].features].width(bank.kinds[i].width)
@@ -105,6 +106,7 @@ def _learned(
 
 def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Generation:
     """Scalings, scales and maps by these rows."""
+    X, Y, w = _sane_rows(X, Y, w)
     if bank.settings.grouped:
         return _grouped_generation(bank, X, Y, w, each)
     Y = tamed(Y, FAR)
@@ -148,6 +150,11 @@ def _grouped_generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each) ->
     keys = list(dict.fromkeys(kind.features for kind in bank.kinds))
     maps = dict(zip(keys, each(one, keys), strict=True))
     return Generation(inputs, targets, learned, maps, places)
+
+
+def _sane_rows(X: Array, Y: Array, w: Array) -> tuple[Array, Array, Array]:
+    kept = sane(Y) if len(Y) else np.ones(0, bool)
+    return (X, Y, w) if kept.all() else (X[kept], Y[kept], w[kept])
 
 
 def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[str, Scales]:

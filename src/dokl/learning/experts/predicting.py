@@ -8,7 +8,14 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.learning.experts import folding
-from dokl.learning.experts.bank import AT_ONCE, Bank, Generation, Prediction, features
+from dokl.learning.experts.bank import (
+    AT_ONCE,
+    Bank,
+    Generation,
+    Prediction,
+    features,
+    mean_and_variance,
+)
 from dokl.learning.experts.learn import FEW, on_all_cores
 from dokl.learning.experts.maps import GroupedMap
 
@@ -21,10 +28,7 @@ def predict(bank: Bank, X: Array) -> Array:
 def predict_with_variance(bank: Bank, X: Array) -> Prediction:
     """Means and variances (n, m) of rows X: (n, d)."""
     if bank.now is None:
-        weight, first, second = bank.total
-        mean = first / weight if weight else first
-        variance = np.maximum(second / weight - mean**2, 0.0) if weight else np.ones(bank.m)
-        both = np.tile(np.concatenate([mean, variance]), (len(X), 1))
+        both = np.tile(np.concatenate(mean_and_variance(bank.total)), (len(X), 1))
     else:
         now = bank.now
         both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)

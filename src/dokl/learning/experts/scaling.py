@@ -10,6 +10,7 @@ from dokl.base.arrays import Array
 
 CLIP = 5.0  # standard deviations; beyond, an input says no more
 WILD = 50.0  # honest targets have been seen at up to 20
+ABSURD = 1e3  # times the spread of the middle half: no measurement
 FAR = 5.0  # where scales are learned: a Gaussian process takes what is far out for noise everywhere
 
 
@@ -38,9 +39,24 @@ def tamed(Y: Array, wild: float = WILD) -> Array:
 
     One of 10^5 among hundreds of size 1 would otherwise set the scale that all are measured by.
     """
+    middle, spread = _middle_half(Y)
+    return np.clip(Y, middle - wild * spread, middle + wild * spread)
+
+
+def sane(Y: Array) -> Array:
+    """Which rows of targets (n, m) are within ABSURD times the spread of the middle half: (n,).
+
+    Others are left out where scales are learned: even one that is cut off is taken for noise
+    everywhere, or bends the function where it stands.
+    """
+    middle, spread = _middle_half(Y)
+    return np.asarray((np.abs(Y - middle) <= ABSURD * spread).all(axis=1))
+
+
+def _middle_half(Y: Array) -> tuple[Array, Array]:
+    """Middle (m,) and spread (m,) of targets; an infinite one where half of them are the same."""
     low, middle, high = np.percentile(Y, (25.0, 50.0, 75.0), axis=0)
-    reach = np.where(high > low, wild * (high - low), np.inf)
-    return np.clip(Y, middle - reach, middle + reach)
+    return middle, np.where(high > low, high - low, np.inf)
 
 
 def scaling_of(values: Array, weight: Array | None = None) -> Scaling:

@@ -4,12 +4,14 @@ matrix products.
 With i, j = 1..B inside the block, k = min(i, j) - 1, G = P Z' (D x B), r_i = lam^((i-1)/2):
 
     S_ij  = lam^(|i-j|/2) (lam^k (Z G)_ij + (1 - lam^k)/rho (Z Z')_ij) + delta_ij/w_i     S = C C'
-    u     = C^-1 (y - r (Z theta));   a-priori f = y - diag(C) u;   their 1/w + z'Pz = diag(C)^2
+    u     = C^-1 (y - r (Z theta));   a-priori f = r (Z theta) + (C - diag(C)) u
+    q     = diag(S) - diag(1/w) - squares of C beside its diagonal: z'Pz before each row
     H_i   = lam^((B-i+1)/2) (lam^(i-1) G_i + (1 - lam^(i-1))/rho z_i);   W = H C^-T
     theta <- lam^(B/2) theta + W u;   P <- lam^B P + (1 - lam^B)/rho I - W W'
 
 so LIST rows cost one symm, one trsm and one syrk on one triangle of P. A weight that is bounded by
-the innovation of its own row changes C from that row on, and only then is C computed again.
+the innovation of its own row changes C from that row on, and only then is C computed again. f and q
+are no differences from y or 1/w: those of a wild target are so large that nothing would be left.
 """
 
 from __future__ import annotations
@@ -125,7 +127,7 @@ def _block(
         start *= by.r[:, None]
         H = G * by.left + Z.T * by.fresh
     C, u, q, noise, w, jolt = _innovations(numbers, memory, S, Y - start, weight)
-    found = Found(Y - C.diagonal()[:, None] * u, q, noise, w)
+    found = Found(start + np.tril(C, -1) @ u, q, noise, w)
     H = np.asfortranarray(H)
     unlocked.trsm_right(C, H)
     W = H.T
@@ -174,42 +176,45 @@ def _innovations(
     from scipy.linalg.blas import dtrsm
 
     given = np.ones(len(S)) if weight is None else np.asarray(weight, np.float64)
-    w, settled = given, 0
-    while True:
+    w, settled, diagonal = given, 0, S.diagonal()
+    for _ in range(len(S) + 1):
         lower = np.array(S, order="F")
         lower.T.flat[:: len(S) + 1] += 1.0 / w
         C, info = lapack.dpotrf(lower, lower=1, clean=1, overwrite_a=1)
         if info:
             raise NotDefinite
         u = dtrsm(1.0, C, apart, lower=1)
-        q = C.diagonal() ** 2 - 1.0 / w
+        q = diagonal - np.einsum("ij,ij->i", beside := np.tril(C, -1), beside)
         error = C.diagonal()[:, None] * u
         plain = 1.0 / given + q
         jolt, noise = _calmed(numbers, memory, error * error / plain[:, None], given)
         wanted = bounded(numbers.bound, given, q, error, noise)
         off = np.flatnonzero(np.abs(wanted - w)[settled:] > 1e-13 * given[settled:])
         if not off.size:
-            return C, u, q, noise, w, jolt
+            break
         # Rows before it stay as they are; what follows depends on it.
         at = settled + int(off[0])
         w, settled = np.where(np.arange(len(w)) == at, wanted, w), at + 1
+    return C, u, q, noise, w, jolt
 
 
 def _calmed(numbers: Numbers, memory: Memory, squared: Array, w: Array) -> tuple[Array, Array]:
     """What each row adds to the noise, of squared innovations (B, m), and the noise before each.
 
-    A bounded row changes what is wild after it: each round settles one more of them for good.
+    A bounded row changes what is wild after it: each round settles one more of them for good, so
+    as many rounds as rows are enough.
     """
     jolt, most = squared, numbers.calm**2 * np.maximum(w, 1.0)
-    while True:
+    for _ in range(len(w) + 1):
         noise = _noise_before(numbers.lam, memory, jolt, w)
         size = np.mean(squared / noise, axis=1)
         if (size <= most).all():
             return squared, noise
         wanted = squared * np.minimum(1.0, most / np.maximum(size, most))[:, None]
         if (np.abs(wanted - jolt) <= 1e-14 * squared).all():
-            return wanted, noise
+            break
         jolt = wanted
+    return wanted, noise
 
 
 def _noise_before(lam: float, memory: Memory, jolt: Array, w: Array) -> Array:

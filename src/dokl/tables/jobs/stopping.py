@@ -1,4 +1,4 @@
-"""Ctrl-C that lets a piece of work finish first."""
+"""Ctrl-C that lets a piece of work finish first, if that is soon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-Whole = Callable[[], AbstractContextManager[None]]
+# Called inside a piece of work from where it can no longer be undone.
+Settled = Callable[[], None]
+Whole = Callable[[], AbstractContextManager[Settled]]
+# Seconds that whoever asked waits for a piece of work.
+PATIENCE = 0.3
 
 
 class Stopped(BaseException):
@@ -21,10 +25,12 @@ class Stopped(BaseException):
 
 @contextmanager
 def stoppable() -> Iterator[Whole]:
-    """Ctrl-C, or SIGTERM, raises Stopped between `with whole():` blocks, inside one at its end.
+    """Ctrl-C, or SIGTERM, raises Stopped between `with whole() as settled:` blocks, inside one at
+    its end; or after PATIENCE seconds, unless `settled()` was called by then.
 
-    So a chunk is learned wholly or not at all, and the count of rows tells where to go on. A
-    second Ctrl-C does not wait: it is a KeyboardInterrupt, and what was half done is lost.
+    What is inside undoes what it did until then. So a chunk is learned wholly or not at all, and
+    the count of rows tells where to go on. A second Ctrl-C does not wait: it is a
+    KeyboardInterrupt, and everything is lost.
     """
     if threading.current_thread() is not threading.main_thread():  # signals go to the main thread
         yield _undisturbed
@@ -32,9 +38,11 @@ def stoppable() -> Iterator[Whole]:
     waiter = _Waiter()
     heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup
     before = {number: signal.signal(number, waiter.asked) for number in heard}
+    before[signal.SIGALRM] = signal.signal(signal.SIGALRM, waiter.late)
     try:
         yield waiter.whole
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -46,7 +54,7 @@ class _Waiter:
     """Whether a piece is being worked on, and whether someone waits for its end."""
 
     def __init__(self) -> None:
-        self.busy = False
+        self.busy = self.settled = False
         self.signum: int | None = None
 
     def asked(self, signum: int, frame: Any) -> None:
@@ -56,13 +64,23 @@ class _Waiter:
         self.signum = signum
         if not self.busy:
             raise Stopped(signum)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+
+    def late(self, signum: int, frame: Any) -> None:
+        """The handler of the timer: the piece takes too long."""
+        if self.busy and not self.settled and self.signum is not None:
+            raise Stopped(self.signum)
+
+    def settle(self) -> None:
+        """The piece of work cannot be undone any more."""
+        self.settled = True
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """What is inside is not interrupted."""
-        self.busy = True
+    def whole(self) -> Iterator[Settled]:
+        """What is inside is not interrupted, for a while."""
+        self.busy, self.settled = True, False
         try:
-            yield
+            yield self.settle
         finally:
             self.busy = False
         if self.signum is not None:
@@ -70,5 +88,5 @@ class _Waiter:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    yield
+def _undisturbed() -> Iterator[Settled]:
+    yield lambda: None

@@ -23,7 +23,7 @@ from dokl.tables.jobs.start import (
     nodes_missing,
     start,
 )
-from dokl.tables.jobs.stopping import Stopped, Whole, stoppable
+from dokl.tables.jobs.stopping import Settled, Stopped, Whole, stoppable
 from dokl.tables.jobs.tables import notices, usable, wanted
 from dokl.tables.models import TableModel
 from dokl.tables.models.learning import learn
@@ -97,7 +97,8 @@ def train(
         work.fault = error
     if work.model is None or not work.model.started:
         raise BadInput(f"{source.path}: no row with a target was read; nothing was saved")
-    with suppress(Stopped), stoppable() as whole, whole():
+    with suppress(Stopped), stoppable() as whole, whole() as settled:
+        settled()
         work.model.save(path)
     return work.learned()
 
@@ -119,14 +120,15 @@ def _learn_each(
     work: _Work, chunks: Iterator[tuple[Reader, Chunk]], whole: Whole, watch: Watch
 ) -> None:
     for reader, chunk in chunks:
-        with whole():
+        with whole() as settled:
+            settled()
             parts = work.parts(chunk, reader.name)
         left = chunk.n
         for part in parts:
-            with whole():
+            with whole() as settled:
                 if part.doing:
                     watch(reader, work.score, part.doing, left / chunk.n)
-                work.learn(part)
+                work.learn(part, settled)
                 left -= part.chunk.n
                 work.cut_short = left > 0
                 watch(reader, work.score, "", left / chunk.n)
@@ -238,8 +240,10 @@ class _Work:
         for line in self.guesses:
             self.say(line)
 
-    def learn(self, part: ChunkPart) -> None:
-        """Predict, score and learn the rows of a part that have a target."""
+    def learn(self, part: ChunkPart, settled: Settled) -> None:
+        """Predict, score and learn rows of a part that have a target. Until `settled` is called,
+        whatever fails changes nothing.
+        """
         model = self.started
         compared = self.compared if stands_still(model) else None
         guess = None if compared is None else compared.guess(part)
@@ -247,7 +251,8 @@ class _Work:
             model.tally = self.score
         before = model.coverage or Coverage()
         counted = before.n, before.inside
-        predicted = learn(model, part.chunk, part.y, part.keep, part.nodes, part.classes)
+        rows = part.chunk, part.y, part.keep, part.nodes, part.classes
+        predicted = learn(model, *rows, settled)
         self.course.add(part.y, predicted, part.nodes)
         if model.coverage is not None:
             n, inside = model.coverage.n - counted[0], model.coverage.inside - counted[1]

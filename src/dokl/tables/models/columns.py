@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import get_tags
 
-from dokl.base.arrays import Array, is_sparse
+from dokl.base.arrays import Array, is_sparse, limited
 from dokl.base.errors import BadInput, listed
 from dokl.learning.columns import class_target, is_text, numeric_target
 from dokl.tables.models.rows import Kind, by_name, chunk_of, column, is_unnamed, matrix, taken
@@ -122,7 +122,7 @@ def targets_for(
     y: the targets of all rows, where they are not among the columns. node: whether rows need one.
     """
     if y is None and chunk.y is not None:
-        return chunk.y, np.ones(chunk.n, bool)
+        return chunk.y if model.classifying else limited(chunk.y), np.ones(chunk.n, bool)
     if y is None and (model.target is None or model.target not in chunk.columns):
         there = f", or name one of {listed(chunk.names)}" if chunk.names else ""
         raise BadInput(f"the target is needed: give y{there}")

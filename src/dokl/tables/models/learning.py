@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.estimators.learner import all_or_nothing
 from dokl.learning.columns import Preprocessor
 from dokl.tables.models.columns import inputs_for, kept
 from dokl.tables.models.scores import Coverage, make_score
@@ -21,23 +22,31 @@ if TYPE_CHECKING:
 
 
 def learn(
-    model: TableModel, chunk: Chunk, y: Array, keep: Array, nodes: Any = None, classes: Any = None
+    model: TableModel,
+    chunk: Chunk,
+    y: Array,
+    keep: Array,
+    nodes: Any = None,
+    classes: Any = None,
+    settled: Callable[[], None] = lambda: None,
 ) -> Array:
     """Learn the rows to keep, and return what was predicted for each of them just before.
 
     y, keep: as `targets_for` gives them; nodes: of the rows kept. The scaling goes along with the
-    other rows, too.
+    other rows, too. settled: called once the rows are learned; what interrupts before leaves the
+    model as it was, and after that only scores are left to count.
     """
     coverage = _coverage(model, y)
     level = None if coverage is None else coverage.level
     more = {"nodes": nodes, "classes": classes, "return_interval": level}
     given = {name: value for name, value in more.items() if value is not None}
     predicted, ends = y[:0], list[Array]()
-    with _or_as_before(model.preprocessor), _as_named(model.estimator):
+    with _or_as_before(model.preprocessor, model.estimator), _as_named(model.estimator):
         X = kept(inputs_for(model, chunk, learn=True), keep)
         if len(y):
             told = model.estimator.prequential(X, y, **given)
             predicted, *ends = (told,) if level is None else told
+        settled()
     if len(y) and y.ndim == 1:
         model.tally = make_score(model.classifying) if model.tally is None else model.tally
         model.tally.add(y, predicted)
@@ -75,15 +84,17 @@ def answers(
 
 
 @contextmanager
-def _or_as_before(prepared: Preprocessor | None) -> Iterator[None]:
-    """What fails inside leaves the scaling as it was; estimators see to that by themselves."""
+def _or_as_before(prepared: Preprocessor | None, estimator: Any) -> Iterator[None]:
+    """What fails inside leaves the estimator and the scaling as they were."""
     if prepared is None:
-        yield
+        with all_or_nothing(estimator):
+            yield
         return
     named = {name: dict(levels) for name, levels in prepared.new_levels.items()}
     before = copy.copy(prepared.moments), dict(prepared.unseen), named
     try:
-        yield
+        with all_or_nothing(estimator):
+            yield
     except BaseException:
         prepared.moments, prepared.unseen, prepared.new_levels = before
         raise
