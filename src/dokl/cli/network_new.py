@@ -218,7 +218,9 @@ def new(
     known = options["sample"] and options["target"]
     if known and context.get_parameter_source("method") == usual:
         remark(BETTER, quiet)
-    remark(f"written: {path}" + (f" and {path.stem}.certs/" if secure else ""), quiet)
+    made = [path.name, *([beside.name] if (beside := path.with_suffix(".map")).exists() else [])]
+    made += [f"{path.stem}.certs/"] if secure else []
+    remark(f"written to {path.parent}: {', '.join(made)}", quiet)
     remark(f"next:\n  dokl network check {path}\n{_start(path, found)}", quiet)
 
 
@@ -248,7 +250,8 @@ def _start(path: Path, found: dict[str, Any]) -> str:
     if all(is_loopback(node["address"]) for node in found["nodes"].values()):
         return f"  dokl up {path} --data DIR"
     return (
-        f"  to every host: {path}, and of {path.stem}.certs/ ca.pem and its own node's files\n"
+        f"  to every host: {path}, {path.stem}.map if there is one, and of {path.stem}.certs/ ca.pem "
+        "and its own node's files\n"
         f"  dokl agent {path} --name NODE"
     )
 
