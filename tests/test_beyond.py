@@ -37,6 +37,7 @@ def test_every_method_is_beside_the_others_with_its_bytes(monkeypatch, options):
     assert again.rows == result.rows
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_data_set_in_one_pass(monkeypatch, options):
     X, labels = waveform(1700, seed=1)
     data = Dataset("waveform", (X - X.mean(0)) / X.std(0), np.where(labels == 1, 1.0, -1.0))

@@ -219,8 +219,10 @@ def test_a_full_disk_behind_stdout_is_one_line(folder):
     assert done.stderr.strip() == "dokl: stdout: No space left on device"
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", ["--help", "inspect y.dokl", "inspect y.dokl --json"])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [("--help", ""), ("inspect y.dokl", ""), ("inspect y.dokl", "1"), ("inspect y.dokl --json", "1")],
+)
 def test_a_full_disk_behind_whatever_is_printed_is_one_line(folder, words, unbuffered):
     how = {"cwd": folder, "env": os.environ | {"PYTHONUNBUFFERED": unbuffered}, "timeout": 300}
     with open("/dev/full", "w") as full:

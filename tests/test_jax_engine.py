@@ -411,7 +411,7 @@ print("same")
 
 
 def test_four_devices_share_realizations_and_features():
-    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
     env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", ON_FOUR], env=env, capture_output=True, text=True

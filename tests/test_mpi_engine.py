@@ -74,8 +74,8 @@ def task(P, name, *arguments):
     [
         (1, "same_as_the_other_engines,one_node_per_rank"),
         (2, "same_as_the_other_engines,records_the_same"),
-        (4, "same_as_the_other_engines,one_node_per_rank"),
-        (8, "same_as_the_other_engines,all_hear_of_one"),
+        (4, "same_as_the_other_engines,one_node_per_rank,all_hear_of_one"),
+        pytest.param(8, "same_as_the_other_engines", marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, int) else "",
 )

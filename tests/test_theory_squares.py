@@ -67,7 +67,7 @@ def test_predicted_curves_lie_on_simulated_ones(together):
     about = theory.model(z, INPUTS, stream.target, 0.1, theory.leading_modes(z, INPUTS, 60))
     A = GraphRecipe("random", 8, params={"p": 0.4}).draw(2) if together else None
     problem = Problem(z, squares(0.01, bound=np.inf, share="sums"))
-    trace = dokl.run(problem, Exchange(A, every=10), stream, runs=30, show_progress=False)
+    trace = dokl.run(problem, Exchange(A, every=10), stream, runs=15, show_progress=False)
     curve = theory.squares_curve(about, 0.01, 200, A, every=10)
     assert np.isnan(curve.disagreement).all()
     for a, b in ((0, 1), (5, 10), (10, 30), (60, 80), (150, 200)):
