@@ -5,6 +5,7 @@ collect for the garbage collector, and no silent skips where everything is insta
 import gc
 import os
 import signal
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -22,16 +23,13 @@ def pytest_configure(config):
 # --- short searches -----------------------------------------------------------------------------
 # Most of the time of a small model is the search for its length scales, whose end few tests look
 # at. Those that need a model, but not a good one, take this; in a file where all do, those that
-# look are marked `full_searches`. What a fixture of a module learns is searched in full.
+# look are marked `full_searches`.
 
 
-@pytest.fixture
-def short_searches(request, monkeypatch):
+@contextmanager
+def searches_cut_short():
     """Let searches for length scales and for places of groups end after 5 evaluations."""
     from scipy import optimize
-
-    if request.node.get_closest_marker("full_searches"):
-        return
 
     search = optimize.minimize
 
@@ -39,7 +37,23 @@ def short_searches(request, monkeypatch):
         bounds = {"maxfun": 5, "maxiter": 5}
         return search(*given, options={**(options or {}), **bounds}, **how)
 
-    monkeypatch.setattr(optimize, "minimize", short)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimize, "minimize", short)
+        yield
+
+
+@pytest.fixture
+def short_searches(request):
+    """For a test, or for a file: `pytestmark = pytest.mark.usefixtures("short_searches")`."""
+    full = request.node.get_closest_marker("full_searches")
+    with nullcontext() if full else searches_cut_short():
+        yield
+
+
+@pytest.fixture(scope="module")
+def short_searches_of_module():
+    """For fixtures of a module, which are made before those of a test."""
+    return searches_cut_short
 
 
 # --- garbage ------------------------------------------------------------------------------------

@@ -90,9 +90,10 @@ void run(const double *raw, long n, double *out)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, short_searches_of_module):
     """A stream with gaps, and models of its number and of its label."""
-    return train_each(tmp_path_factory.mktemp("c"), LEARNERS, readings(400), ("gradient",))
+    with short_searches_of_module():
+        return train_each(tmp_path_factory.mktemp("c"), LEARNERS, readings(400), ("gradient",))
 
 
 def rows(n=N, seed=1):

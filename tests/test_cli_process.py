@@ -221,7 +221,12 @@ def test_a_full_disk_behind_stdout_is_one_line(folder):
 
 @pytest.mark.parametrize(
     ("words", "unbuffered"),
-    [("--help", ""), ("inspect y.dokl", ""), ("inspect y.dokl", "1"), ("inspect y.dokl --json", "1")],
+    [
+        ("--help", ""),
+        ("inspect y.dokl", ""),
+        ("inspect y.dokl", "1"),
+        ("inspect y.dokl --json", "1"),
+    ],
 )
 def test_a_full_disk_behind_whatever_is_printed_is_one_line(folder, words, unbuffered):
     how = {"cwd": folder, "env": os.environ | {"PYTHONUNBUFFERED": unbuffered}, "timeout": 300}

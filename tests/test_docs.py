@@ -226,6 +226,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_site_loads_nothing_from_elsewhere(site):
     found = sorted(site.rglob("*.html"))
     assert len(found) > 20
@@ -238,6 +239,7 @@ def test_site_loads_nothing_from_elsewhere(site):
         assert not re.search(r"@import|url\(['\"]?(https?:|//)", sheet.read_text("utf-8")), sheet
 
 
+@pytest.mark.slow
 def test_site_links_lead_somewhere(site):
     for page in site.rglob("*.html"):
         if page.name == "404.html":

@@ -39,6 +39,7 @@ def test_rbf_is_a_kernel_everywhere(tmp_path):
     assert found["kernel"]["name"] == "gaussian"
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_topologies_take_the_names_of_nodes(tmp_path):
     names = np.array(["A", "B", "C", "D"])[np.arange(300) % 4]
     for model in (
@@ -60,6 +61,7 @@ def test_topologies_take_the_names_of_nodes(tmp_path):
     assert classifier.fit(X, LABEL, nodes=names).score(X, LABEL, nodes="A") > 0.7
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_table_of_a_network_scores_by_node(tmp_path):
     columns = readings(400) | {"station": np.array(list("ABCD"))[np.arange(400) % 4]}
     path = write_csv(tmp_path / "r.csv", columns)

@@ -29,10 +29,11 @@ LEARNERS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, short_searches_of_module):
     """A stream with gaps, and a model of its number and of its label by every learner."""
     columns = readings(400) | {"std": np.arange(400) % 5 + 1e6}
-    return train_each(tmp_path_factory.mktemp("onnx"), LEARNERS, columns, ("network",))
+    with short_searches_of_module():
+        return train_each(tmp_path_factory.mktemp("onnx"), LEARNERS, columns, ("network",))
 
 
 def rows(n=300):

@@ -35,8 +35,13 @@ def named_checks():
     for name, model in MODELS.items():
         skips = model._unit_test_skips()
         assert not skips
+        again = set()
         for number, check in enumerate(checks.yield_checks(model)):
-            yield pytest.param(model, check, id=f"{name}-{check.__name__}-{number}")
+            # Memory is measured over ten times as many rows; one data set is enough for each model.
+            long = check.__name__ == "check_bounded_memory_growth" and check.__name__ in again
+            again.add(check.__name__)
+            marks = [pytest.mark.slow] if long else []
+            yield pytest.param(model, check, id=f"{name}-{check.__name__}-{number}", marks=marks)
 
 
 @pytest.mark.usefixtures("short_searches")
