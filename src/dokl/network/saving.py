@@ -69,7 +69,8 @@ def _compact(bank: Bank) -> Bank:
 
 def _without_room(memories: tuple[Memory, ...]) -> tuple[Memory, ...]:
     return tuple(
-        replace(each, W=each.W * (np.arange(len(each.W)) < each.n)[:, None]) for each in memories
+        replace(each, W=np.where((np.arange(len(each.W)) < each.n)[:, None], each.W, 0.0))
+        for each in memories
     )
 
 

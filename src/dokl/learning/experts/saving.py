@@ -66,7 +66,9 @@ def to_arrays(bank: Bank) -> Arrays:
         out |= {f"map.{i}.centres": made.centres, f"map.{i}.lower": _triangle(made.lower)}
     for i, (memory, kept) in enumerate(zip(bank.memories, bank.sums, strict=True)):
         out |= _record(f"expert.{i}", memory)
-        out[f"expert.{i}.W"] = memory.W * (np.arange(len(memory.W)) < memory.n)[:, None]
+        out[f"expert.{i}.W"] = np.where(
+            (np.arange(len(memory.W)) < memory.n)[:, None], memory.W, 0.0
+        )
         out |= {} if kept is None else _record(f"sums.{i}", kept)
     return out
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.base.arrays import Array, first_bad
+from dokl.base.arrays import LARGEST, Array
 from dokl.base.errors import BadInput
 from dokl.learning import answers, intervals
 from dokl.learning.experts.bank import Prediction
@@ -90,12 +90,10 @@ class SumsLearner(Learner):
     def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array]:
         """The same, and half the width of each row's interval: (n, m)."""
         X, Y = self.rows(X, Y)
-        with np.errstate(over="ignore", invalid="ignore"):
-            node, said = summing.learn(_node(state), self.made, self.number, X, Y)
-        bad = first_bad(said.mean)
-        if bad is not None or not np.isfinite(node.own.Y).all():
-            at = 0 if bad is None else bad[0]
-            raise BadInput(f"row {at}: its target is too large to be learned: remove the row")
+        wild = np.flatnonzero((np.abs(Y) > LARGEST).any(axis=1))
+        if len(wild):
+            raise BadInput(f"row {wild[0]}: its target is too large to be learned: remove the row")
+        node, said = summing.learn(_node(state), self.made, self.number, X, Y)
         return SumsState(node), said.mean, _half(said)
 
     # -- predicting --------------------------------------------------------------------------
