@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dokl import AutoRegressor
 from dokl.learning import mixture, scales
 from dokl.learning.experts import bank, kept, pilots, predicting, rest
 from dokl.learning.experts import learn as learning
@@ -203,3 +204,44 @@ def test_a_check_needs_its_time():
     found, _ = learning.learn(bank.start(2, 1, SETTINGS), X[:500], X[:500, :1])
     assert rest.checked(found, found.now, 500) is found
     assert blocks.LIST == 64
+
+
+# -- all rows at once --------------------------------------------------------------------------
+def test_weights_are_those_that_err_least_on_rows_held_back():
+    rng = np.random.default_rng(3)
+    truth = rng.normal(size=(4000, 1))
+    common = rng.normal(size=(4000, 1))
+    errors = np.stack([0.5 * common, 0.6 * rng.normal(size=(4000, 1)), 2.0 + common], axis=1)
+    errors[7] = [[-8.0], [8.0], [0.0]]  # one row on which the worst happens to be right
+    passed = mixture.mixed(
+        mixture.start(3), truth[:, None] + errors, np.ones((4000, 3, 1)), truth, np.ones(3, bool)
+    )[0]
+    found = mixture.weigh(passed, errors, np.ones(4000)).weights(np.ones(3, bool))
+    G = np.einsum("nem,nfm->ef", errors, errors)
+    best = min(
+        ((a, b) for a in np.linspace(0, 1, 201) for b in np.linspace(0, 1 - a, 101)),
+        key=lambda w: np.array([*w, 1 - sum(w)]) @ G @ np.array([*w, 1 - sum(w)]),
+    )
+    np.testing.assert_allclose(found, [*best, 1 - sum(best)], atol=0.02)
+    assert found.sum() == pytest.approx(1.0)
+
+
+def test_fit_is_no_worse_than_one_pass():
+    for seed in (1, 3, 11):
+        rng = np.random.default_rng(seed)
+        X, T = rng.normal(size=(500, 4)), rng.normal(size=(1000, 4))
+        y, t = (np.sin(2 * Z[:, 0]) + Z[:, 1] * Z[:, 2] for Z in (X, T))
+        y = y + 0.1 * rng.normal(size=500)
+        fitted, passed = AutoRegressor(random_state=0), AutoRegressor(random_state=0)
+        errors = [
+            np.mean((model.predict(T) - t) ** 2) / np.var(t)
+            for model in (fitted.fit(X, y), passed.partial_fit(X, y))
+        ]
+        assert errors[0] < min(1.1 * errors[1], 0.01)
+
+
+def test_a_large_amplitude_takes_more_centres():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    smooth = Scales(np.full(2, 4.0), amplitude=20.0, noise=0.01)
+    left = 400.0 - (nested_map("gaussian", smooth, X, 400).transform(X)[:, 3:] ** 2).sum(axis=1)
+    assert left.max() < 0.01 * smooth.noise

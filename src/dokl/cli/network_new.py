@@ -250,8 +250,8 @@ def _start(path: Path, found: dict[str, Any]) -> str:
     if all(is_loopback(node["address"]) for node in found["nodes"].values()):
         return f"  dokl up {path} --data DIR"
     return (
-        f"  to every host: {path}, {path.stem}.map if there is one, and of {path.stem}.certs/ ca.pem "
-        "and its own node's files\n"
+        f"  to every host: {path}, {path.stem}.map if there is one, and of {path.stem}.certs/ "
+        "ca.pem and its own node's files\n"
         f"  dokl agent {path} --name NODE"
     )
 

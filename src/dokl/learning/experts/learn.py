@@ -9,8 +9,10 @@ nothing.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,6 +51,7 @@ FEW = 8
 # `fit` weighs experts on every row up to so many; of more rows, half are enough.
 ENOUGH = 2000
 GROUPED_ENOUGH = 500  # learning places takes longer
+WEIGHED = 10_000  # by so many of these at most, the last ones
 
 Rows = tuple[Array, Array, Array]  # X: (n, d), Y: (n, m), weight: (n,)
 
@@ -72,7 +75,7 @@ def fitted(
     settings: Settings, X: Array, Y: Array, weight: Array | None = None
 ) -> tuple[Bank, Prediction]:
     """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them, and what
-    was said of those that it was weighed by: NaN elsewhere.
+    it would have said of those that it was weighed by: NaN elsewhere.
 
     Rows that chose the scales must not be scored with them. So experts are weighed on one half by
     scales of the other (both ways round, where rows are few); then scales of all rows are learned,
@@ -81,46 +84,73 @@ def fitted(
     Y = limited(Y)
     rows = X, Y, np.ones(len(X)) if weight is None else weight
     bank = start(X.shape[1], Y.shape[1], settings)
-    meant = np.flatnonzero(sane(Y))
-    told = [np.full((len(X), *like), np.nan) for like in ((bank.m,), (bank.m,), _widths(bank))]
     kept = keeping.and_then(bank.kept, *rows, settings.kept, settings.seed)
     total = _totals(tamed(Y), rows[2])
+    meant = np.flatnonzero(sane(Y))
     if len(meant) < len(X):
         rows = X[meant], Y[meant], rows[2][meant]
-    fair, half = bank, len(meant) - len(meant) // 2
+    half = len(meant) - len(meant) // 2
     ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
+    held, which = list[tuple[Array, Array]](), list[Array]()
     with on_all_cores() as each:
         enough = GROUPED_ENOUGH if settings.grouped else ENOUGH
         for ours, theirs in ways[: 2 if 1 < len(meant) <= enough else 1]:
             known, _ = _swept(bank, rows, ours, each)
-            known = replace(known, mixture=fair.mixture, tracker=fair.tracker)
-            fair, said = _swept(known, rows, theirs, each)
-            for everywhere, part in zip(told, vars(said).values(), strict=True):
-                everywhere[meant[theirs]] = part
+            held.append(_swept(known, rows, theirs, each)[1])
+            which.append(np.arange(len(meant))[theirs][-len(held[-1][0]) :])
+        fair, told = _weighed(bank, rows, np.concatenate(which), *_stacked(held))
         bank, _ = _swept(bank, rows, slice(None), each)
+    out = [np.full((len(X), *part.shape[1:]), np.nan) for part in vars(told).values()]
+    for everywhere, part in zip(out, vars(told).values(), strict=True):
+        everywhere[meant[np.concatenate(which)]] = part
     about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
-    return replace(bank, **about), Prediction(*told)  # type: ignore[arg-type]
+    return replace(bank, **about), Prediction(*out)  # type: ignore[arg-type]
+
+
+def _weighed(bank: Bank, rows: Rows, which: Array, F: Array, V: Array) -> tuple[Bank, Prediction]:
+    """Mixture and widths of intervals by these rows, of which experts' predictions before they
+    learned them were F with variances V: (n, E, m); and what the bank says of them.
+    """
+    Y, w = rows[1][which], rows[2][which]
+    awake, bound = np.ones(len(bank.kinds), bool), bank.settings.bound
+    mixture, _, variance = mixing.mixed(bank.mixture, F, V, Y, awake, w, bound)
+    if len(Y):
+        reach = bound * np.sqrt(variance)[:, None] if bound < math.inf else math.inf
+        mixture = mixing.weigh(mixture, np.clip(F - Y[:, None], -reach, reach), w)
+    mean, variance = mixing.combine(mixture.weights(awake), F, V)
+    scores = np.abs(Y - mean) / np.sqrt(np.maximum(variance, 1e-300))
+    tracker, widths = intervals.follow_scores(bank.tracker, scores)
+    return replace(bank, mixture=mixture, tracker=tracker), Prediction(mean, variance, widths)
 
 
 def _widths(bank: Bank) -> tuple[int, int]:
     return bank.m, len(bank.tracker.levels)
 
 
-def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, Prediction]:
-    """The bank after these rows, by maps made from a sample of them where there are none yet."""
+def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, tuple[Array, Array]]:
+    """The bank after these rows, not mixed, by maps made from a sample of them where there are none
+    yet; and experts' means and variances (n, E, m) before the last WEIGHED of them were learned.
+    """
     X, Y, w = (part[which] for part in rows)
-    told, settings = list[Prediction](), bank.settings
+    settings = bank.settings
     if bank.now is None:
         none = keeping.nothing(bank.d, bank.m)
         some = keeping.and_then(none, X, Y, w, settings.kept, settings.seed)
         now = generation(bank, *some.all(), each)
         bank = at_the_prior(replace(bank, now=now), now)
     assert bank.now is not None
+    nothing = np.empty((0, len(bank.kinds), bank.m))
+    last = deque([(nothing, nothing)], maxlen=1 + WEIGHED // AT_ONCE)
     for at in range(0, len(X), AT_ONCE):
         part = slice(at, at + AT_ONCE)
-        bank, said = _learn_by_experts(bank, bank.now, X[part], Y[part], w[part], each)
-        told.append(said)
-    return bank, _joined(bank, told)
+        bank, *found = _learn_each(bank, bank.now, X[part], Y[part], w[part], each)
+        last.append((found[0], found[1]))
+    return bank, _stacked(last)
+
+
+def _stacked(parts: Iterable[tuple[Array, Array]]) -> tuple[Array, Array]:
+    F, V = map(np.concatenate, zip(*parts, strict=True))
+    return F, V
 
 
 def _joined(bank: Bank, told: list[Prediction]) -> Prediction:
@@ -175,9 +205,23 @@ def _totals(Y: Array, w: Array) -> Total:
 def _learn_by_experts(
     bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
 ) -> tuple[Bank, Prediction]:
-    awake = bank.awake
-    assert awake is not None
-    up = np.flatnonzero(awake).tolist()
+    """Rows learned by every expert, and mixed by what each would have gained."""
+    bank, F, V = _learn_each(bank, now, X, Y, w, each)
+    assert bank.awake is not None
+    rule = bank.awake, None if (w == 1.0).all() else w, bank.settings.bound
+    mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, *rule)
+    scores = np.abs(Y - f) / np.sqrt(np.maximum(variance, 1e-300))
+    tracker, widths = intervals.follow_scores(bank.tracker, scores)
+    bank = replace(bank, mixture=mixture, tracker=tracker)
+    return surprised(bank, scores), Prediction(f, variance, widths)
+
+
+def _learn_each(
+    bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
+) -> tuple[Bank, Array, Array]:
+    """Rows learned by every expert, and their means and variances (n, E, m) before."""
+    assert bank.awake is not None
+    up = np.flatnonzero(bank.awake).tolist()
     n, E, m = len(X), len(bank.kinds), bank.m
     F, V = np.zeros((n, E, m)), np.zeros((n, E, m))
     bank, each_found = learn_rows(bank, now, up, X, Y, w, each)
@@ -185,12 +229,7 @@ def _learn_by_experts(
         F[:, i] = found.f
         V[:, i] = found.noise * (1.0 + found.q)[:, None]
     F, V = F * now.targets.size + now.targets.centre, V * now.targets.size**2
-    rule = awake, None if (w == 1.0).all() else w, bank.settings.bound
-    mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, *rule)
-    scores = np.abs(Y - f) / np.sqrt(np.maximum(variance, 1e-300))
-    tracker, widths = intervals.follow_scores(bank.tracker, scores)
-    bank = replace(bank, mixture=mixture, tracker=tracker)
-    return surprised(bank, scores), Prediction(f, variance, widths)
+    return bank, F, V
 
 
 def frozen(bank: Bank) -> Bank:

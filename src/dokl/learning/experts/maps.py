@@ -21,8 +21,10 @@ from dokl.base.arrays import Array
 from dokl.learning.experts.places import GroupPlaces
 from dokl.learning.scales import Scales, correlation, squared_distances
 
-# Where no row is left that the chosen ones do not explain to this share, choosing ends.
-EXPLAINED = 1e-5
+# Where no row is left that the chosen ones do not explain to this share, choosing ends; and what
+# they do not explain must be small beside the noise: of a large amplitude, as smooth functions
+# have, a small share is much. FINEST: below, rounding decides.
+EXPLAINED, OF_NOISE, FINEST = 1e-5, 5e-3, 1e-9
 
 
 @dataclass(frozen=True)
@@ -69,17 +71,21 @@ def nested_map(kernel: str, scales: Scales, X: Array, most: int) -> NestedMap:
     def column(i: int) -> Array:
         return correlation(kernel, np.maximum(norms + norms[i] - 2.0 * (U @ U[i]), 0.0))
 
-    chosen, lower = _pivoted(np.ones(len(U)), column, most)
+    noise = scales.noise / scales.amplitude**2
+    chosen, lower = _pivoted(np.ones(len(U)), column, most, noise)
     return NestedMap(kernel, scales, U[chosen], lower)
 
 
-def _pivoted(left: Array, column: Callable[[int], Array], most: int) -> tuple[list[int], Array]:
+def _pivoted(
+    left: Array, column: Callable[[int], Array], most: int, noise: float
+) -> tuple[list[int], Array]:
     """At most so many rows, each where those before it explain the least of the kernel, and its
     Cholesky factor on them, in Fortran's order. left: (n,) the kernel's diagonal, which is
-    overwritten; column(i): (n,) of the kernel.
+    overwritten; column(i): (n,) of the kernel; noise: its variance, in the same units.
     """
-    n, M = len(left), min(most, len(left))
-    R, chosen, least = np.zeros((n, M), order="F"), list[int](), EXPLAINED * left.max(initial=0.0)
+    n, M, whole = len(left), min(most, len(left)), left.max(initial=0.0)
+    least = max(min(EXPLAINED * whole, OF_NOISE * noise), FINEST * whole)
+    R, chosen = np.zeros((n, M), order="F"), list[int]()
     for j in range(M):
         i = int(np.argmax(left))
         if left[i] < least:
@@ -168,7 +174,8 @@ def grouped_map(
     whole = GroupedMap(kernel, scales, places, X, np.zeros((0, 0)), slopes)
     line = scales.linear**2 / (X.shape[1] - 1) if slopes else 0.0
     diagonal = scales.amplitude**2 + scales.offset**2 + line * (X[:, :-1] ** 2).sum(axis=1)
-    chosen, lower = _pivoted(diagonal, lambda i: whole.covariance(X[i : i + 1], X)[0], most)
+    noise = scales.noise
+    chosen, lower = _pivoted(diagonal, lambda i: whole.covariance(X[i : i + 1], X)[0], most, noise)
     return GroupedMap(kernel, scales, places, X[chosen], lower, slopes)
 
 
