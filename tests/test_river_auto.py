@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("river")
 
 import pandas as pd
+from river import evaluate, metrics
 
 from dokl import estimators
 from dokl.base.errors import BadInput
@@ -57,7 +58,7 @@ def test_raw_features_and_targets_need_no_care():
     X, y, labels = rows(400)
     model, errors = AutoRegressor(100), []
     for x, t in zip(dicts(X), y.tolist(), strict=True):
-        errors.append(model.predict_one(x) - t)
+        errors.append((model.predict_one(x) or 0.0) - t)
         model.learn_one(x, t)
     assert np.var(errors[200:]) < 0.05 * np.var(y)
     classifier = AutoClassifier(100)
@@ -90,7 +91,7 @@ def test_weights_count_rows_and_nothing_is_no_row():
 def test_an_empty_model_and_empty_rows():
     X = frame(np.ones((2, 1)))
     regressor, classifier = AutoRegressor(**SMALL), AutoClassifier(**SMALL)
-    assert regressor.predict_one({"a": 1.0}) == 0.0
+    assert regressor.predict_one({"a": 1.0}) is None
     assert classifier.predict_one({"a": 1.0}) is None
     assert list(classifier.predict_many(X)) == [None, None]
     assert regressor.relevance == {}
@@ -243,3 +244,13 @@ def test_a_call_that_fails_changes_nothing():
 def test_bad_parameters_are_refused_at_once(parameters, message):
     with pytest.raises(BadInput, match=message):
         AutoRegressor(**parameters)
+
+
+def test_before_the_first_target_nothing_is_predicted():
+    X, y, _ = rows(60)
+    model = AutoRegressor(50)
+    assert model.predict_one({"x0": 1.0}) is None
+    assert model.predict_many(frame(X[:3])).isna().all()
+    # River leaves rows without a prediction out of the metric: the first one costs nothing.
+    stream = [(dict(zip("abc", x, strict=False)), t) for x, t in zip(X, y, strict=True)]
+    assert evaluate.progressive_val_score(stream, AutoRegressor(50), metrics.MAE()).get() < 10.0

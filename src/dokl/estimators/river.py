@@ -186,7 +186,9 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         self._state = self._advanced(self._state, self._one(x), Y, w)
 
     def predict_one(self, x: Sample) -> float:
-        """The prediction; 0 before anything was learned."""
+        """The prediction; 0 before anything was learned, where steps begin from. Targets far from 0
+        want River's TargetStandardScaler, or `AutoRegressor`.
+        """
         return float(self._scores(self._one(x))[0, 0])
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:

@@ -138,6 +138,11 @@ class AutoRegressor(_Auto, base.MiniBatchRegressor):  # type: ignore[misc]
     60, 125, 250, 500 and 1,000 rows), by learning the rows so far again. Later ones are ignored,
     with one warning, and counted (`ignored`).
 
+    Before the first target is known the prediction is None, as of River's AMFRegressor:
+    `evaluate.progressive_val_score` leaves such a row out of the metric. Metrics updated by hand,
+    and wrappers that compute with predictions (ensembles, TargetStandardScaler, which is not needed
+    here), must learn a row first.
+
     Parameters
     ----------
     n_components
@@ -179,21 +184,21 @@ class AutoRegressor(_Auto, base.MiniBatchRegressor):  # type: ignore[misc]
         """Learn one row; it counts as w rows."""
         self._learn(self._one(x), _numbers([y]), w)
 
-    def predict_one(self, x: Sample) -> float:
-        """The prediction; 0 before anything was learned."""
-        return float(self._estimator.predict(self._inputs(self._one(x)))[0]) if self.seen else 0.0
+    def predict_one(self, x: Sample) -> float | None:
+        """The prediction; None before anything was learned."""
+        return float(self._estimator.predict(self._inputs(self._one(x)))[0]) if self.seen else None
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         """Learn the rows of a data frame, in their order: `learn_one` in a loop, and faster."""
         self._learn(numbers_of_frame(X, zeros=True), _numbers(y), w)
 
     def predict_many(self, X: Any) -> Any:
-        """A Series of predictions."""
+        """A Series of predictions; NaN before anything was learned."""
         import pandas as pd
 
         rows = numbers_of_frame(X, zeros=True)
         known = self.seen and len(X)
-        f = self._estimator.predict(self._inputs(rows)) if known else np.zeros(len(X))
+        f = self._estimator.predict(self._inputs(rows)) if known else np.full(len(X), np.nan)
         return pd.Series(f, index=X.index)
 
 
