@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -21,9 +22,10 @@ def task(function, size=1.0):
 
 
 @pytest.fixture(autouse=True)
-def idle():
-    """Nobody else's work is under way."""
+def idle(monkeypatch):
+    """Nobody else's work is under way, or holds memory."""
     background.wait_until_idle()
+    monkeypatch.setattr(background._shared, "reserved", weakref.WeakSet())
 
 
 def test_the_background_works_in_order_and_one_thread_does_all_of_it():

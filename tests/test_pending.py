@@ -4,6 +4,7 @@ import copy
 import pickle
 import threading
 import time
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +27,10 @@ SMALL = {"n_components": 30, "random_state": 0}
 
 
 @pytest.fixture(autouse=True)
-def idle():
-    """Nobody else's work is under way."""
+def idle(monkeypatch):
+    """Nobody else's work is under way, or holds memory."""
     background.wait_until_idle()
+    monkeypatch.setattr(background._shared, "reserved", weakref.WeakSet())
 
 
 def regressor(**more):
@@ -97,11 +99,11 @@ def test_the_speed_of_the_background_changes_no_bit(monkeypatch):
 
 
 def test_a_model_that_begins_late_adopts_at_the_same_row():
-    model = regressor().fit(X[:58], Y[:58])  # after the row where the pilot would begin
+    model = regressor().fit(X[:248], Y[:248])  # after the row where the pilot would begin
     before = model.bank_.now
-    fed(model, [58])
+    fed(model, [248])
     assert model.bank_.now is before
-    fed(model, [59])
+    fed(model, [249])
     assert model.bank_.now is not before
 
 
@@ -138,58 +140,58 @@ def test_new_experts_have_learned_every_row():
 
 def test_memory_of_pending_work_is_bounded(monkeypatch):
     """Beyond the bound, work is done when it is needed, by whoever needs it."""
-    monkeypatch.setattr(pending, "MOST_BYTES", 2.5 * banks.matrix_bytes(Settings().kinds, 26))
+    monkeypatch.setattr(pending, "MOST_BYTES", 2.5 * banks.matrix_bytes(Settings().kinds, 30))
     models = [regressor() for _ in range(4)]
     for model in models:
-        fed(model, range(28), 28)
+        fed(model, range(123), 41)
     begun = [model.bank_.pending.work.holds is not None for model in models]
     assert begun == [True, True, False, False]
-    told = [fed(model, range(28, 60)) for model in models]
+    told = [fed(model, range(123, 140)) for model in models]
     for each in told[1:]:
         np.testing.assert_array_equal(each, told[0])
 
 
 # -- interruptions -----------------------------------------------------------------------------
 def test_a_pilot_that_fails_raises_at_adoption_and_changes_nothing(monkeypatch):
-    model, expected = regressor(), fed(regressor(), range(100))
-    fed(model, range(20))
+    model, expected = regressor(), fed(regressor(), range(150))
+    fed(model, range(120))
 
     def fails(*given):
         raise MemoryError("no room for scales")
 
     with monkeypatch.context() as patch:
         patch.setattr(scales, "learn_scales", fails)
-        np.testing.assert_array_equal(fed(model, range(20, 29)), expected[20:29])
+        np.testing.assert_array_equal(fed(model, range(120, 124)), expected[120:124])
         before = model.bank_
         for _ in range(2):
             with pytest.raises(MemoryError, match="no room for scales"):
-                fed(model, [29])
+                fed(model, [124])
             assert model.bank_ is before
-    np.testing.assert_array_equal(fed(model, range(29, 100)), expected[29:])
+    np.testing.assert_array_equal(fed(model, range(124, 150)), expected[124:])
 
 
 def test_an_interrupt_while_waiting_leaves_the_model_as_it_was(monkeypatch):
-    model, expected = regressor(), fed(regressor(), range(100))
-    fed(model, range(29))
+    model, expected = regressor(), fed(regressor(), range(150))
+    fed(model, range(122))
     before = model.bank_
 
     def interrupted(*given):
         raise KeyboardInterrupt
 
-    for name in ("wait", "result"):
+    for name, rows in (("wait", range(122, 124)), ("result", range(122, 130))):
         with monkeypatch.context() as patch:
             patch.setattr(background.Task, name, interrupted)
             with pytest.raises(KeyboardInterrupt):
-                fed(model, range(29, 58), 29)
+                fed(model, rows, len(rows))
         assert model.bank_ is before
-    np.testing.assert_array_equal(fed(model, range(29, 100)), expected[29:])
+    np.testing.assert_array_equal(fed(model, range(122, 150)), expected[122:])
 
 
 def saved(model, tmp_path):
     return dokl.load(model.save(tmp_path / "m.dokl"))
 
 
-@pytest.mark.parametrize("stop", [28, 121, 470, 499])
+@pytest.mark.parametrize("stop", [123, 245, 470, 499])
 @pytest.mark.parametrize(
     "how",
     [saved, lambda model, _: pickle.loads(pickle.dumps(model)), lambda m, _: copy.deepcopy(m)],
@@ -218,10 +220,10 @@ def test_a_full_sample_continues_as_well():
 
 @pytest.mark.parametrize("change", ["seen", "more", "pilots"])
 def test_rows_of_a_pilot_that_cannot_be_are_refused(change):
-    known, _ = learning.learn(banks.start(3, 1, Settings(one(), 20)), X[:58], Y[:58, None])
+    known, _ = learning.learn(banks.start(3, 1, Settings(one(), 20)), X[:247], Y[:247, None])
     meta, arrays = saving.to_meta(known), saving.to_arrays(known)
     if change == "seen":
-        meta["seen"] = 57
+        meta["seen"] = 245
         arrays = {**arrays, "pending.X": np.zeros((9, 3)), "pending.Y": np.zeros((9, 1))}
         arrays["pending.weight"] = np.ones(9)
     elif change == "more":
@@ -243,26 +245,26 @@ def test_branches_of_one_bank_are_both_right():
 
 
 def test_a_network_saved_while_pilots_are_pending_continues(tmp_path):
-    node = np.arange(120) % 3
+    node = np.arange(390) % 3
     model = NetworkRegressor("ring", n_nodes=3, n_components=20, random_state=0)
-    model.partial_fit(X[:87], Y[:87], nodes=node[:87])
+    model.partial_fit(X[:369], Y[:369], nodes=node[:369])
     other = dokl.load(model.save(tmp_path / "network.safetensors"))
     for each in (model, other):
-        assert each.network_.nodes[0].own.pending is not None
-        assert each.network_.nodes[0].own.now is None
-        each.partial_fit(X[87:120], Y[87:120], nodes=node[87:])
-        assert each.network_.nodes[0].own.now is not None
+        before = each.network_.nodes[0].own
+        assert before.pending is not None
+        each.partial_fit(X[369:390], Y[369:390], nodes=node[369:])
+        assert each.network_.nodes[0].own.now is not before.now
     expected, found = (each.predict(X[:30], nodes=node[:30]) for each in (model, other))
     np.testing.assert_array_equal(found, expected)
 
 
 def test_a_frozen_model_has_no_pilot_any_more():
     model = regressor(experts="one")
-    fed(model, range(58), 29)
+    fed(model, range(247), 29)
     assert model.bank_.pending is not None
     mark = model.fresh().fingerprint_
     assert model.bank_.pending is None
-    assert model.bank_.seen == 58
-    fed(model, range(58, 100))
+    assert model.bank_.seen == 247
+    fed(model, range(247, 300))
     assert model.fingerprint_ == mark
     assert replace(model.bank_.settings, pilots=PILOTS) == regressor(experts="one")._settings()

@@ -122,7 +122,7 @@ def check_pending(bank: Bank) -> None:
         return
     began, n = bank.kept.seen, len(bank.pending.X)
     pilot = next_pilot(bank.settings.pilots, began)
-    if not 1 <= begin_row(pilot) <= began <= began + n < pilot:
+    if not begin_row(pilot) <= began <= began + n < pilot:
         raise ValueError(f"{n} rows wait for a pilot that began at row {began}, which cannot be")
 
 
