@@ -1,7 +1,7 @@
 """What sharing is worth to the nodes of a network, and who is alike: a table, words, pictures.
 
 Errors are those of predictions made before each of the last 1000 rows or so was learned, the first
-30 left out; "alone" is what a lone learner predicted on that node's rows. Who is alike is read off
+50 left out; "alone" is what a lone learner predicted on that node's rows. Who is alike is read off
 the learned places (`dokl.learning.experts.places`): the less two nodes are apart, the more their
 functions agree.
 """
@@ -16,10 +16,8 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import MissingExtra
 from dokl.network.banks import BankNetwork
-from dokl.network.node import MEMBERS
+from dokl.network.node import BEGINNING, MEMBERS
 
-# With fewer rows that count, errors are chance.
-FEW_ROWS = 30
 # Nodes this far apart share next to nothing: exp(-4/2) is .14.
 FAR = 4.0
 
@@ -90,7 +88,7 @@ class SharingWorth:
         if not self.links.any():
             return "every node works alone: nothing is shared"
         if not known.any():
-            return f"too few rows: a node's errors count from its row {FEW_ROWS} on"
+            return f"too few rows: a node's errors count from its row {BEGINNING} on"
         total = float(self.rows[known].sum())
         alone, both = (
             float(self.rows[known] @ e[known]) / total for e in (self.alone, self.together)
@@ -183,7 +181,7 @@ def sharing_worth(network: BankNetwork, names: list[Any], links: Array) -> Shari
     K, each = network.K, [node.errors for node in network.nodes]
     counted = np.array([errors.weight for errors in each])
     total = np.array([[*errors.total, errors.covered] for errors in each])
-    enough = np.array([errors.rows for errors in each]) > FEW_ROWS
+    enough = np.array([errors.rows for errors in each]) > BEGINNING
     means = np.where(enough[:, None], total / np.maximum(counted, 1e-300)[:, None], np.nan)
     bank, everybody, places, apart = network.bank, np.arange(K), None, None
     if bank is not None and bank.now is not None and bank.now.places is not None:
