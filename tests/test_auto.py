@@ -68,9 +68,10 @@ def test_offset_scale_constant_columns_and_first_zeros_change_nothing():
 
 
 def test_awkward_beginnings():
+    rng = np.random.default_rng(1)
     constant = AutoRegressor(**SMALL).partial_fit(X[:200], np.full(200, 3.0))
     np.testing.assert_allclose(constant.predict(X[:5]), 3.0, atol=1e-6)
-    wide = RNG.normal(size=(40, 60))
+    wide = rng.normal(size=(40, 60))
     assert np.isfinite(AutoRegressor(**SMALL).fit(wide, wide[:, 0]).predict(wide)).all()
     one = AutoRegressor(**SMALL).partial_fit(X[:1], Y[:1])
     assert one.predict(X[:1]) == Y[:1]
@@ -110,8 +111,9 @@ def test_one_wild_target_in_thirty_raises_no_noise_for_ever(how):
 
 
 def test_fit_weighs_experts_by_rows_that_did_not_choose_their_scales():
-    rows = RNG.normal(size=(700, 60))
-    target = rows[:, 0] + RNG.normal(size=700)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(700, 60))
+    target = rows[:, 0] + rng.normal(size=700)
     model = AutoRegressor(**SMALL).fit(rows[:150], target[:150])
     lower, upper = model.predict_interval(rows[150:], 0.9)
     assert np.mean((lower <= target[150:]) & (target[150:] <= upper)) > 0.75
@@ -119,10 +121,11 @@ def test_fit_weighs_experts_by_rows_that_did_not_choose_their_scales():
 
 @pytest.mark.full_searches
 def test_intervals_cover(model):
+    rng = np.random.default_rng(1)
     f, sd = AutoRegressor(**SMALL).prequential(X, Y, return_std=True)
     assert 0.8 < np.mean(np.abs(f - Y)[200:] < 1.645 * sd[200:]) <= 1.0
-    fresh = RNG.normal(size=(400, 3))
-    y = np.sin(2 * fresh[:, 0]) + fresh[:, 1] ** 2 + 0.05 * RNG.normal(size=400)
+    fresh = rng.normal(size=(400, 3))
+    y = np.sin(2 * fresh[:, 0]) + fresh[:, 1] ** 2 + 0.05 * rng.normal(size=400)
     covered = []
     for coverage in (0.5, 0.9, 0.97):
         lower, upper = model.predict_interval(fresh, coverage)

@@ -373,6 +373,7 @@ def test_divergence_names_step_and_limit(make, step, engine):
 
 
 def test_divergence_in_an_unbounded_margin_loss():
+    rng = np.random.default_rng(1)
     model = Classifier(loss="squared_hinge", step=5.0, alpha=0.0)
     many = np.tile(X, (20, 1)), np.tile(labels, 20)
     flipped = many[0], np.where(rng.random(1200) < 0.5, *np.unique(labels))

@@ -24,7 +24,8 @@ RNG = np.random.default_rng(1)
 
 @pytest.mark.parametrize("kernel", ["gaussian", "matern32"])
 def test_a_nested_map_is_the_kernel_on_its_centres(kernel):
-    X = RNG.normal(size=(60, 3))
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 3))
     own = Scales(np.array([1.0, 2.0, 5.0]), 1.5, 0.5)
     made = nested_map(kernel, own, X, 60)
     Z = made.transform(X)
@@ -43,7 +44,8 @@ def test_a_map_of_equal_rows_has_one_centre():
 
 
 def test_kernels_learn_the_scales_of_many_rows_of_classes_from_rows_of_their_own(monkeypatch):
-    X = RNG.normal(size=(90, 2))
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(90, 2))
     Y = np.where(X[:, :1] > 0, 1.0, -1.0)
     empty = bank.start(2, 1, Settings(for_classes(), most=20, classes=2))
     seen, learn = [], scales.learn_class_scales
@@ -88,8 +90,9 @@ def naive_mixture(F, Y):
 
 
 def test_the_mixture_is_what_loops_by_hand_compute():
-    Y = RNG.normal(size=200)
-    F = Y[:, None] * [1.0, 0.5, -1.0] + RNG.normal(size=(200, 3))
+    rng = np.random.default_rng(1)
+    Y = rng.normal(size=200)
+    F = Y[:, None] * [1.0, 0.5, -1.0] + rng.normal(size=(200, 3))
     awake = np.ones(3, bool)
     _, f, variance = mixture.mixed(
         mixture.start(3), F[:, :, None], np.ones((200, 3, 1)), Y[:, None], awake
@@ -99,8 +102,9 @@ def test_the_mixture_is_what_loops_by_hand_compute():
 
 
 def test_the_best_expert_is_found_and_sleepers_do_not_count():
-    Y = RNG.normal(size=(500, 1))
-    F = np.stack([Y + 0.1 * RNG.normal(size=Y.shape), np.zeros_like(Y), -Y], axis=1)
+    rng = np.random.default_rng(1)
+    Y = rng.normal(size=(500, 1))
+    F = np.stack([Y + 0.1 * rng.normal(size=Y.shape), np.zeros_like(Y), -Y], axis=1)
     V = np.ones_like(F)
     found, f, _ = mixture.mixed(mixture.start(3), F, V, Y, np.ones(3, bool))
     assert np.mean((f - Y)[250:] ** 2) < 0.03
@@ -142,11 +146,12 @@ def test_every_row_is_as_likely_to_be_kept():
 
 
 def test_scalings():
-    values = np.column_stack([RNG.normal(5, 2, 1000), np.full(1000, 1e9), np.zeros(1000)])
+    rng = np.random.default_rng(1)
+    values = np.column_stack([rng.normal(5, 2, 1000), np.full(1000, 1e9), np.zeros(1000)])
     found = scaling_of(values)
     np.testing.assert_allclose(found.outward(found.inward(values)), values)
     assert found.size[1] == found.size[2] == 1.0
-    wild = np.append(RNG.normal(size=99), 1e6)[:, None]
+    wild = np.append(rng.normal(size=99), 1e6)[:, None]
     assert tamed(wild).max() < 200
     flat = np.append(np.zeros(99), 7.0)[:, None]
     np.testing.assert_array_equal(tamed(flat), flat)
