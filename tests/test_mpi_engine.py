@@ -73,9 +73,9 @@ def task(P, name, *arguments):
     ("P", "tasks"),
     [
         (1, "same_as_the_other_engines,one_node_per_rank"),
-        (2, "same_as_the_other_engines,records_the_same"),
-        (4, "same_as_the_other_engines,one_node_per_rank,all_hear_of_one"),
-        pytest.param(8, "same_as_the_other_engines", marks=pytest.mark.slow),
+        (2, "same_as_the_other_engines,records_the_same,one_node_per_rank,all_hear_of_one"),
+        pytest.param(4, "same_as_the_other_engines,one_node_per_rank", marks=pytest.mark.slow),
+        pytest.param(8, "same_as_the_other_engines,all_hear_of_one", marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, int) else "",
 )
