@@ -27,8 +27,9 @@ from dokl.learning.experts.rows import learn_rows
 
 # Rows that the new experts learn at a time. At adoption they have fewer than these left to learn.
 STEP = 32
-# The thread has this many seconds for each row; for each of the second half of them, so many more.
-SECONDS, MORE_SECONDS = 0.05, 0.04
+# Seconds that the thread has for each row; from a share of the rows before adoption on, so many
+# more. The last are for a machine that is too slow: many pauses of half a second, and no long one.
+PACE = (0.0, 0.05), (0.5, 0.04), (0.75, 0.4)
 MOST_SECONDS = 1.0  # that one call waits
 # What new experts may take in memory before they are adopted, those of all banks together. Beyond,
 # the work is done when it is needed: a network of hundreds of nodes has pilots at the same step.
@@ -132,10 +133,10 @@ def give_time(bank: Bank, rows: int) -> None:
     if pending is None or pending.work is None or pending.work.holds is None:
         return
     n, began = len(pending.X), bank.kept.seen
-    half = (next_pilot(bank.settings.pilots, began) - began) / 2
-    due = pending.work.holds.began + SECONDS * n + MORE_SECONDS * max(0.0, n - half)
-    longest = min(MOST_SECONDS, rows * (SECONDS + MORE_SECONDS))
-    pending.work.wait(min(longest, due - time.monotonic()))
+    whole = next_pilot(bank.settings.pilots, began) - began
+    given = sum(seconds * max(0.0, n - share * whole) for share, seconds in PACE)
+    longest = min(MOST_SECONDS, rows * sum(seconds for _, seconds in PACE))
+    pending.work.wait(min(longest, pending.work.holds.began + given - time.monotonic()))
 
 
 def without(bank: Bank) -> Bank:
