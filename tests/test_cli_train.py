@@ -202,3 +202,16 @@ def test_wrong_settings_are_one_clear_line(folder, tmp_path, options, message):
     else:
         assert message in fails(*arguments, "--model", tmp_path / "m.dokl", *options)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_no_better_than_the_mean_is_said(tmp_path):
+    X = np.random.default_rng(0).normal(size=(200, 2000))
+    columns = {f"c{i}": X[:, i] for i in range(2000)}
+    path, model = tmp_path / "wide.csv", tmp_path / "wide.dokl"
+    write_csv(path, {**columns, "y": 2 * X[:, 0]})
+    how = "--target", "y", "--model", model, "--method", "gradient", "--overwrite"
+    said = dokl("train", path, *how).output
+    assert "nothing was learned" in said
+    assert "--drop COLUMN" in said
+    write_csv(path, {"c0": X[:, 0], "y": 2 * X[:, 0]})
+    assert "nothing was learned" not in dokl("train", path, *how).output

@@ -4,6 +4,7 @@ import functools
 import gzip
 import os
 import pickle
+import warnings
 from pathlib import Path
 
 import joblib
@@ -34,6 +35,7 @@ from dokl import (
     schedules,
 )
 from dokl.base.errors import BadInput
+from dokl.estimators.learner import NothingLearned
 from dokl.learning.features import VARIANTS
 from dokl.network.state import to_arrays
 from dokl.simulation.streams import Shards
@@ -873,3 +875,17 @@ def test_both_engines(make):
 
 
 # --- speed ------------------------------------------------------------------------------
+
+
+def test_many_inputs_that_drown_the_one_that_matters_are_said():
+    X = np.random.default_rng(0).normal(size=(300, 400))
+    for model, y in (
+        (KernelRegressor(n_components=100, random_state=0), 2 * X[:, 0]),
+        (KernelClassifier(n_components=100, random_state=0), X[:, 0] > 1.0),
+    ):
+        with pytest.warns(NothingLearned, match="400 inputs count alike"):
+            model.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copies = np.repeat(X[:, :2], 200, axis=1)  # as many inputs, and all of them matter
+        KernelRegressor(n_components=100, random_state=0).fit(copies, 2 * X[:, 0])

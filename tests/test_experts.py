@@ -249,4 +249,4 @@ def test_a_large_amplitude_takes_more_centres():
     X = np.random.default_rng(0).normal(size=(400, 2))
     smooth = Scales(np.full(2, 4.0), amplitude=20.0, noise=0.01)
     left = 400.0 - (nested_map("gaussian", smooth, X, 400).transform(X)[:, 3:] ** 2).sum(axis=1)
-    assert left.max() < 0.01 * smooth.noise
+    assert left.max() < 0.05 * smooth.noise

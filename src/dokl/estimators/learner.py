@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,6 +39,7 @@ from dokl.estimators.choices import (
 )
 from dokl.estimators.first import APART, FirstRows, changes, none_yet, settled
 from dokl.estimators.units import Unit, unit_of, wanted_by
+from dokl.learning.answers import class_numbers
 from dokl.learning.features import sample
 from dokl.network.exchange import Exchange
 from dokl.simulation.diffusion import Problem
@@ -55,6 +57,14 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         estimator.__dict__.clear()
         estimator.__dict__.update(before)
         raise
+
+
+# From so many inputs on, those that matter may drown among the others.
+MANY_INPUTS = 100
+
+
+class NothingLearned(UserWarning):
+    """A constant would have predicted as well."""
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
@@ -266,9 +276,35 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             owner = (np.arange(n) if rng is None else rng.permutation(n)) % K
         passes = passes_of(self.passes, int(np.bincount(owner, minlength=K).max()))
         with progress(passes * n, "learning", bool(self.verbose)) as bar:
-            for _ in range(passes):
-                self._feed(X, Y, weight, dealt(K, owner, rng))
+            for i in range(passes):
+                index = dealt(K, owner, rng)
+                f = self._feed(X, Y, weight, index)
+                if not i:
+                    self._compare(Y[index[index >= 0]], f[index >= 0], X.shape[1])
                 bar.advance(n)
+
+    def _compare(self, Y: Array, f: Array, d: int) -> None:
+        """Warn where predictions f of targets Y: (n, m), before they were learned, are no better
+        than a constant, and many inputs may be the reason.
+        """
+        half = len(Y) // 2  # while it begins anything errs
+        if d < MANY_INPUTS or half < MANY_INPUTS // 2:
+            return
+        Y, f = Y[half:], f[half:]
+        if self._classifying:
+            labels, said = class_numbers(Y), class_numbers(f)
+            useful = np.mean(said == labels) > np.bincount(labels).max() / len(labels)
+        else:
+            useful = np.mean((Y - f) ** 2) < np.mean((Y - Y.mean(axis=0)) ** 2)
+        if not useful:
+            other = "AutoClassifier" if self._classifying else "AutoRegressor"
+            warnings.warn(
+                "nothing was learned: rows that it had not seen were predicted no better than by a "
+                f"constant. All {d:,} inputs count alike here: leave out those that say nothing, "
+                f"or take dokl.{other}, which learns which inputs matter",
+                NothingLearned,
+                stacklevel=5,
+            )
 
     def _owners(self, n: int, numbers: Array | None) -> Array:
         """The node of each of n rows: as told, or dealt out."""

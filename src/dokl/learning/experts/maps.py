@@ -24,7 +24,7 @@ from dokl.learning.scales import Scales, correlation, squared_distances
 # Where no row is left that the chosen ones do not explain to this share, choosing ends; and what
 # they do not explain must be small beside the noise: of a large amplitude, as smooth functions
 # have, a small share is much. FINEST: below, rounding decides.
-EXPLAINED, OF_NOISE, FINEST = 1e-5, 5e-3, 1e-9
+EXPLAINED, OF_NOISE, FINEST = 1e-5, 2e-2, 1e-6
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,18 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, listed
+from dokl.estimators.learner import MANY_INPUTS, Estimator
+from dokl.learning.columns import Preprocessor
 from dokl.tables.jobs.sources import Source, Wanted
 from dokl.tables.models import TableModel
 from dokl.tables.models.columns import kinds, missing_spellings, nodes_for, targets_for
+from dokl.tables.models.scores import Score
 from dokl.tables.readers import Chunk, Form
 
 # Rows at a time where each takes long, so that there is something to see every second.
 FEW_ROWS = 1024
+# After fewer rows than this it is too early to say that nothing was learned.
+ENOUGH = 100
 
 
 def wanted(model: TableModel, *more: str, target: bool, node: bool | None) -> Wanted:
@@ -127,11 +132,30 @@ def _no_node(node: str | None) -> str:
     return "the cell is empty, and names no node of" if node is None else f"node {node!r} is not in"
 
 
-def notices(model: TableModel) -> list[str]:
-    """What the user may not have meant."""
+def notices(model: TableModel, score: Score | None = None) -> list[str]:
+    """What the user may not have meant. score: of rows before they were learned."""
     prepared = model.preprocessor
-    if prepared is None:
+    found = [] if score is None else _nothing_learned(model, score)
+    return found if prepared is None else found + _unknown_levels(prepared)
+
+
+def _nothing_learned(model: TableModel, score: Score) -> list[str]:
+    if score.n < ENOUGH or score.beats_a_constant():
         return []
+    constant = "the commonest class" if model.classifying else "the mean"
+    found = f"nothing was learned: of these {score.n:,} rows, always predicting {constant} errs no "
+    found += "more than the model did. "
+    if not isinstance(model.estimator, Estimator):
+        return [f"{found}The columns may say nothing about the target"]
+    d = model.estimator.n_features_in_
+    return [
+        f"{found}By --method gradient all {d:,} inputs count alike: leave out columns that say "
+        f"nothing (--drop COLUMN), or take --method bank, which learns which inputs matter"
+        + (" and takes minutes for so many" if d > MANY_INPUTS else "")
+    ]
+
+
+def _unknown_levels(prepared: Preprocessor) -> list[str]:
     return [
         f"column {name!r}: {count:,} texts are none of the levels that the first rows had "
         f"({listed(prepared.levels[name], 5) or 'none'}), but new: "

@@ -175,7 +175,7 @@ class _Work:
         model, halt = self.started, self.halt if self.halt.signum and self.halt.passes else None
         frozen = None if self.compared is None else self.compared.told()
         coverage = None if model.coverage is None else model.coverage.since(self.covered)
-        remarks = self.remarks + notices(model)
+        remarks = self.remarks + notices(model, self.score)
         found = frozen, coverage, self.guesses, self.fault, self.course, self.halt
         return Learned(model, self.score, self.skipped, halt, remarks, *found)
 

@@ -27,6 +27,9 @@ class Score(Protocol):
     def figures(self) -> dict[str, Any]:
         """All figures so far; None where one is not defined."""
 
+    def beats_a_constant(self) -> bool:
+        """Whether it erred less than the best constant prediction would have."""
+
     def line(self) -> str:
         """The one figure for a progress bar, over the recent rows."""
 
@@ -89,6 +92,10 @@ class RegressionScore:
         out = {"rows": self.n, "mse": mse, "rmse": float(np.sqrt(mse))}
         return {**out, "mae": self.absolute / self.n, "r2": r2}
 
+    def beats_a_constant(self) -> bool:
+        """Whether it erred less than the mean of the targets would have."""
+        return self.squared < self.spread
+
     def line(self) -> str:
         """Recent mean squared error."""
         return f"mse {self.recent.mean():.4g}"
@@ -134,6 +141,10 @@ class ClassScore:
         error = self.wrong / self.n
         recall = {f"recall {label}": self.hit[label] / n for label, n in self.seen.items() if n}
         return {"rows": self.n, "accuracy": 1.0 - error, "error": error, **recall}
+
+    def beats_a_constant(self) -> bool:
+        """Whether it erred less often than the commonest class would have."""
+        return self.wrong < self.n - max(self.seen.values(), default=0)
 
     def line(self) -> str:
         """Recent error rate."""
