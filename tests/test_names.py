@@ -14,6 +14,7 @@ SHARED = {
     "AutoRegressor": "River's faces have the names of scikit-learn's, as its users expect",
     "KernelClassifier": "River's faces have the names of scikit-learn's, as its users expect",
     "KernelRegressor": "River's faces have the names of scikit-learn's, as its users expect",
+    "Lags": "River's faces have the names of scikit-learn's, as its users expect",
     "Rows": "X and y of a benchmark, X and y of a file: never met together",
     "Settings": "of a bank of experts, and of `dokl agent`: never met together",
     "Task": "what the benchmarks of engines and those beside other libraries learn",

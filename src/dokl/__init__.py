@@ -46,6 +46,7 @@ _HOME = {
     "NetworkClassifier": "estimators",
     "DiffusionRegressor": "estimators",
     "DiffusionClassifier": "estimators",
+    "Lags": "estimators",
     "RandomFeatures": "estimators",
     "TableModel": "tables.models",
     "fit_table": "tables.jobs.fit",

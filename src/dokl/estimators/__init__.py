@@ -17,6 +17,7 @@ from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.diffusion import DiffusionClassifier, DiffusionRegressor
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
+from dokl.estimators.lags import Lags
 from dokl.estimators.network import NetworkClassifier, NetworkRegressor
 from dokl.estimators.predict_only import folded
 from dokl.estimators.transformer import RandomFeatures
@@ -28,6 +29,7 @@ __all__ = [
     "DiffusionRegressor",
     "KernelClassifier",
     "KernelRegressor",
+    "Lags",
     "NetworkClassifier",
     "NetworkRegressor",
     "RandomFeatures",

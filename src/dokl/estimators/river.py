@@ -36,8 +36,9 @@ except ImportError:
     raise MissingExtra("dokl.estimators.river", "river") from None
 
 from dokl.estimators.river_auto import AutoClassifier, AutoRegressor
+from dokl.estimators.river_lags import Lags
 
-__all__ = ["AutoClassifier", "AutoRegressor", "KernelClassifier", "KernelRegressor"]
+__all__ = ["AutoClassifier", "AutoRegressor", "KernelClassifier", "KernelRegressor", "Lags"]
 
 Sample = Mapping[Hashable, Any]
 Named = tuple[list[Hashable], Array]  # names of inputs, and their values: (n, names)

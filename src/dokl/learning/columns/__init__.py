@@ -29,8 +29,11 @@ model. Its size never grows.
 
 from __future__ import annotations
 
+from dokl.learning.columns.lags import LagColumns, LagPlan, moment
 from dokl.learning.columns.moments import Moments, Scale
+from dokl.learning.columns.past import GroupRows, RecentRows
 from dokl.learning.columns.preprocessor import MAX_LEVELS, MODES, Preprocessor, is_text, require
+from dokl.learning.columns.spans import Span
 from dokl.learning.columns.targets import (
     FEWEST_OF_A_CLASS,
     MOST_CLASSES,
@@ -43,17 +46,23 @@ from dokl.learning.columns.times import TimeParts
 
 __all__ = [
     "FEWEST_OF_A_CLASS",
+    "GroupRows",
+    "LagColumns",
+    "LagPlan",
     "MAX_LEVELS",
     "MODES",
     "MOST_CLASSES",
     "Moments",
     "Preprocessor",
+    "RecentRows",
     "Scale",
+    "Span",
     "TimeParts",
     "are_classes",
     "class_target",
     "guessed_task",
     "is_text",
+    "moment",
     "numeric_target",
     "require",
 ]
