@@ -301,7 +301,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 "nothing was learned: rows that it had not seen were predicted no better than by a "
                 f"constant. All {d:,} inputs count alike here: leave out those that say nothing, "
-                f"or take dokl.{other}, which learns which inputs matter",
+                f"try a larger sigma than {self.sigma_:.3g}, or take dokl.{other}, which learns "
+                "which inputs matter",
                 NothingLearned,
                 stacklevel=5,
             )

@@ -150,8 +150,8 @@ def _nothing_learned(model: TableModel, score: Score) -> list[str]:
     d = model.estimator.n_features_in_
     return [
         f"{found}By --method gradient all {d:,} inputs count alike: leave out columns that say "
-        f"nothing (--drop COLUMN), or take --method bank, which learns which inputs matter"
-        + (" and takes minutes for so many" if d > MANY_INPUTS else "")
+        f"nothing (--drop COLUMN), try a larger --sigma, or take --method bank, which learns which "
+        f"inputs matter" + (" and takes minutes for so many" if d > MANY_INPUTS else "")
     ]
 
 
