@@ -30,6 +30,9 @@ from dokl.network.exchange import Exchange
 from dokl.network.exchange.conserving import conserve_once
 from dokl.network.exchange.rules import exchange_once
 from dokl.network.state import State
+from dokl.simulation.gradient import Gradient
+from dokl.simulation.method import Method
+from dokl.simulation.squares import Squares
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,19 @@ class Problem:
     """What is learned and how: features z (a map, or a recipe of one), and a method."""
 
     features: Any
-    method: Any
+    method: Method
+
+    @property
+    def gradient(self) -> Gradient:
+        """The method of a problem that is known to take gradient steps."""
+        assert isinstance(self.method, Gradient)
+        return self.method
+
+    @property
+    def squares(self) -> Squares:
+        """The method of a problem that is known to be least squares."""
+        assert isinstance(self.method, Squares)
+        return self.method
 
 
 def init(
@@ -71,7 +86,7 @@ def joined(problem: Problem, exchange: Exchange, state: State, K: int) -> State:
 
 def slots_of(problem: Problem, exchange: Exchange, m: int) -> states.Slots:
     """The arrays of one node with m outputs, by name."""
-    return problem.method.slots(problem.features, m, exchange)  # type: ignore[no-any-return]
+    return problem.method.slots(problem.features, m, exchange)
 
 
 def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: State) -> State:
@@ -83,9 +98,9 @@ def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: Stat
     method = problem.method
     if method.merges:
         A = graphs[state.clock % len(graphs)]
-        state, sent = method.merged(problem.features, exchange, state, A)
+        state, sent = problem.squares.merged(problem.features, exchange, state, A)
         return replace(state, sent=state.sent + sent)
-    return method.incoming(*exchanged(problem, exchange, graphs, state))  # type: ignore[no-any-return]
+    return method.incoming(*exchanged(problem, exchange, graphs, state))
 
 
 def exchanged(

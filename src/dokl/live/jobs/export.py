@@ -104,9 +104,9 @@ def _estimator(network: Network) -> Any:
         features.kernel,
         n_components=features.D,
         features=features.variant,
-        loss=problem.method.loss,
-        step=problem.method.schedule,
-        alpha=problem.method.lam,
+        loss=problem.gradient.loss,
+        step=problem.gradient.schedule,
+        alpha=problem.gradient.lam,
         average="none",
         intercept=network.model.intercept,  # type: ignore[arg-type]
         random_state=features.seed,

@@ -50,7 +50,7 @@ class OwnRows:
 
 def losses_of(learner: Learner, Y: Array, f: Array) -> Array:
     """The loss (n,) that is learned by, of predictions f: (n, m)."""
-    loss: Any = learner.problem.method.loss
+    loss: Any = learner.problem.gradient.loss
     return np.asarray(loss.value(np.asarray(Y, np.float64), f).mean(axis=1))
 
 

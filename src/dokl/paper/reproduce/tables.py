@@ -112,7 +112,7 @@ def errors_of(
         feature_seed, _, data_seed = spawn(own, 3)
         drawn = Problem(
             problem.features.draw(feature_seed),
-            gradient(problem.method.loss, problem.method.schedule),
+            gradient(problem.gradient.loss, problem.gradient.schedule),
         )
         rows = dealt.split(data_seed)
         stacked = np.stack([v[i] for v in vectors.values()])

@@ -60,7 +60,7 @@ def work(name: str, setting: Figure, options: ReproduceOptions) -> Work:
             stream = law.draw(data_seed)
             drawn = Problem(
                 problem.features.draw(feature_seed),
-                gradient(problem.method.loss, problem.method.schedule),
+                gradient(problem.gradient.loss, problem.gradient.schedule),
             )
             found[max(0, i - 1)] = (seconds_rff(drawn, stream), *seconds_qklms(method, stream))
         return {"rff": found[:, 0], "qklms": found[:, 1], "size": found[:, 2]}

@@ -62,7 +62,7 @@ def advance(
 def _alone(plan: BlasPlan, state: State, block: Block) -> tuple[State, Array]:
     """Every node its own rows, in order."""
     K, m, _ = state.theta.shape
-    numbers, features = plan.problem.method.numbers, plan.problem.features
+    numbers, features = plan.problem.squares.numbers, plan.problem.features
     out, known, count, peak = np.full((block.n, K, m), np.nan), [], state.count.copy(), state.peak
     grown = [sharing.growing(state)] if "sums" in state else []
     kept = State({name: state.nodes[name].copy() for name in grown})

@@ -133,7 +133,7 @@ class ChunkedCall:
         else:
             count = starts[:, None] + np.cumsum(np.stack(self.present), axis=1)
         # The rate of a node before its first sample is never used.
-        rate = jax_translate.rates(first.problem.method.schedule, np.maximum(count, 1))
+        rate = jax_translate.rates(first.problem.gradient.schedule, np.maximum(count, 1))
         self.tables["rate"] = rate.astype(first.dtype)
         own = not isinstance(first.rule.rate, str)
         if own:

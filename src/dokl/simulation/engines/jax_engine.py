@@ -79,11 +79,11 @@ def together(plans: Sequence[JaxPlan]) -> Batch:
     one_graph = all(p.exchange.weights is first.exchange.weights for p in plans)
     exchange, problem = first.exchange, first.problem
     numbers = {
-        "lam": problem.method.lam,
+        "lam": problem.gradient.lam,
         "c": exchange.intercept,
-        "eps": problem.method.schedule.eps,
+        "eps": problem.gradient.schedule.eps,
     }
-    numbers["p"] = 0.0 if problem.method.loss.p is None else problem.method.loss.p
+    numbers["p"] = 0.0 if problem.gradient.loss.p is None else problem.gradient.loss.p
     with precision(first.dtype):
         arrays = {f"number.{name}": first.dtype(value) for name, value in numbers.items()}
         own = set()

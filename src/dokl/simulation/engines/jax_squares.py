@@ -174,7 +174,7 @@ class _Work:
         # Copies, since what is known is overwritten on the device.
         theta, num, den = (jnp.array(of_all(name)) for name in ("theta", "num", "den"))
         self.known = Known(theta, P, jnp.ones_like(den), jnp.zeros_like(den), num, den)
-        numbers = [plan.problem.method.numbers for plan in batch.plans]
+        numbers = [plan.problem.squares.numbers for plan in batch.plans]
         columns = zip(*((one.rho, one.lam, one.bound) for one in numbers), strict=True)
         self.settings = BlockNumbers(*(jnp.asarray(np.repeat(c, self.K)) for c in columns))
         forgets = min(math.log(one.lam) for one in numbers)
@@ -215,7 +215,7 @@ class _Work:
         for plan, state in zip(self.batch.plans, states, strict=True):
             given = plan.problem, plan.exchange, plan.exchange.graphs, state
             state, mixed = exchanged(*given)
-            got.append(sharing.received(plan.problem.method.fewest, state, mixed))
+            got.append(sharing.received(plan.problem.squares.fewest, state, mixed))
             new.append(state)
         sums, times, since = (
             np.concatenate(part)

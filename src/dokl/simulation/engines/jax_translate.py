@@ -31,13 +31,13 @@ def rule_of(problem: Problem, exchange: Exchange) -> TracedRule:
         raise NotCompilable(f"the scan knows the method 'gradient', not {problem.method.name!r}")
     if not exchange.plain and exchange.average != "none":
         raise NotCompilable("running means together with rules of sending or mixing")
-    features, schedule = problem.features, problem.method.schedule
+    features, schedule = problem.features, problem.gradient.schedule
     projected = hasattr(features, "modes")
     base = features.base if projected else features
     structured = base.signs is not None
     rate: str | Function = "normalised" if schedule.normalised else "given"
     return TracedRule(
-        loss=traced_slope(problem.method.loss),
+        loss=traced_slope(problem.gradient.loss),
         rate=rate if schedule.function is None else traced_rate(schedule.function),
         paired=base.paired,
         structured=structured,
@@ -47,7 +47,7 @@ def rule_of(problem: Problem, exchange: Exchange) -> TracedRule:
         mixing=mixing_of(exchange.graphs if exchange.plain else []),
         steady=False,
         biased=exchange.intercept > 0,
-        shrinking=problem.method.lam > 0,
+        shrinking=problem.gradient.lam > 0,
         weighted=False,
         averaging=exchange.average != "none",
     )

@@ -67,10 +67,11 @@ def _settings(job: driver.Job, dtype: Any, size: int) -> dict[str, Any]:
     same |= {"every": int(exchange.every), **asdict(job.asked)}
     if method.name != "gradient":
         return same | {"method": method.spec()}
-    schedule = method.schedule
+    steps = job.problem.gradient
+    schedule = steps.schedule
     numbers = schedule.scale, schedule.offset, schedule.power, schedule.eps
     same |= {"schedule": [schedule.name, *(repr(number) for number in numbers)]}
-    return same | {"loss": [method.loss.name, method.loss.p], "lam": method.lam}
+    return same | {"loss": [steps.loss.name, steps.loss.p], "lam": steps.lam}
 
 
 @contextmanager

@@ -136,18 +136,18 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Numba
     if not exchange.plain and exchange.average != "none":
         raise NotCompilable("running means together with rules of sending or mixing")
     # |z| = 1 exactly for paired features, so nobody has to measure it.
-    looks = problem.method.schedule.normalised or problem.method.schedule.function is not None
+    looks = problem.gradient.schedule.normalised or problem.gradient.schedule.function is not None
     rule = LoopRule(
-        loss=loss_numbers(problem.method.loss),
-        rate=schedule_numbers(problem.method.schedule),
-        lam=float(problem.method.lam),
+        loss=loss_numbers(problem.gradient.loss),
+        rate=schedule_numbers(problem.gradient.schedule),
+        lam=float(problem.gradient.lam),
         c=float(exchange.intercept),
         measure=bool(looks and not features.paired),
         cta=exchange.order == "cta",
         every=int(exchange.every),
         average=AVERAGE_CODES[exchange.average],
     )
-    custom = not problem.method.loss.builtin or problem.method.schedule.function is not None
+    custom = not problem.gradient.loss.builtin or problem.gradient.schedule.function is not None
     modes = getattr(features, "modes", None)
     map, projection = feature_numbers(features if modes is None else features.base, dtype), None
     if modes is not None:
