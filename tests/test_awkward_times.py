@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
+import dokl as dokl_
 from awkward import QUICK, hourly, trained, written
 from commands import dokl, fails, json_of, rows_of
 from dokl import fit_table
+from dokl.learning.columns import Preprocessor, TimeParts
 from dokl.tables.models import TableModel
 from dokl.tables.readers import Form
 from dokl.tables.readers.times import seconds
@@ -23,7 +25,7 @@ STYLES = {
 }
 
 
-def test_times_become_circles_and_days_however_they_are_written(tmp_path):
+def test_times_become_circles_however_they_are_written(tmp_path):
     when, y = hourly()
     outputs = set()
     for name, (style, words) in STYLES.items():
@@ -36,7 +38,6 @@ def test_times_become_circles_and_days_however_they_are_written(tmp_path):
     assert len(outputs) == 1
     found = json_of("inspect", model, "--json")
     assert found["input_names"] == [
-        "when: days since the start",
         "when: time of day cos", "when: time of day sin",
         "when: time of week cos", "when: time of week sin",
     ]  # fmt: skip
@@ -45,16 +46,67 @@ def test_times_become_circles_and_days_however_they_are_written(tmp_path):
 
 
 def test_what_does_not_vary_of_a_time_is_left_out(tmp_path):
-    when, _ = hourly(60)
+    when, _ = hourly(240)
     days = [t.strftime("%Y-%m-%d") for t in when]
-    _, model = trained(written(tmp_path / "d.csv", {"day": days, "y": range(60)}), "y")
+    _, model = trained(written(tmp_path / "d.csv", {"day": days, "y": range(240)}), "y")
     names = json_of("inspect", model, "--json")["input_names"]
-    assert names[1:] == ["day: time of week cos", "day: time of week sin"]
+    assert names == ["day: time of week cos", "day: time of week sin"]
+    when = when[:60]
     clocks = [t.strftime("%H:%M") for t in when]
     said, model = trained(written(tmp_path / "c.csv", {"at": clocks, "y": range(60)}), "y")
     assert "column 'at': times of day" in said
     names = json_of("inspect", model, "--json")["input_names"]
     assert names == ["at: time of day cos", "at: time of day sin"]
+
+
+def daily(n, start="2020-01-01"):
+    """Days whose target has a year, and no trend."""
+    day = np.datetime64(start) + np.arange(n)
+    turn = 2 * np.pi * (day - np.datetime64("2020-01-01")).astype(int) / 365.2425
+    noise = np.random.default_rng(0).normal(size=n)
+    return {"day": [str(d) for d in day], "x": noise.round(3), "y": (np.sin(turn) + 0.1 * noise)}
+
+
+def test_a_year_is_a_circle_where_the_rows_cover_two():
+    year = ["day: time of year cos", "day: time of year sin"]
+    rows = daily(1000)
+    model = fit_table(rows, "y", n_components=60, random_state=0)
+    assert model.preprocessor.names_out[-2:] == tuple(year)
+    later = daily(365, "2022-09-27")
+    assert model.score(later) > 0.9  # the year that comes
+    half = fit_table({k: v[:180] for k, v in rows.items()}, "y", n_components=60, random_state=0)
+    week = ("day: time of week cos", "day: time of week sin")
+    assert half.preprocessor.names_out == ("x", *week)  # neither a year nor a trend
+    apart = half.predict({**later, "x": np.zeros(365)})
+    assert np.ptp(apart) < 1.0  # which goes nowhere, however far ahead
+
+
+def test_how_long_a_file_is_decides_and_not_its_first_rows(tmp_path):
+    path = written(tmp_path / "d.csv", daily(1000))
+    _, model = trained(path, "y", "--chunk", "200")
+    assert "day: time of year cos" in json_of("inspect", model, "--json")["input_names"]
+    _, model = trained(written(tmp_path / "e.csv", daily(220)), "y", "--chunk", "200")
+    assert "day: time of year cos" not in json_of("inspect", model, "--json")["input_names"]
+
+
+def test_files_with_days_since_the_start_predict_as_they_did(tmp_path):
+    """Models of earlier versions took them as an input."""
+    day = 86_400.0 * np.arange(40)
+    prepared = Preprocessor((), {}, "off", times={"day": TimeParts(("week", "since"), 0.0)})
+    model = TableModel(dokl_.AutoRegressor(20, random_state=0), prepared, "y")
+    model.partial_fit({"day": day}, np.arange(40.0))
+    again = dokl_.load(model.save(tmp_path / "old.dokl"))
+    assert again.preprocessor.names_out[0] == "day: days since the start"
+    wanted = model.predict({"day": day})
+    assert wanted[-1] > 30
+    np.testing.assert_array_equal(again.predict({"day": day}), wanted)
+
+
+def test_times_that_never_come_back_are_no_inputs(tmp_path):
+    rows = {k: v for k, v in daily(12).items() if k != "x"}
+    path = written(tmp_path / "d.csv", rows)
+    message = fails("train", path, "--target", "y", *QUICK, "--model", tmp_path / "m.dokl")
+    assert "no column is left to learn from: the times in day cover no day" in message
 
 
 def test_day_or_month_first_is_asked_where_nothing_tells(tmp_path):

@@ -23,9 +23,9 @@ for gradients numbers are standardised (minus mean, over standard deviation) by
 the rows so far; the model remembers how. A missing number (empty, NA, N/A,
 #N/A, NaN, null, None, ?, -) stands at its column's mean. Decimal commas,
 thousands (1.234,5 or 1,234), currencies ($326) and percent signs are
-recognised column by column. Dates and times become the time of day and of the
-week, on circles, and the days since the first row. A text column becomes one
-0/1 input per level; the levels are those of the first rows, at most 50; missing
+recognised column by column. Dates and times become the time of day, of the week
+and of the year, on circles, where the rows cover each about twice. A text column
+becomes one 0/1 input per level; the levels are those of the first rows, at most 50; missing
 texts and other levels are zeros, and the latter are named and counted. Rows
 without a target are skipped and counted. LIBSVM rows are taken as they are. The
 first rows, which settle all this, are the first --chunk of them, 8192 where

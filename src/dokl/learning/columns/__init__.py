@@ -13,9 +13,9 @@ model. Its size never grows.
 - A column of **text** becomes one input of 0 or 1 for each level, "place=roof". The levels are
   those of the first rows, at most `max_levels`, the most frequent ones. A missing text, and a level
   that came up later, give zeros; the latter are counted in `unseen`.
-- A column of **times** (seconds) becomes the time of day and of the week, each as cosine and sine
-  of a circle, and the days since the first row, which are a number like others. What does not vary
-  in the first rows is left out.
+- A column of **times** (seconds) becomes the time of day, of the week and of the year, each as
+  cosine and sine of a circle. What does not vary in the first rows is left out, and so are circles
+  that they do not cover twice.
 
 >>> import numpy as np
 >>> first = {"temp": np.array([20.0, 22.0]), "place": np.array(["roof", "cellar"], object)}

@@ -72,11 +72,13 @@ class Preprocessor:
         levels: Mapping[str, Iterable[str]] | None = None,
         max_levels: int = MAX_LEVELS,
         times: Iterable[str] = (),
+        longer: float = 1.0,
     ) -> Self:
         """Look at the first rows: names, kinds, levels; with "fixed", also mean and deviation.
 
         exclude: the target, and whatever else is no input. levels: those of some text columns,
-        where the first rows do not show them all. times: columns of numbers that are seconds.
+        where the first rows do not show them all. times: columns of numbers that are seconds;
+        longer: how many times as long as these rows all rows are, if that is known.
         """
         told, exclude = dict(levels or {}), tuple(exclude)
         for name in (*exclude, *told):
@@ -86,7 +88,7 @@ class Preprocessor:
         used = {name: column for name, column in columns.items() if name not in exclude}
         if not used:
             raise BadInput("no column is left to learn from")
-        parts = {name: TimeParts.plan(used[name]) for name in times if name in used}
+        parts = {name: TimeParts.plan(used[name], longer) for name in times if name in used}
         plain = [name for name, column in used.items() if not is_text(column)]
         numeric = [name for name in plain if name not in parts]
         found = {
@@ -95,6 +97,11 @@ class Preprocessor:
             if name not in plain
         }
         plan = cls(numeric, found, standardise, exclude, used, parts)
+        if not plan.d:
+            raise BadInput(
+                f"no column is left to learn from: the times in {listed(parts or found)} cover no "
+                "day, week or year twice, so that nothing in them comes back"
+            )
         if standardise == "fixed":
             plan.moments.learn(plan._numbers(used), plan.scaled)
         return plan

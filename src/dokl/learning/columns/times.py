@@ -1,9 +1,13 @@
-"""Times as inputs: time of day and of week on a circle, and time since the start.
+"""Times as inputs: time of day, of week and of year on circles.
 
->>> week = np.arange(0.0, 7 * 86400, 3600)
->>> parts = TimeParts.plan(week)
->>> parts.parts, parts.names("when")[:2]
-(('day', 'week', 'since'), ('when: time of day cos', 'when: time of day sin'))
+A circle is taken where the rows cover it about twice: of half a year nobody can tell what comes
+back every year. Days since the start are no input, since no row tells how a trend goes on beyond
+the last one; files of earlier versions may have them ("since"), and are used as they were.
+
+>>> hours = np.arange(0.0, 15 * 86400, 3600)
+>>> parts = TimeParts.plan(hours)
+>>> parts.parts, parts.names("when")[:2], TimeParts.plan(hours, longer=50).parts
+(('day', 'week'), ('when: time of day cos', 'when: time of day sin'), ('day', 'week', 'year'))
 >>> print(parts.circles(np.array([0.0, 6 * 3600.0, np.nan]))[:2].round(1))
 [[1. 0. 0.]
  [0. 1. 0.]]
@@ -21,7 +25,9 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 
 DAY = 86_400.0
-_ROUNDS = {"day": DAY, "week": 7 * DAY}  # 1970 began on a Thursday, as good as any day
+# 1970 began on a Thursday, as good as any day; a mean year of the calendar is never a day off.
+_ROUNDS = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
+TWICE = 1.9  # of each circle that rows must cover
 PARTS = (*_ROUNDS, "since")
 
 
@@ -33,20 +39,24 @@ class TimeParts:
     start: float = 0.0
 
     @classmethod
-    def plan(cls, times: Array) -> Self:
-        """By the first rows (n,): what does not vary in them is left out."""
+    def plan(cls, times: Array, longer: float = 1.0) -> Self:
+        """By the first rows (n,): what does not vary in them is left out, and circles that they do
+        not cover twice. longer: how many times as long all rows are, if that is known.
+        """
         known = times[~np.isnan(times)]
         if not known.size:
             return cls(())
         days = np.floor(known / DAY)
+        clocks = bool((days == 0).all())  # without a date
+        grows = bool((np.diff(known) >= 0).all())
+        covered = np.inf if clocks else float(np.ptp(known)) * (longer if grows else 1.0)
         varies = {
             "day": np.ptp(known - DAY * days) > 0,
             "week": len(np.unique(days % 7)) > 1,
-            "since": np.ptp(days) > 0 or np.ptp(known) > 0,
+            "year": not clocks,
         }
-        if (days == 0).all():  # clocks without a date
-            varies["since"] = False
-        return cls(tuple(part for part in PARTS if varies[part]), float(known[0]))
+        taken = (k for k, length in _ROUNDS.items() if varies[k] and covered >= TWICE * length)
+        return cls(tuple(taken), float(known[0]))
 
     @property
     def since(self) -> bool:

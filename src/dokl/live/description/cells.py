@@ -22,7 +22,7 @@ def times_of(entries: tuple[Any, ...]) -> dict[str, TimeParts]:
             found[str(name)] = TimeParts.from_spec({"parts": parts, "start": start})
         except (TypeError, ValueError, BadInput):
             raise BadInput(
-                '[inputs] times: each entry is ["column", ["day", "week", "since"], start], with '
+                '[inputs] times: each entry is ["column", ["day", "week", "year"], start], with '
                 f"the parts that count and the start in seconds since 1970, got {entry!r}"
             ) from None
     return found

@@ -68,8 +68,10 @@ class Training:
     links: str = ""
 
 
-def start(training: Training, chunk: Chunk) -> TableModel:
-    """A model that has learned nothing yet, planned on the first chunk."""
+def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
+    """A model that has learned nothing yet, planned on the first chunk. longer: how many times as
+    long as that chunk the file is, if that is known.
+    """
     if training.task not in TASKS:
         raise UnknownName("task", training.task, TASKS)
     if chunk.X is not None:
@@ -81,10 +83,11 @@ def start(training: Training, chunk: Chunk) -> TableModel:
             f"the target {target!r} holds times, and numbers or classes are predicted: take a "
             f"column of hours, for example, and --numeric {target} if it does hold numbers"
         )
-    inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels, times=chunk.times).d
+    how: dict[str, Any] = {"times": chunk.times, "longer": longer}
+    inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels, **how).d
     method = _method(training, inputs)
     mode = _scaling(training, method)
-    prepared = Preprocessor.plan(chunk.columns, given, mode, training.levels, times=chunk.times)
+    prepared = Preprocessor.plan(chunk.columns, given, mode, training.levels, **how)
     prepared.forms = {name: form.spec() for name, form in chunk.forms.items()}
     if training.node is not None:
         _agree(prepared, chunk)

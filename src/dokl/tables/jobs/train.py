@@ -156,6 +156,7 @@ class _Work:
     guesses: tuple[str, ...] = ()
     fault: BadInput | None = None
     cut_short: bool = False  # amid a chunk
+    longer: float = 1.0  # how many times as long as the first chunk the file is, about
 
     def __post_init__(self) -> None:
         """The score of this run; that of the model's whole life goes on beside it."""
@@ -195,6 +196,7 @@ class _Work:
         while self.halt.passes:
             skip, done = self.halt.rows, 0
             with self._open() as reader:
+                self.longer = 1.0 / (reader.first_share or 1.0)
                 for chunk in self.source.on_error.chunks(reader):
                     done += chunk.n
                     if done > skip:
@@ -229,7 +231,7 @@ class _Work:
 
     def _begin(self, chunk: Chunk) -> None:
         """A new model, by the first rows; what they made believe is said."""
-        self.model = start(self.training, chunk)
+        self.model = start(self.training, chunk, self.longer)
         if self.model.preprocessor is not None and self.source.options.missing != MISSING:
             self.model.preprocessor.missing = tuple(self.source.options.missing)
         self.score = make_score(self.model.classifying)

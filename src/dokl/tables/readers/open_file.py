@@ -110,6 +110,7 @@ class OpenFile:
         path = os.fspath(source)
         self.path = None if path == "-" else path
         self.name = "stdin" if path == "-" else path
+        self._taken = 0  # bytes of lines
         with reading(self.name):
             self._file: Any = sys.stdin.buffer if path == "-" else io.FileIO(path)
         try:
@@ -166,7 +167,21 @@ class OpenFile:
         """The next lines, at most so many; none at the end."""
         if isinstance(self._rows, _Arriving):
             return self._rows.take(rows)
-        return list(itertools.islice(self._rows, rows))
+        found = list(itertools.islice(self._rows, rows))
+        self._taken += sum(map(len, found))
+        return found
+
+    @property
+    def share(self) -> float | None:
+        """How much of the file the lines are that were taken; None if nobody knows. Of a packed
+        file about, by how far it is packed up to here.
+        """
+        if not self.total or not self.regular:
+            return None
+        if not self._taken:  # a reader that finds its own way
+            return self.position / self.total or None
+        read = self._lines.raw.tell() if self.zipped else self.position
+        return min(1.0, self._taken / (self.total * read / self.position))
 
     def go_live(self) -> None:
         """From now on, take what a pipe has; some lines must have been taken already."""

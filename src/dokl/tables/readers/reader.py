@@ -36,9 +36,10 @@ _LIBSVM_LINE = re.compile(rb"\s*[-+.\deE]+(\s+(qid|\d+):[-+.\deE]+)*\s*(#.*)?$")
 class Reader:
     """An open table; iterate over it once, it closes itself at the end.
 
-    first: the first chunk, read already, which decides names and kinds. name: the file, for
-    messages. format: what it is. bytes_read, bytes_total: how far we are, in the file as it lies
-    on the disk (packed, if it is packed); bytes_total is None for a pipe.
+    first: the first chunk, read already, which decides names and kinds; first_share: how much of
+    the file that is, about, None if nobody knows. name: the file, for messages. format: what it is.
+    bytes_read, bytes_total: how far we are, in the file as it lies on the disk (packed, if it is
+    packed); bytes_total is None for a pipe.
     """
 
     def __init__(self, source: OpenFile, format: str, options: Options) -> None:
@@ -49,6 +50,7 @@ class Reader:
         if first is None:
             raise BadInput(f"{self.name} has no rows")
         self.first = first
+        self.first_share = source.share
         self._fresh = True
 
     def _next(self) -> Chunk | None:

@@ -49,7 +49,7 @@ def _column(name: str, form: Form, cells: Any) -> str:
     example = next((c for c in cells if isinstance(c, str) and _shows(form, c)), "")
     like = f", like {quote_cell(example.strip())}" if example else ""
     if form.kind == "time":
-        taken = "taken as time of day and of week and time since the start, what varies of it"
+        taken = "taken as time of day, of week and of year, those that the rows cover twice"
         taken = "taken as time of day" if form.order == "clock" else taken
         ahead = next(filter(None, map(offset_of, cells)), "")
         taken = f"brought to UTC ({ahead} is taken off), {taken}" if ahead else taken
