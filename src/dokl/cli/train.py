@@ -42,6 +42,7 @@ GRADIENT_ONLY = ("kernel", "sigma", "features", "loss", "step", "alpha")
 # A model that goes on keeps what it was started with.
 START_ONLY = (
     "method", "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes",
+    "lag", "rolling", "difference", "auto_lags", "horizon", "by", "time",
     "graph", "share", "kernel", "sigma", "components", "features", "loss", "step", "alpha",
     "random_state", "parameters",
 )  # fmt: skip
@@ -53,6 +54,8 @@ EXAMPLES = examples(
     "dokl train spam.csv --target label --classes ham,spam --model spam.dokl",
     "dokl train x.csv --target y --model m.dokl --drop id --levels colour=red,green,blue",
     "dokl train x.csv --target y --model m.dokl --method gradient --sigma 2 -p average=weighted",
+    "dokl train air.csv --target temp --lag temp=1,24 --horizon 6 --by station --model a.dokl",
+    "dokl train air.csv --target temp --lags auto --horizon 6h --by station --model a.dokl",
     "dokl train air.csv --target PM10 --nodes station --graph links.csv --model air.dokl",
 )
 METHODS_HELP = """\b
@@ -62,6 +65,15 @@ them, are mixed by how they do; a thousand rows a second, or more. -p experts=on
 is a single one, which remembers everything. gradient takes one step for each row,
 a million rows a second; the options from --kernel to --alpha are its settings,
 and an error without --method gradient.
+"""
+SERIES_HELP = """\b
+Series: --lag, --rolling and --difference make inputs of earlier values, of the
+target as well; --lags auto chooses some. Distances are rows (24) or times (24h:
+s, min, h, d, w). With --by every group has a past of its own. Rows must be in
+the order of their times; repeated and earlier ones are errors. With --horizon
+the target of a row is the value so much later, and the row's own value of the
+target is an input. The model file remembers the last rows: predict, evaluate
+and serve go on from there.
 """
 NETWORK_HELP = """\b
 Networks: with --nodes each row belongs to the node that this column names, each
@@ -100,6 +112,18 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--standardise", type=click.Choice(STANDARDISE),
                      help="By the rows so far, by the first rows, or not. bank: off; gradient: "
                      "running; networks: fixed."),
+        click.option("--lag", multiple=True, metavar="COLUMN=1,24",
+                     help="Earlier values as inputs: so many rows, or 24h, before."),
+        click.option("--rolling", multiple=True, metavar="COLUMN=24", help="Rolling means."),
+        click.option("--difference", multiple=True, metavar="COLUMN=1",
+                     help="The newest value less an earlier one."),
+        click.option("--lags", "auto_lags", type=click.Choice(["auto"]),
+                     help="Lags that the first rows propose."),
+        click.option("--horizon", metavar="N|6h", default="0", show_default=True,
+                     help="Predict the target so many rows, or hours, later."),
+        click.option("--by", metavar="COLUMN", help="Lags: each group has a past of its own."),
+        click.option("--time", metavar="COLUMN",
+                     help="Lags: the order of rows; else the first column of dates."),
         click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
         click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
                      help="The network: a topology of 'dokl graph', or a file of edges."),
@@ -125,7 +149,9 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(epilog="\n".join([METHODS_HELP, FILES_HELP, ROWS_HELP, NETWORK_HELP, EXAMPLES]))
+@click.command(
+    epilog="\n".join([METHODS_HELP, FILES_HELP, ROWS_HELP, SERIES_HELP, NETWORK_HELP, EXAMPLES])
+)
 @click.argument("data", type=Data)
 @click.option(
     "--model", "path", required=True, type=click.Path(path_type=Path), help="Model file to write."
@@ -282,8 +308,22 @@ def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
         graph=graph,
         parameters=parameters,
         method=options["method"],
+        lags=_lag_request(options),
         links="" if graph is None else graph_words(name, parameters["random_state"]),
     )
+
+
+def _lag_request(options: dict[str, Any]) -> Any:
+    from dokl.tables.jobs.lagged import LagRequest
+
+    def pairs(option: str, shape: str) -> tuple[tuple[str, str], ...]:
+        found = split_pairs(options[option], shape)
+        return tuple((name, back) for name, text in found for back in _listed(text))
+
+    return LagRequest(
+        pairs("lag", "COLUMN=1,24"), pairs("rolling", "COLUMN=24"), pairs("difference", "COLUMN=1"),
+        options["by"], options["time"], options["horizon"], options["auto_lags"] == "auto",
+    )  # fmt: skip
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

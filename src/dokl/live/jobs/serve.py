@@ -75,7 +75,8 @@ class ModelAgent(Agent):
     def further(self, X: Array, names: Sequence[str]) -> dict[str, Any]:
         """Of inputs X: (n, d), the ends of intervals, or probabilities in the labels' order."""
         assert isinstance(self.learner, ModelLearner)
-        model, chunk, found = self.model, self.learner.chunk(X), dict[str, Any]()
+        model, found = self.model, dict[str, Any]()
+        chunk = self.learner.following(model, X)
         if "intervals" in names:
             if not model.has_intervals:
                 raise BadInput("intervals are for regressions by --method bank")

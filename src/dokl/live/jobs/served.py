@@ -123,7 +123,11 @@ class ModelLearner(Learner):
         row = np.zeros((1, self.d))
         row[:, len(self._rows.numeric) :] = 1.0  # numbers that are there
         row[:, 2 * len(self._rows.numeric) :] = MISSING
-        self.predict(self.start(), row)
+        if self._model.series is not None and self._model.series.plan.by is not None:
+            at = self._rows.names_out.index(self._model.series.plan.by)
+            row[:, at] = 0.0  # some group
+        method = "predict" if self.classes is None else "decision_function"
+        learning.answers(self._model, self.chunk(row), method)
 
     def rows(self, X: Any, Y: Any) -> tuple[Array, Array]:
         """As they are: `Inputs` has checked them, and the model's table takes them."""
@@ -144,14 +148,36 @@ class ModelLearner(Learner):
             )
         return Chunk((), {}, range(1, 1 + len(X)), np.column_stack([*columns.values()]))
 
+    def following(self, model: TableModel, X: Array) -> Chunk:
+        """Rows as a table, which must follow those that the model remembers, if it does."""
+        chunk = self.chunk(X)
+        if model.series is not None:
+            by = model.series.plan.by
+            if by is not None and _NO_LEVEL in chunk.columns[by].tolist():
+                row = chunk.columns[by].tolist().index(_NO_LEVEL)
+                raise BadInput(
+                    f"row {row + 1}, column {by!r}: the model has lags by group, and was not "
+                    "trained with this one"
+                )
+            model.series.lags.check(chunk.columns)
+        return chunk
+
     def learn(
         self, state: State, X: Any, Y: Any, weight: Array | None = None
     ) -> tuple[ModelState, Array]:
         """A copy of the model that has learned these rows; what it predicted before, (n, 1)."""
         assert isinstance(state, ModelState)
-        model, chunk = fresh_copy(state.model), self.chunk(X)
+        model = fresh_copy(state.model)
+        chunk, keep = self.following(model, X), np.ones(len(X), bool)
         y = Y[:, 0] if self.classes is None else model.classes_[answers.class_numbers(Y)]
-        told = learning.learn(model, chunk, y, np.ones(chunk.n, bool))
+        if model.series is not None:
+            keep = model.series.learnable(chunk.columns, chunk.n)
+        # Rows whose inputs of a horizon before are not there are remembered, and not learned.
+        said = None if keep.all() else learning.answers(model, chunk, "predict")[0]
+        told = learning.learn(model, chunk, y[keep], keep)
+        if said is not None:
+            said[keep] = told
+            told = said
         return ModelState(model), np.asarray(told).reshape(len(y), -1)
 
     def predict(
@@ -160,7 +186,7 @@ class ModelLearner(Learner):
         """Numbers, or scores of classes: (n, m)."""
         assert isinstance(state, ModelState)
         method = "predict" if self.classes is None else "decision_function"
-        (found,) = learning.answers(state.model, self.chunk(X), method)
+        (found,) = learning.answers(state.model, self.following(state.model, X), method)
         return np.asarray(found, np.float64).reshape(len(X), -1)
 
     def answers(self, scores: Array) -> list[Any]:
@@ -207,6 +233,28 @@ def fresh_copy(model: TableModel) -> TableModel:
 
 
 @dataclass(frozen=True)
+class SeriesInputs(AgreedInputs):
+    """Of a model with a horizon, where the target of a row is also an input."""
+
+    def _check_columns(self) -> None:
+        """Names are those of a model file."""
+
+
+def _raw_inputs(model: TableModel) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """Columns of numbers, and texts with their levels, as rows have them: lags are made of them."""
+    assert model.preprocessor is not None
+    levels = dict(model.preprocessor.levels)
+    if model.series is None:
+        return model.preprocessor.numeric, levels
+    plan = model.series.plan
+    numeric = tuple(name for name in model.preprocessor.numeric if name not in plan.names)
+    if plan.by is not None:
+        known = (*levels.get(plan.by, ()), *model.series.lags.past.groups)
+        levels[plan.by] = tuple(dict.fromkeys(known))
+    return numeric, levels
+
+
+@dataclass(frozen=True)
 class ServedNetwork(Network):
     """A network of nobody but one model; made by `served`."""
 
@@ -247,16 +295,17 @@ def served(model: TableModel, path: Path, mark: str, durability: str = "process"
         numeric = model.columns or tuple(f"x{i + 1}" for i in range(d))
         levels: dict[str, tuple[str, ...]] = {}
     else:
-        numeric, levels = prepared.numeric, prepared.levels
+        numeric, levels = _raw_inputs(model)
     target = model.target or "y"
     drop = () if prepared is None else tuple(set(prepared.excluded) - {target})
     labels = tuple(model.labels or ())
     if any(isinstance(label, bool) for label in labels):
         labels = tuple(str(label).lower() for label in labels)  # as JSON has them
-    zeros = (0.0,) * (len(numeric) if prepared is None else len(prepared.scaled))
+    zeros = (0.0,) * (len(numeric) + (0 if prepared is None else len(prepared.since)))
     known = {target, *numeric, *({} if prepared is None else prepared.times)}
     odd = {name: form for name, form in forms(model).items() if name in known and not form.plain}
-    inputs = AgreedInputs(
+    kind = AgreedInputs if model.series is None else SeriesInputs
+    inputs = kind(
         target, "classification" if model.classifying else "regression", labels, tuple(numeric),
         tuple(levels.items()), "off", zeros, zeros, zeros, zeros, drop,
         times=time_entries({} if prepared is None else prepared.times),

@@ -148,6 +148,11 @@ def formula_of(
         )
     if node is not None and not hasattr(estimator, "nodes_"):
         raise BadInput("a node can be named of a network only, and this model is none")
+    if table.series is not None:
+        raise BadInput(
+            "a model with lags or a horizon remembers rows, which an exported file cannot: serve "
+            "it (dokl serve), or load it in Python"
+        )
     raw = None if table.preprocessor is None else raw_inputs(table.preprocessor)
     k = None if node is None else node_number(estimator, node)
     sure = sure and not table.classifying and _has_matrices(estimator)

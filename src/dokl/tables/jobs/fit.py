@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from dokl.base.errors import BadInput
+from dokl.estimators.lags import as_list
+from dokl.tables.jobs.lagged import LagRequest
 from dokl.tables.jobs.sources import Source
 from dokl.tables.jobs.start import Training, known_classes, start
-from dokl.tables.jobs.tables import usable
+from dokl.tables.jobs.tables import rows_in_order, usable
 from dokl.tables.models import TableModel
 from dokl.tables.models.learning import learn
 from dokl.tables.models.rows import by_name, holds_numbers
@@ -24,14 +28,22 @@ def fit_table(
     method: str | None = None,
     drop: Any = (),
     standardise: str | None = None,
+    lags: Any = (),
+    rolling: Any = (),
+    differences: Any = (),
+    by: str | None = None,
+    time: str | None = None,
+    horizon: Any = 0,
     **parameters: Any,
 ) -> TableModel:
     """A `TableModel` that has learned these rows, once and in their order: raw rows in.
 
     rows: a data frame, a dict of columns or a list of dicts, with the target among the columns;
     texts, gaps, dates and decimal commas are taken as `dokl train` takes them. task: "regression"
-    or "classification"; method: "bank" (the default) or "gradient". parameters: of the
-    estimator: those of `AutoRegressor`, or of `KernelRegressor`.
+    or "classification"; method: "bank" (the default) or "gradient". lags, rolling, differences:
+    {column: how far back}, in rows (24) or in time ("24h"), by group and in the order of a column
+    of times; lags may be "auto". horizon: how much later the target of a row lies. parameters: of
+    the estimator: those of `AutoRegressor`, or of `KernelRegressor`.
 
     >>> import dokl
     >>> rows = {"place": ["roof", "yard"] * 60, "day": ["2024-01-01", "2024-01-02"] * 60}
@@ -40,15 +52,30 @@ def fit_table(
     [3.5]
     """
     table = {name: _cells(cells) for name, cells in by_name(rows).items()}
-    options = Options(drop=drop, quantity=target)
+    asked = LagRequest(
+        _pairs(lags), _pairs(rolling), _pairs(differences), by, time, horizon, lags == "auto"
+    )
+    options = Options(drop=drop, quantity=target, text=() if by is None else (by,))
     columns = Columns("these rows", tuple(table), options, unit="row")
     chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
-    training = Training(target, task, standardise=standardise, method=method, parameters=parameters)
-    model = start(training, chunk)
-    y, keep, nodes = usable(model, chunk, Source("these rows"), "these rows", False)
+    training = Training(
+        target, task, standardise=standardise, method=method, parameters=parameters, lags=asked
+    )
+    model, source = start(training, chunk), Source("these rows")
+    chunk = rows_in_order(model, chunk, source, "these rows")
+    y, keep, nodes = usable(model, chunk, source, "these rows", False)
     classes = known_classes(training, y) if model.classifying else None
     learn(model, chunk, y, keep, nodes, classes)
     return model
+
+
+def _pairs(back: Any) -> tuple[tuple[str, Any], ...]:
+    """(column, how far back) each."""
+    if not isinstance(back, Mapping):
+        if len(back) and back != "auto":
+            raise BadInput(f"lags are {{column: how far back}}, or 'auto', and not {back!r}")
+        return ()
+    return tuple((str(name), v) for name, values in back.items() for v in as_list(values))
 
 
 def _cells(cells: Any) -> Any:

@@ -42,11 +42,13 @@ class FrozenComparison:
     now: Frozen | None = None
     before: Frozen | None = None
 
-    def guess(self, part: ChunkPart) -> Array | None:
-        """What the snapshot says of the rows to keep, before they are learned."""
+    def guess(self, model: TableModel, part: ChunkPart) -> Array | None:
+        """What the snapshot says of the rows to keep, before the model learns them."""
         if self.now is None or not len(part.y):
             return None
-        return answers(self.now.model, part.chunk, "predict", nodes=part.nodes, keep=part.keep)[0]
+        still = replace(self.now.model, series=model.series)  # which remembers the rows before
+        how: dict[str, Any] = {"nodes": part.nodes, "keep": part.keep, "due": True}
+        return answers(still, part.chunk, "predict", **how)[0]
 
     def add(
         self, model: TableModel, part: ChunkPart, guess: Array | None, predicted: Array

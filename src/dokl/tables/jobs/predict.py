@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,10 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, listed
 from dokl.tables.jobs.curves import Course
 from dokl.tables.jobs.sources import Source
-from dokl.tables.jobs.tables import usable, wanted
+from dokl.tables.jobs.tables import rows_in_order, usable, wanted
 from dokl.tables.jobs.whose import Nodes, Say, Whose, answers_of
 from dokl.tables.models import TableModel
-from dokl.tables.models.learning import answers
+from dokl.tables.models.learning import answers, remember
 from dokl.tables.models.scores import Coverage, Score, make_score
 from dokl.tables.readers import Chunk, Reader
 
@@ -79,10 +80,12 @@ def predictions(
     ):
         for chunk in source.on_error.chunks(reader):
             rows += chunk.n
+            chunk = rows_in_order(model, chunk, source, reader.name, learn=False)
             nodes, fine = whose.nodes(chunk, np.ones(chunk.n, bool), reader.name)
             some = chunk if fine.all() else chunk.rows(fine)
             if some.n:
                 yield _copies(some, keep) | predicted_columns(model, some, asked, nodes)
+                remember(model, some)
             if watch is not None:
                 watch(reader, rows)
             source.on_error.check(reader)
@@ -216,17 +219,29 @@ def evaluate(
 def _add(
     made: Evaluation, model: TableModel, chunk: Chunk, whose: Whose, source: Source, name: str
 ) -> None:
+    chunk = rows_in_order(model, chunk, source, name, learn=False)
     y, keep, _ = usable(model, chunk, source, name, False)
     nodes, fine = whose.nodes(chunk, keep, name)
     y = y[fine[keep]]
-    if not len(y):
-        return
-    chunk = chunk if fine.all() else chunk.rows(fine)
-    (predicted,) = answers_of(model, chunk, nodes, "predict")
+    if len(y):
+        _add_rows(made, model, chunk, y, fine, nodes)
+    remember(model, chunk)
+
+
+def _add_rows(
+    made: Evaluation, model: TableModel, chunk: Chunk, y: Array, fine: Array, nodes: Nodes
+) -> None:
+    """Rows whose targets are y; fine: (n,), which rows of the chunk these are."""
+    given: dict[str, Any] = {}
+    if model.series is not None:
+        given = {"keep": fine, "due": True}  # the others are looked back at
+    else:
+        chunk = chunk if fine.all() else chunk.rows(fine)
+    (predicted,) = answers_of(model, chunk, nodes, "predict", **given)
     made.score.add(y, predicted)
     made.course.add(y, predicted, nodes)
     if made.coverage is not None:
-        how = {"coverage": made.coverage.level}
+        how = {"coverage": made.coverage.level, **given}
         (ends,) = answers_of(model, chunk, nodes, "predict_interval", **how)
         made.coverage.add(y, *ends)
         if y.ndim == 1:

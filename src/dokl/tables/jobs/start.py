@@ -22,9 +22,11 @@ from dokl.estimators import (
 )
 from dokl.estimators.network import NetworkEstimator
 from dokl.learning import losses
-from dokl.learning.columns import Preprocessor, guessed_task, is_text
+from dokl.learning.columns import Preprocessor, Span, guessed_task, is_text
 from dokl.network.sharing import FEWEST_ROWS
+from dokl.tables.jobs.lagged import LagRequest, in_order, planned_series, said_of
 from dokl.tables.models import TableModel
+from dokl.tables.models.series import Series
 from dokl.tables.readers import Chunk
 
 TASKS = ("auto", "regression", "classification")
@@ -53,7 +55,8 @@ class Training:
     and refuses more inputs than a bank learns from in reasonable time. standardise: None is "off"
     for a bank, which brings inputs to unit size itself, "running" for one node that learns by
     gradients, "fixed" for a network. node: the column that names the node of each row; graph: the
-    network, a networkx graph of these names; links: where it is from, in words.
+    network, a networkx graph of these names; links: where it is from, in words. lags: columns of
+    earlier values, and the horizon.
     """
 
     target: str | None = None
@@ -66,6 +69,7 @@ class Training:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     method: str | None = None
     links: str = ""
+    lags: LagRequest = field(default_factory=LagRequest)
 
 
 def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
@@ -77,22 +81,42 @@ def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
     if chunk.X is not None:
         return _of_rows(training, chunk)
     target = _target_name(training, chunk)
-    given = [name for name in (target, training.node) if name is not None]
+    series = _series(training, chunk, target)
+    columns, given = dict(chunk.columns), [training.node] if training.node is not None else []
+    if series is not None:
+        rows = in_order(series.plan, chunk)
+        columns = rows.columns | series.lags.extend(rows.columns)[0]
+    if series is None or not series.horizon:
+        given = [target, *given]
     if target in chunk.times:
         raise BadInput(
             f"the target {target!r} holds times, and numbers or classes are predicted: take a "
             f"column of hours, for example, and --numeric {target} if it does hold numbers"
         )
     how: dict[str, Any] = {"times": chunk.times, "longer": longer}
-    inputs = Preprocessor.plan(chunk.columns, given, "off", training.levels, **how).d
+    inputs = Preprocessor.plan(columns, given, "off", training.levels, **how).d
     method = _method(training, inputs)
     mode = _scaling(training, method)
-    prepared = Preprocessor.plan(chunk.columns, given, mode, training.levels, **how)
+    prepared = Preprocessor.plan(columns, given, mode, training.levels, **how)
     prepared.forms = {name: form.spec() for name, form in chunk.forms.items()}
     if training.node is not None:
         _agree(prepared, chunk)
     estimator = _estimator(training, method, _classifying(training, chunk.columns[target]))
-    return TableModel(estimator, prepared, target, training.node)
+    return TableModel(estimator, prepared, target, training.node, series=series)
+
+
+def _series(training: Training, chunk: Chunk, target: str) -> Series | None:
+    """Lags and the horizon, where they are asked for."""
+    if not training.lags:
+        if training.lags.by is not None or training.lags.time is not None:
+            raise BadInput("--by and --time are for lags and horizons: name some, or --lags auto")
+        return None
+    if training.node is not None:
+        raise BadInput(
+            "lags and horizons are for one model, and not for the nodes of a network: leave out "
+            "the nodes, and name their column by --by"
+        )
+    return planned_series(training.lags, chunk, target)
 
 
 def _method(training: Training, d: int) -> str:
@@ -123,7 +147,8 @@ def _scaling(training: Training, method: str) -> str:
 
 def _of_rows(training: Training, chunk: Chunk) -> TableModel:
     """A model of LIBSVM rows, which are taken as they are."""
-    named = {"target": training.target, "node": training.node, "levels": training.levels or None}
+    named: dict[str, Any] = {"target": training.target, "node": training.node}
+    named |= {"levels": training.levels or None, "lags": training.lags or None}
     for option, value in named.items():
         if value is not None:
             raise BadInput(f"a LIBSVM file has no named columns: leave out the {option}")
@@ -182,6 +207,8 @@ def _estimator(training: Training, method: str, classifying: bool) -> Any:
     network = training.node is not None
     kind: Any = METHODS[method][network][classifying]
     parameters = dict(training.parameters)
+    if method == "bank" and Span.of(training.lags.horizon, least=0):
+        parameters = {"experts": "one", **parameters}
     if network:
         parameters["graph"] = training.graph
     known = [name for name in kind._get_param_names() if name != "n_nodes"]
@@ -259,6 +286,8 @@ def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, .
         )
     if isinstance(model.estimator, NetworkEstimator):
         found.append(LEAVES[model.estimator.share])
+    if model.series is not None:
+        found += said_of(model.series, training.lags, chunk, str(model.target))
     if training.task == "auto" and not training.classes:
         y = chunk.y if chunk.y is not None else chunk.columns[str(model.target)]
         found.append(guessed_task(y, model.target or "y")[1])

@@ -12,8 +12,9 @@ from dokl.estimators.learner import MANY_INPUTS, Estimator
 from dokl.learning.columns import Preprocessor
 from dokl.tables.jobs.sources import Source, Wanted
 from dokl.tables.models import TableModel
-from dokl.tables.models.columns import kinds, missing_spellings, nodes_for, targets_for
+from dokl.tables.models.columns import forms, kinds, missing_spellings, nodes_for, targets_for
 from dokl.tables.models.scores import Score
+from dokl.tables.models.series import optional_columns
 from dokl.tables.readers import Chunk, Form
 
 # Rows at a time where each takes long, so that there is something to see every second.
@@ -35,8 +36,12 @@ def wanted(model: TableModel, *more: str, target: bool, node: bool | None) -> Wa
     text = [name for name in known if name not in numeric and name not in odd]
     text += [name for name in more if name not in known]
     how |= {"forms": odd, "missing": missing_spellings(model)}
+    more_if_there = [] if target else [n for n in optional_columns(model) if n not in known]
+    odd |= {name: forms(model).get(name, Form()) for name in more_if_there}
     how["optional"] = (model.node,) if node is None and model.node is not None else ()
-    return Wanted((*numeric, *odd, *text), tuple(text), numeric, trained=tuple(known), **how)
+    how["optional"] += tuple(more_if_there)
+    named = tuple(name for name in odd if name not in more_if_there)
+    return Wanted((*numeric, *named, *text), tuple(text), numeric, trained=tuple(known), **how)
 
 
 def targets(model: TableModel, chunk: Chunk, node: bool = True) -> tuple[Array, Array]:
@@ -60,6 +65,21 @@ def usable(
     strange |= _strange_nodes(model, chunk, keep) if by_node else {}
     fine = _refuse(strange, chunk, source, keep, name)
     return y[fine[keep]], fine, nodes_for(model, chunk, fine) if by_node else None
+
+
+def rows_in_order(
+    model: TableModel, chunk: Chunk, source: Source, name: str, learn: bool = True
+) -> Chunk:
+    """The chunk without rows that cannot follow those before, where a model has lags: such a row is
+    an error that names its line, or what `on_error` makes of it. learn: rows must follow those that
+    were learned.
+    """
+    if model.series is None:
+        return chunk
+    series = model.series if learn else model.series.before(chunk.columns)
+    strange = series.lags.strange(chunk.columns)
+    fine = _refuse(strange, chunk, source, np.ones(chunk.n, bool), name)
+    return chunk if fine.all() else chunk.rows(fine)
 
 
 def _refuse(

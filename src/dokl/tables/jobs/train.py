@@ -24,7 +24,7 @@ from dokl.tables.jobs.start import (
     start,
 )
 from dokl.tables.jobs.stopping import Settled, Stopped, Whole, stoppable
-from dokl.tables.jobs.tables import notices, usable, wanted
+from dokl.tables.jobs.tables import notices, rows_in_order, usable, wanted
 from dokl.tables.models import TableModel
 from dokl.tables.models.learning import learn
 from dokl.tables.models.scores import Coverage, Score, make_score
@@ -204,11 +204,14 @@ class _Work:
                         yield reader, rows_of(chunk, max(0, chunk.n - (done - skip)))
             self.source.on_error.again = True
             self.halt = Halt(0, self.halt.passes - 1, 0)
+            if self.halt.passes and self.model is not None and self.model.series is not None:
+                self.model.series = self.model.series.empty()  # the rows begin again
 
     def _open(self) -> Reader:
         if self.model is None:
             told, node = self.source.options, self.training.node
-            text = told.text if node is None else (*told.text, node)
+            named = [name for name in (node, self.training.lags.by) if name is not None]
+            text = (*told.text, *named)
             by_gradients = node is not None or self.training.method == "gradient"
             options = replace(told, text=text, compiled=by_gradients)
             reader = replace(self.source, options=options).open(target=self.training.target)
@@ -223,6 +226,7 @@ class _Work:
         if self.model is None:
             self._begin(chunk)
         model = self.started
+        chunk = rows_in_order(model, chunk, self.source, name)
         y, keep, nodes = usable(model, chunk, self.source, name, model.node is not None)
         classes = None
         if model.classifying and not model.started and len(y):
@@ -248,7 +252,7 @@ class _Work:
         """
         model = self.started
         compared = self.compared if stands_still(model) else None
-        guess = None if compared is None else compared.guess(part)
+        guess = None if compared is None else compared.guess(model, part)
         if model.tally is None and len(part.y):
             model.tally = self.score
         before = model.coverage or Coverage()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dokl.base.arrays import Array, is_sparse, limited
 from dokl.base.errors import BadInput, listed
 from dokl.learning.columns import class_target, is_text, numeric_target
 from dokl.tables.models.rows import Kind, by_name, chunk_of, column, is_unnamed, matrix, taken
+from dokl.tables.models.series import optional_columns
 from dokl.tables.readers import MISSING, Chunk, Form
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ def kinds(model: TableModel, target: bool = False, node: bool = False) -> dict[s
     found: dict[str, Kind] = {
         name: written.get(name, levels.get(name)) for name in model.columns or ()
     }
+    by = None if model.series is None else model.series.plan.by
+    if by is not None and by not in levels:
+        found[by] = ()
     if target and model.target is not None:
         found[model.target] = written.get(model.target, _target_kind(model, None))
     if node and model.node is not None:
@@ -60,6 +65,7 @@ def chunk_for(model: TableModel, rows: Any, target: bool = False, node: bool = F
     if model.preprocessor is None and is_unnamed(rows):
         return matrix(rows)
     table, wanted = by_name(rows, model.columns or ()), kinds(model, target, node)
+    wanted |= {name: forms(model).get(name) for name in optional_columns(model) if name in table}
     if model.columns is None:
         wanted |= {name: None for name in table if name not in (model.target, model.node)}
     if target and model.target is not None:
@@ -72,7 +78,9 @@ def chunk_for(model: TableModel, rows: Any, target: bool = False, node: bool = F
 
 # -- inputs ------------------------------------------------------------------------------------
 def inputs_for(model: TableModel, chunk: Chunk, learn: bool = False) -> Any:
-    """X (n, d), what the estimator gets for these rows; learn: the scaling goes along."""
+    """X (n, d), what the estimator gets for these rows; learn: the scaling goes along, and so do
+    the rows that are remembered.
+    """
     prepared = model.preprocessor
     if prepared is None:
         return _as_they_are(model, chunk) if chunk.X is None else _as_taken(model, chunk.X)
@@ -82,7 +90,15 @@ def inputs_for(model: TableModel, chunk: Chunk, learn: bool = False) -> Any:
             f"{listed(prepared.columns)}"
         )
     change = prepared.learn_transform if learn else prepared.transform
-    return change(chunk.columns)
+    if model.series is None:
+        return change(chunk.columns)
+    series = model.series if learn else model.series.before(chunk.columns)
+    series.lags.check(chunk.columns)
+    made, lags = series.lags.extend(chunk.columns)
+    X = change({**chunk.columns, **made})
+    if learn:
+        model.series = replace(series, lags=lags)
+    return X
 
 
 def _as_taken(model: TableModel, X: Any) -> Any:
@@ -134,6 +150,8 @@ def targets_for(
         found, keep = pick(found, model.target or "y")
     if node and model.node is not None and model.node in chunk.columns:
         keep = keep & np.array([name is not None for name in chunk.columns[model.node]], bool)
+    if model.series is not None:
+        keep = keep & model.series.before(chunk.columns).learnable(chunk.columns, chunk.n)
     found = kept(found, keep)
     return found.astype(str) if found.dtype == object else found, keep
 

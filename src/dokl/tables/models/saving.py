@@ -13,6 +13,7 @@ from dokl.base.files import PathLike, whole
 from dokl.estimators import loading, saving
 from dokl.learning.columns import Preprocessor
 from dokl.tables.models.scores import Coverage, finite, restored
+from dokl.tables.models.series import Series
 from dokl.tables.models.table import TableModel
 
 # Any of these in a file's `extra` tells that it is the file of a TableModel.
@@ -53,7 +54,8 @@ def load(path: PathLike, objects: loading.Objects = None) -> Any:
 
 def _extra(model: TableModel) -> saving.Extra:
     """What belongs to the model beside its estimator: a part for JSON, and arrays."""
-    meta = {"target": model.target, "node": model.node, "fingerprint": model.fingerprint_}
+    meta: dict[str, Any] = {"target": model.target, "node": model.node}
+    meta["fingerprint"] = model.fingerprint_
     # Counts are arrays: as JSON they would grow a digit now and then, and the file with them.
     arrays: dict[str, Array] = {"rows": np.array([model.rows_read, model.rows_skipped], np.int64)}
     if model.tally is not None:
@@ -63,7 +65,11 @@ def _extra(model: TableModel) -> saving.Extra:
     if model.preprocessor is None:
         return meta, arrays
     packed, moments = model.preprocessor.spec()
-    return meta | {"preprocessing": packed}, arrays | moments
+    meta, arrays = meta | {"preprocessing": packed}, arrays | moments
+    if model.series is not None:
+        meta["series"], remembered = model.series.spec()
+        arrays |= remembered
+    return meta, arrays
 
 
 def _table_model(estimator: Any, extra: saving.Extra) -> TableModel:
@@ -79,6 +85,8 @@ def _table_model(estimator: Any, extra: saving.Extra) -> TableModel:
         model.tally = restored(arrays["score"], model.labels)
     if "coverage" in arrays:
         model.coverage = Coverage.of(finite(arrays["coverage"]))
+    if "series" in meta and prepared is not None:
+        model.series = Series.from_spec(meta["series"], arrays, prepared.d)
     if model.fingerprint_ != meta["fingerprint"]:
         ours, theirs = model.fingerprint_, meta["fingerprint"]
         raise FingerprintMismatch("the saved preprocessing", ours, theirs)

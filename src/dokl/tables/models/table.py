@@ -19,8 +19,9 @@ from dokl.estimators.old_networks import OldNetwork
 from dokl.estimators.targets import AvailableOrTold
 from dokl.learning.columns import Preprocessor
 from dokl.tables.models.columns import chunk_for, inputs_for, nodes_for, targets_for
-from dokl.tables.models.learning import answers, learn
+from dokl.tables.models.learning import answers, learn, remember
 from dokl.tables.models.scores import Coverage, Score, whole_label
+from dokl.tables.models.series import Series, raw_columns, with_target
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -56,6 +57,7 @@ class TableModel:
     the column that says which node of a network a row belongs to. rows_read: so far; rows_skipped:
     those without a target, or without a node. tally: the prequential error of all rows so far.
     coverage: how often 90 % intervals held the target before it was learned, where there are any.
+    series: lags and the horizon, with the rows that they remember; see `remember`.
 
     >>> import tempfile
     >>> import dokl
@@ -78,13 +80,14 @@ class TableModel:
     rows_skipped: int = field(default=0, repr=False)
     tally: Score | None = field(default=None, repr=False)
     coverage: Coverage | None = field(default=None, repr=False)
+    series: Series | None = field(default=None, repr=False)
 
     # -- what it is --------------------------------------------------------------------------
     @property
     def columns(self) -> tuple[str, ...] | None:
         """The input columns, in the order that arrays have; None where they have no names."""
         if self.preprocessor is not None:
-            return self.preprocessor.columns
+            return raw_columns(self)
         names = getattr(self.estimator, "feature_names_in_", None)
         return None if names is None else tuple(names)
 
@@ -169,9 +172,10 @@ class TableModel:
 
         chunk = chunk_for(self, rows, target=y is None)
         y, keep = targets_for(self, chunk, y)
+        chunk = with_target(self, chunk, y, keep)
         if hasattr(nodes, "__len__") and not isinstance(nodes, str) and len(nodes) == chunk.n:
             nodes = [name for name, kept in zip(nodes, keep, strict=True) if kept]
-        (predicted,) = answers(self, chunk, "predict", keep=keep, nodes=nodes)
+        (predicted,) = answers(self, chunk, "predict", keep=keep, nodes=nodes, due=True)
         return float((accuracy_score if self.classifying else r2_score)(y, predicted))
 
     def inputs(self, rows: Any) -> Any:
@@ -212,6 +216,15 @@ class TableModel:
         out = np.full((len(keep), *predicted.shape[1:]), np.nan if floats else None)
         out[keep] = predicted
         return out
+
+    def remember(self, rows: Any) -> Self:
+        """Go on to the rows after these, which are not learned: lags look back at them.
+
+        Rows that are predicted are not remembered by themselves: predict, then remember. Where
+        times tell that the rows do not follow those before, what was before is forgotten.
+        """
+        remember(self, chunk_for(self, rows))
+        return self
 
     def predict_only(self) -> TableModel:
         """A copy that predicts as this one does now, made small; it does not learn.

@@ -1,0 +1,209 @@
+"""Lags and horizons of models that take raw rows: in Python, by the commands, and served."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dokl as library
+from commands import dokl, fails, json_of, rows_of
+from dokl.base.errors import BadInput
+from test_serve import Face
+
+QUICK = ("--components", "30", "-p", "experts=one", "-q")
+LAGGED = ("--lag", "temp=1,24", "--rolling", "temp=24", "--difference", "temp=1")
+
+
+def weather(n=400, places=("roof", "yard"), seed=0):
+    """Hours of places: a daily wave, and a slow change that only the past tells."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    slow = np.zeros(len(places))
+    for t in range(n):
+        slow = 0.97 * slow + rng.normal(size=len(places))
+        for k, place in enumerate(places):
+            temp = 10 * (k + 1) + slow[k] + 3 * np.sin(2 * np.pi * t / 24)
+            when = np.datetime64("2024-01-01T00", "s") + 3600 * t
+            rows.append({"when": str(when), "place": place, "wind": rng.normal(), "temp": temp})
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, table = tmp_path_factory.mktemp("series"), weather()
+    table[:600].to_csv(folder / "a.csv", index=False)
+    table[600:].to_csv(folder / "b.csv", index=False)
+    for name, more in {"now": (), "later": ("--horizon", "6")}.items():
+        dokl("train", folder / "a.csv", "--target", "temp", *LAGGED, *more, "--by", "place",
+             *QUICK, "--model", folder / f"{name}.dokl")  # fmt: skip
+    return folder
+
+
+def predictions(*words):
+    return [float(row["prediction"]) for row in rows_of(dokl("predict", *words).stdout)]
+
+
+@pytest.mark.parametrize("name", ["now", "later"])
+def test_commands_go_on_from_the_rows_that_were_learned(files, name):
+    model, table = files / f"{name}.dokl", pd.read_csv(files / "b.csv")
+    whole = predictions(model, files / "b.csv")
+    assert whole == predictions(model, files / "b.csv", "--chunk", "7")
+    loaded = library.load(model)
+    np.testing.assert_allclose(loaded.predict(table), whole, rtol=1e-9)
+    by_hand = []
+    for start in range(0, len(table), 50):
+        rows = table[start : start + 50]
+        by_hand += loaded.predict(rows).tolist()
+        loaded.remember(rows)
+    np.testing.assert_allclose(by_hand, whole, rtol=1e-9)
+    again = library.load(loaded.save(files / "again.dokl"))
+    last = table.iloc[-1:].assign(when="2024-02-01")
+    assert again.predict(last) == loaded.predict(last)
+
+
+def test_a_horizon_predicts_what_comes_later(files):
+    found = json_of("evaluate", files / "later.dokl", files / "b.csv", "--json")
+    table = pd.read_csv(files / "b.csv")
+    model = library.load(files / "later.dokl")
+    ahead = table.groupby("place")["temp"].shift(-6)
+    told = model.predict(table)
+    mine = np.sqrt(np.nanmean((ahead - told) ** 2))
+    assert found["rows"] == len(table)  # six rows of each place waited in the model
+    assert abs(found["rmse"] - mine) < 0.15 * mine
+    assert found["r2"] > 0.5
+    assert model.score(table) == pytest.approx(found["r2"])
+    names = json_of("inspect", files / "later.dokl", "--json")["input_names"]
+    assert {"temp", "temp lag 1", "temp lag 24", "temp mean 24", "temp difference 1"} <= {*names}
+    now = json_of("inspect", files / "now.dokl", "--json")["input_names"]
+    assert "temp" not in now
+
+
+def test_inputs_hold_nothing_of_the_future(files):
+    """Later values of every column may be anything: nothing changes before."""
+    for name in ("now", "later"):
+        model, table = library.load(files / f"{name}.dokl"), pd.read_csv(files / "b.csv")
+        before = model.inputs(table)
+        table.loc[100:, ["wind", "temp"]] += 1000.0
+        after = model.inputs(table)
+        np.testing.assert_array_equal(before[:100], after[:100])
+        if name == "now":  # the target of a row itself is not known
+            assert (before[100] != after[100]).sum() == 1  # the wind
+
+
+@settings(max_examples=8, deadline=None)
+@given(cuts=st.lists(st.integers(1, 199), max_size=5), horizon=st.sampled_from([0, 3, "3h"]))
+def test_learning_does_not_depend_on_chunks(cuts, horizon):
+    table = weather(150)
+    first, rest = table[:100], table[100:]
+    made = {
+        "lags": {"temp": [1, "24h"], "wind": 2}, "rolling": {"temp": 5}, "by": "place",
+        "horizon": horizon, "n_components": 20, "experts": "one", "random_state": 0,
+    }  # fmt: skip
+    one, many = (library.fit_table(first, "temp", **made) for _ in range(2))
+    one.partial_fit(rest)
+    ends = sorted({0, *cuts, 200})
+    for start, stop in itertools.pairwise(ends):
+        many.partial_fit(rest[start:stop])
+    probe = weather(5, seed=1).assign(when=[f"2024-02-{d:02d}" for d in range(1, 11)])
+    np.testing.assert_array_equal(one.inputs(probe), many.inputs(probe))
+    np.testing.assert_allclose(one.predict(probe), many.predict(probe), rtol=1e-6)
+
+
+def test_rows_out_of_order_are_named_and_may_be_passed_over(files, tmp_path):
+    table = pd.read_csv(files / "a.csv")
+    mixed = pd.concat([table[:300], table[100:102], table[299:300], table[300:]])
+    mixed.to_csv(tmp_path / "m.csv", index=False)
+    start = ("train", tmp_path / "m.csv", "--target", "temp", "--lag", "temp=1", "--by", "place")
+    message = fails(*start, *QUICK, "--model", tmp_path / "m.dokl")
+    assert "line 302, column 'when': 2024-01-03T02:00:00 is before 2024-01-07T05:00:00" in message
+    assert "of place 'roof'" in message
+    assert not (tmp_path / "m.dokl").exists()
+    dokl(*start, *QUICK, "--model", tmp_path / "m.dokl", "--on-error", "skip")
+    refused = rows_of((tmp_path / "m.dokl.refused.csv").read_text())
+    assert [row["line"] for row in refused] == ["302", "303", "304"]
+    assert "repeats the time" in refused[2]["reason"]
+    dokl("train", files / "a.csv", *start[2:], *QUICK, "--model", tmp_path / "s.dokl")
+    b = files / "b.csv"
+    assert predictions(tmp_path / "m.dokl", b) == predictions(tmp_path / "s.dokl", b)
+
+
+def test_rows_of_before_are_predicted_with_no_memory(files):
+    """A file that begins before the rows learned does not follow them."""
+    model = files / "now.dokl"
+    found = predictions(model, files / "a.csv")
+    loaded = library.load(model)
+    loaded.series = loaded.series.empty()
+    np.testing.assert_allclose(loaded.predict(pd.read_csv(files / "a.csv")), found, rtol=1e-9)
+
+
+def test_lags_are_proposed_and_said(files, tmp_path):
+    start = ("train", files / "a.csv", "--target", "temp", "--lags", "auto", "--by", "place")
+    said = dokl(*start, *QUICK[:-1], "--model", tmp_path / "m.dokl").stdout
+    line = next(line for line in said.splitlines() if "propose" in line)
+    assert "temp lag 1" in line
+    noise = weather(300).assign(temp=np.random.default_rng(0).normal(size=600))
+    noise.to_csv(tmp_path / "n.csv", index=False)
+    said = dokl("train", tmp_path / "n.csv", *start[2:], *QUICK[:-1], "--model",
+                tmp_path / "n.dokl").stdout  # fmt: skip
+    assert "none explains the target" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--lag", "temp=0"), "neither a number of rows"),
+        (("--lag", "cold=1"), "no column 'cold' for lags"),
+        (("--lag", "place=1"), "holds no numbers"),
+        (("--by", "place"), "are for lags and horizons"),
+        (("--lag", "temp=1"), "repeats the time"),
+        (("--lag", "temp=1", "--nodes", "place"), "name their column by --by"),
+        (("--lag", "temp=1", "--time", "wind"), "holds no times"),
+    ],
+)
+def test_what_cannot_be_is_refused(files, tmp_path, words, said):
+    start = ("train", files / "a.csv", "--target", "temp", "--model", tmp_path / "m.dokl")
+    assert said in fails(*start, *words, "-q")
+
+
+def test_a_model_with_lags_is_not_exported(files, tmp_path):
+    assert "remembers rows" in fails("export", files / "now.dokl", tmp_path / "m.onnx")
+
+
+def test_damaged_memory_is_refused(files):
+    model = library.load(files / "later.dokl")
+    meta, arrays = model.series.spec()
+    with pytest.raises(BadInput, match="other inputs"):
+        type(model.series).from_spec(meta, arrays, d=3)
+    short = arrays | {"lags.times": arrays["lags.times"][1:]}
+    with pytest.raises(BadInput, match="do not fit"):
+        type(model.series).from_spec(meta, short, model.preprocessor.d)
+
+
+@pytest.mark.parametrize("name", ["now", "later"])
+def test_a_served_model_goes_on_and_survives_a_crash(files, tmp_path, name):
+    path, table = files / f"{name}.dokl", pd.read_csv(files / "b.csv")
+    rows = json.loads(table.to_json(orient="records"))
+    asked = rows if name == "later" else [{k: r[k] for k in r if k != "temp"} for r in rows]
+    model = library.load(path)
+    with Face(path, tmp_path / "state") as face:
+        for i in range(0, 60, 2):  # an hour of both places at a time
+            wanted = model.predict(table[i : i + 2].drop(columns=[] if name == "later" else "temp"))
+            told = face.predict(asked[i : i + 2])["predictions"]
+            np.testing.assert_allclose(told, wanted, rtol=1e-6)
+            assert face.learn(rows[i : i + 2])["accepted"] == 2
+            model.partial_fit(table[i : i + 2])
+        assert "is before" in face.learn(rows[:1], code=422)["error"]
+        assert "repeats the time" in face.predict(asked[59:60], code=422)["error"]
+        strange = {**asked[60], "place": "attic"}
+        assert "not trained with this one" in face.predict([strange], code=422)["error"]
+        after = face.predict(asked[60:62])["predictions"]
+        shutil.copytree(tmp_path / "state", tmp_path / "crashed")  # as kill -9 leaves it
+    for state in ("state", "crashed"):
+        with Face(path, tmp_path / state) as face:
+            assert face.predict(asked[60:62])["predictions"] == after
+    np.testing.assert_allclose(model.predict(table[60:62]), after, rtol=1e-6)
