@@ -14,7 +14,7 @@ import pytest
 from commands import dokl, write_csv
 from dokl import AutoRegressor, load
 from dokl.base.errors import BadInput, listed
-from dokl.learning.experts import learn
+from dokl.learning.experts import pending
 from dokl.paper.jobs.whole import Rows, signs, stream_by_node
 from dokl.tables.jobs.output import as_text
 from dokl.tables.jobs.sources import Source, Wanted
@@ -168,20 +168,20 @@ def test_training_is_stopped_amid_a_long_part_and_goes_on_where_it_was(tmp_path,
     X = np.random.default_rng(0).normal(size=(400, 2))
     path, model = tmp_path / "rows.csv", tmp_path / "rows.dokl"
     write_csv(path, {"a": X[:, 0], "b": X[:, 1], "y": X[:, 0] ** 2})
-    learned = learn.pilot
+    learned, stopped = pending.generation, threading.Event()
 
-    def slow(bank, each):
-        if bank.seen == 250:
-            signal.raise_signal(signal.SIGTERM)
-            time.sleep(60)
-        return learned(bank, each)
+    def slow(bank, *given):
+        if bank.seen > 200 and not stopped.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+            stopped.wait(60)
+        return learned(bank, *given)
 
-    monkeypatch.setattr(learn, "pilot", slow)
+    monkeypatch.setattr(pending, "generation", slow)
     began = time.monotonic()
     dokl("train", path, "--target", "y", "--model", model, code=143)
     assert time.monotonic() - began < 30
     assert load(model).rows_read == load(model).estimator.bank_.seen == 128
-    monkeypatch.setattr(learn, "pilot", learned)
+    stopped.set()
     dokl("train", path, "--model", model, "--continue", "--skip", 128)
     straight = AutoRegressor(random_state=0).partial_fit(X, X[:, 0] ** 2)
     np.testing.assert_allclose(load(model).estimator.predict(X), straight.predict(X), atol=1e-6)

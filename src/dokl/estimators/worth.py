@@ -18,6 +18,8 @@ from dokl.base.errors import MissingExtra
 from dokl.network.banks import BankNetwork
 from dokl.network.node import BEGINNING, MEMBERS
 
+# With fewer rows that count, errors are chance.
+FEW_ROWS = 5
 # Nodes this far apart share next to nothing: exp(-4/2) is .14.
 FAR = 4.0
 
@@ -181,7 +183,7 @@ def sharing_worth(network: BankNetwork, names: list[Any], links: Array) -> Shari
     K, each = network.K, [node.errors for node in network.nodes]
     counted = np.array([errors.weight for errors in each])
     total = np.array([[*errors.total, errors.covered] for errors in each])
-    enough = np.array([errors.rows for errors in each]) > BEGINNING
+    enough = counted >= FEW_ROWS
     means = np.where(enough[:, None], total / np.maximum(counted, 1e-300)[:, None], np.nan)
     bank, everybody, places, apart = network.bank, np.arange(K), None, None
     if bank is not None and bank.now is not None and bank.now.places is not None:

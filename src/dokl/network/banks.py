@@ -25,7 +25,7 @@ from dokl.learning.experts.kinds import Kind, Settings
 from dokl.learning.experts.scaling import Scaling
 from dokl.network import node as nodes
 from dokl.network import sharing as share
-from dokl.network.node import NetworkNode
+from dokl.network.node import BEGINNING, Errors, NetworkNode
 from dokl.network.sharing import NEVER, SentRows, SharingRule
 
 # A row of less weight is predicted and not learned: its label never came.
@@ -343,7 +343,8 @@ def _weigh(
     known, out = list(network.nodes), _nothing_known(network.nodes[0].own, len(rows.X))
     fair = np.isfinite(alone.mean[:, 0]) & np.isfinite(shared.mean[:, 0])
     for k, mine in _by_node(rows.node):
-        known[k] = ready(network, known[k])
+        # These predictions are no beginner's: every row counts.
+        known[k] = replace(ready(network, known[k]), errors=Errors(rows=BEGINNING))
         mine = mine[fair[mine]]
         if len(mine):
             own, theirs = _part(alone, mine), _part(shared, mine)
