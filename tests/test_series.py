@@ -81,6 +81,31 @@ def test_a_horizon_predicts_what_comes_later(files):
     assert {"temp", "temp lag 1", "temp lag 24", "temp mean 24", "temp difference 1"} <= {*names}
     now = json_of("inspect", files / "now.dokl", "--json")["input_names"]
     assert "temp" not in now
+    found = json_of("inspect", files / "later.dokl", "--json")["lags"]
+    assert found == {"by": "place", "time": "when", "horizon": "6"}
+
+
+def test_a_training_goes_on_in_another_file_and_in_passes(tmp_path):
+    """In two files it learns the same as in one; a second pass begins with an empty memory."""
+    table = weather(450)  # the first of two files covers two weeks, as both do
+    for name, rows in {"both": table, "a": table[:750], "b": table[750:]}.items():
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    start = ("--target", "temp", "--lag", "temp=1,24", "--horizon", "6", "--by", "place", *QUICK)
+    for name, model in {"both": "one", "a": "two"}.items():
+        dokl("train", tmp_path / f"{name}.csv", *start, "--model", tmp_path / f"{model}.dokl")
+    dokl("train", tmp_path / "b.csv", "--model", tmp_path / "two.dokl", "--continue", "-q")
+    later = weather(5, seed=1).assign(when=[f"2024-02-{d:02d}" for d in range(1, 11)])
+    later.to_csv(tmp_path / "c.csv", index=False)
+    one, two = (predictions(tmp_path / f"{k}.dokl", tmp_path / "c.csv") for k in ("one", "two"))
+    np.testing.assert_allclose(one, two, rtol=1e-6)
+    passes = ("--passes", "2", "--model", tmp_path / "twice.dokl")
+    dokl("train", tmp_path / "both.csv", *start, *passes)
+    twice, once = (library.load(tmp_path / f"{name}.dokl") for name in ("twice", "one"))
+    assert twice.rows_read == 2 * once.rows_read
+    for place in ("roof", "yard"):
+        ours, theirs = (each.series.lags.past.groups[place] for each in (twice, once))
+        np.testing.assert_array_equal(ours.times, theirs.times)
+        np.testing.assert_array_equal(ours.values, theirs.values)
 
 
 def test_inputs_hold_nothing_of_the_future(files):
@@ -207,3 +232,35 @@ def test_a_served_model_goes_on_and_survives_a_crash(files, tmp_path, name):
         with Face(path, tmp_path / state) as face:
             assert face.predict(asked[60:62])["predictions"] == after
     np.testing.assert_allclose(model.predict(table[60:62]), after, rtol=1e-6)
+
+
+def test_persistence_stands_beside_the_model(files, tmp_path):
+    found = json_of("evaluate", files / "later.dokl", files / "b.csv", "--json")["persistence"]
+    assert set(found) == {"the last value", "a day before"}  # not a week of rows
+    table = pd.read_csv(files / "b.csv")
+    error = table["temp"] - table.groupby("place")["temp"].shift(6)
+    assert found["the last value"]["rmse"] == pytest.approx(np.sqrt(np.nanmean(error**2)))
+    assert found["the last value"]["rows"] == error.notna().sum()
+    error = table["temp"] - table.groupby("place")["temp"].shift(24)
+    assert found["a day before"]["rmse"] == pytest.approx(np.sqrt(np.nanmean(error**2)))
+    assert found["the last value"]["model"] < found["the last value"]["rmse"]
+
+
+def test_a_model_worse_than_persistence_says_so(tmp_path):
+    walk = np.cumsum(np.random.default_rng(0).normal(size=500))
+    when = np.datetime64("2024-01-01", "s") + 3600 * np.arange(500)
+    table = pd.DataFrame({"when": when, "x": np.random.default_rng(1).normal(size=500), "y": walk})
+    table.to_csv(tmp_path / "w.csv", index=False)
+    start = ("train", tmp_path / "w.csv", "--target", "y", *QUICK, "--model", tmp_path / "w.dokl")
+    said = dokl(*start).stdout
+    assert "persistence, rmse on the same rows: the last value" in said
+    assert "worse than repeating the last value" in said
+    assert "--lags auto" in said
+    said = dokl("evaluate", tmp_path / "w.dokl", tmp_path / "w.csv").stdout
+    assert "persistence, rmse on the same rows: the last value" in said
+    shuffled = table.sample(frac=1, random_state=0)
+    shuffled.to_csv(tmp_path / "s.csv", index=False)
+    assert "persistence" not in dokl("evaluate", tmp_path / "w.dokl", tmp_path / "s.csv").stdout
+    table.drop(columns="when").to_csv(tmp_path / "n.csv", index=False)
+    none = dokl("train", tmp_path / "n.csv", *start[2:-1], tmp_path / "n.dokl").stdout
+    assert "persistence" not in none

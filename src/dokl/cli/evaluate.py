@@ -49,6 +49,7 @@ def evaluate(
     check_places(plot, html)
     with loading(quiet):
         from dokl.tables.jobs.faults import closing
+        from dokl.tables.jobs.persistence import persistence_words
         from dokl.tables.jobs.predict import evaluate as job
         from dokl.tables.jobs.tables import notices
         from dokl.tables.models import TableModel
@@ -65,6 +66,7 @@ def evaluate(
     if plot is not None or html is not None:
         told = story(f"{path} on {data}", found, model, prequential=False)
         covered = [] if found.coverage is None else [found.coverage.line()]
+        covered += persistence_words(found.persistence)
         draw(told, plot, html, {"to know": [*covered, *notices(model)]}, quiet or as_json)
     if found.fault is not None:
         said = f"{found.fault}. The scores are those of the rows before"
@@ -72,12 +74,15 @@ def evaluate(
 
 
 def _tell(found: Any, title: str, as_json: bool) -> None:
+    from dokl.tables.jobs.persistence import persistence_words
     from dokl.tables.report import table
 
     figures, coverage, nodes = found.score.figures(), found.coverage, found.course.nodes
     if as_json:
         more = {} if coverage is None else {"intervals": coverage.figures()}
         more |= {"nodes": {n: each.figures() for n, each in sorted(nodes.items())}} if nodes else {}
+        earlier = found.persistence.figures()
+        more |= {} if earlier is None else {"persistence": earlier}
         echo_json(figures | more)
         return
     table(title, ["", ""], [[n, figure(n, v)] for n, v in figures.items()])
@@ -85,3 +90,5 @@ def _tell(found: Any, title: str, as_json: bool) -> None:
         table("nodes", *node_rows(nodes))
     if coverage is not None:
         click.echo(coverage.line())
+    for line in persistence_words(found.persistence):
+        click.echo(line)

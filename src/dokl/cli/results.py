@@ -60,10 +60,11 @@ def _cell(name: str, figures: dict[str, Any]) -> str:
 
 
 def _words(learned: Any) -> list[str]:
-    """What stood still, how often intervals held the target, how far back it remembers, and what
-    sharing is worth.
+    """What stood still, how often intervals held the target, what repeating earlier values would
+    have done, how far back it remembers, and what sharing is worth.
     """
     from dokl.tables.jobs.describe import sharing_worth
+    from dokl.tables.jobs.persistence import persistence_words
 
     frozen, found = learned.frozen, list[str]()
     if frozen is not None:
@@ -71,6 +72,7 @@ def _words(learned: Any) -> list[str]:
         found.append(f"frozen there: {after}, on the same rows")
         found += _order(learned, frozen)
     found += [] if learned.coverage is None else [learned.coverage.line()]
+    found += persistence_words(learned.persistence)
     if hasattr(learned.model.estimator, "remembers_"):
         found.append(f"the model {learned.model.estimator.remembers_}")
     worth = sharing_worth(learned.model)
@@ -115,6 +117,7 @@ def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
         "prequential_since_start": ever.figures(),
         "frozen": None if learned.frozen is None else learned.frozen.figures(),
         "intervals": None if learned.coverage is None else learned.coverage.figures(),
+        "persistence": learned.persistence.figures(),
         "remembers": getattr(model.estimator, "remembers_", None),
         "guesses": learned.guesses,
         "nodes": {name: score.figures() for name, score in learned.course.nodes.items()} or None,

@@ -73,7 +73,7 @@ s, min, h, d, w). With --by every group has a past of its own. Rows must be in
 the order of their times; repeated and earlier ones are errors. With --horizon
 the target of a row is the value so much later, and the row's own value of the
 target is an input. The model file remembers the last rows: predict, evaluate
-and serve go on from there.
+and serve go on from there. Beside the error stands that of persistence.
 """
 NETWORK_HELP = """\b
 Networks: with --nodes each row belongs to the node that this column names, each

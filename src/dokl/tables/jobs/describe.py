@@ -136,6 +136,9 @@ def _names(model: TableModel) -> dict[str, Any]:
     if model.preprocessor is not None:
         out["input_names"] = list(model.preprocessor.names_out)
         out["standardisation"] = model.preprocessor.standardise
+    if model.series is not None:
+        plan, ahead = model.series.plan, model.series.horizon
+        out["lags"] = {"by": plan.by, "time": plan.time, "horizon": str(ahead)}
     if model.labels is not None:
         out["classes"] = model.labels
     if hasattr(model.estimator, "nodes_"):

@@ -12,6 +12,7 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, listed
 from dokl.tables.jobs.curves import Course
+from dokl.tables.jobs.persistence import Persistence
 from dokl.tables.jobs.sources import Source
 from dokl.tables.jobs.tables import rows_in_order, usable, wanted
 from dokl.tables.jobs.whose import Nodes, Say, Whose, answers_of
@@ -175,12 +176,14 @@ def digits(model: TableModel) -> int:
 @dataclass
 class Evaluation:
     """How a model did on rows. coverage: of its 90 % intervals, None where it has none; course: how
-    it went along the rows, and by node; fault: the row where it stopped, if it was to stop there.
+    it went along the rows, and by node; persistence: what repeating earlier values would have done;
+    fault: the row where it stopped, if it was to stop there.
     """
 
     score: Score
     coverage: Coverage | None
     course: Course
+    persistence: Persistence
     fault: BadInput | None = None
 
 
@@ -197,7 +200,8 @@ def evaluate(
     """
     _check(model, by_node)
     coverage = Coverage() if model.has_intervals else None
-    made = Evaluation(make_score(model.classifying), coverage, Course(model.classifying))
+    task = model.classifying
+    made = Evaluation(make_score(task), coverage, Course(task), Persistence(task))
     rows, whose = 0, Whose(model, source, by_node, say)
     try:
         with source.open(wanted(model, target=True, node=by_node)) as reader, closing(whose):
@@ -233,12 +237,14 @@ def _add_rows(
 ) -> None:
     """Rows whose targets are y; fine: (n,), which rows of the chunk these are."""
     given: dict[str, Any] = {}
+    every = chunk
     if model.series is not None:
         given = {"keep": fine, "due": True}  # the others are looked back at
     else:
         chunk = chunk if fine.all() else chunk.rows(fine)
     (predicted,) = answers_of(model, chunk, nodes, "predict", **given)
     made.score.add(y, predicted)
+    made.persistence.add(model, every, y, fine, predicted)
     made.course.add(y, predicted, nodes)
     if made.coverage is not None:
         how = {"coverage": made.coverage.level, **given}

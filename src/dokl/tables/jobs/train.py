@@ -14,6 +14,7 @@ from dokl.tables.jobs.curves import Course
 from dokl.tables.jobs.faults import closing
 from dokl.tables.jobs.frozen import Frozen, FrozenComparison
 from dokl.tables.jobs.parts import ChunkPart, cut, rows_of, stands_still
+from dokl.tables.jobs.persistence import Persistence
 from dokl.tables.jobs.sources import Source
 from dokl.tables.jobs.start import (
     Training,
@@ -49,7 +50,8 @@ class Learned:
     notices: what the user may not have meant. frozen: how a snapshot did, coverage: how often
     intervals held the target; both of this run, and of experts only. guesses: what was found out
     about the file, and the task. fault: the row where it stopped, if it was to stop there. course:
-    how errors went along the rows, and nodes' scores. rest: where to go on.
+    how errors went along the rows, and nodes' scores. rest: where to go on. persistence: what
+    repeating earlier values would have done.
     """
 
     model: TableModel
@@ -63,6 +65,7 @@ class Learned:
     fault: BadInput | None = None
     course: Course = field(default_factory=Course)
     rest: Halt = Halt(0, 0, 0)
+    persistence: Persistence = field(default_factory=Persistence)
 
 
 def train(
@@ -165,6 +168,7 @@ class _Work:
         # In further passes a snapshot would meet rows that it has learned.
         self.compared = FrozenComparison() if self.halt.passes == 1 else None
         self.course = Course(self.model is not None and self.model.classifying)
+        self.persistence = Persistence(self.course.classifying, on=self.halt.passes == 1)
         self.covered = Coverage()
         if self.model is not None and self.model.coverage is not None:
             self.covered = replace(self.model.coverage)
@@ -177,7 +181,7 @@ class _Work:
         frozen = None if self.compared is None else self.compared.told()
         coverage = None if model.coverage is None else model.coverage.since(self.covered)
         remarks = self.remarks + notices(model, self.score)
-        found = frozen, coverage, self.guesses, self.fault, self.course, self.halt
+        found = frozen, coverage, self.guesses, self.fault, self.course, self.halt, self.persistence
         return Learned(model, self.score, self.skipped, halt, remarks, *found)
 
     @property
@@ -240,6 +244,7 @@ class _Work:
             self.model.preprocessor.missing = tuple(self.source.options.missing)
         self.score = make_score(self.model.classifying)
         self.course = Course(self.model.classifying)
+        self.persistence.classifying = self.model.classifying
         self.remarks = nodes_missing(self.training, chunk)
         self.remarks += nodes_grouped(self.training, chunk, self.model)
         self.guesses = guesses(self.training, chunk, self.model)
@@ -260,6 +265,7 @@ class _Work:
         rows = part.chunk, part.y, part.keep, part.nodes, part.classes
         predicted = learn(model, *rows, settled)
         self.course.add(part.y, predicted, part.nodes)
+        self.persistence.add(model, part.chunk, part.y, part.keep, predicted)
         if model.coverage is not None:
             n, inside = model.coverage.n - counted[0], model.coverage.inside - counted[1]
             self.course.covered.add(np.full(n, inside / max(1, n)))
