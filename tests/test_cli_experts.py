@@ -73,8 +73,7 @@ def test_the_frozen_error_is_that_of_a_model_of_the_first_rows(folder, tmp_path)
         frozen = json_of("train", *arguments, "--json")["frozen"]
         assert (frozen["row"], frozen["rows"]) == (256, 256)  # no row came after row 512
         assert frozen["mse"] == pytest.approx(alone["mse"], rel=1e-9)
-        assert frozen["tracking"]["mse"] == pytest.approx(frozen["mse"], rel=0.5)  # not the same
-        assert frozen["tracking"]["mse"] != frozen["mse"]
+        assert 0.1 * frozen["mse"] < frozen["tracking"]["mse"] < frozen["mse"]
     again = ("train", folder / "first.csv", "--model", model, "--continue", "--passes", 2)
     assert json_of(*again, "--json")["frozen"] is None  # which would meet what it has learned
 

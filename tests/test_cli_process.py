@@ -64,6 +64,7 @@ def test_interrupted_training_goes_on_to_the_same_model_bit_for_bit(tmp_path, si
         file.flush()
         # It has read everything when the pipe is empty; then it waits for more.
         wait_until_empty(file)
+        time.sleep(1.0)  # and has learned the first part, for which it compiles
         process.send_signal(signum)
         out, err = finished(process, code)
     assert "prequential" in out
@@ -111,9 +112,9 @@ def test_a_network_stops_between_parts_and_goes_on_to_the_same_model(tmp_path):
     script = (
         "import os, signal; from dokl.tables.jobs import train as job; from dokl.cli import main\n"
         "learn = job._Work.learn\n"
-        "def stopping(work, part):\n"
+        "def stopping(work, part, settled):\n"
         "    if work.score.n >= 60: os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    learn(work, part)\n"
+        "    learn(work, part, settled)\n"
         "job._Work.learn = stopping; main()\n"
     )
     words = [sys.executable, "-c", script, "train", *map(str, start), "--model", str(model)]
@@ -138,8 +139,8 @@ def test_a_signal_after_the_last_row_finds_the_work_done(tmp_path, monkeypatch):
         slow_stream(file, 100, 0)
     learn, save = job._Work.learn, TableModel.save
 
-    def at_the_last(work, part):
-        learn(work, part)
+    def at_the_last(work, part, settled):
+        learn(work, part, settled)
         if work.score.n == 100:
             signal.raise_signal(signal.SIGTERM)
 

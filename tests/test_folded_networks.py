@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import dokl
+from dokl.learning.experts.folding import predict_sum as predict
 from dokl.network import banks
-from dokl.network.folded import folded_parts, interval_width, predict
+from dokl.network.folded import folded_parts, interval_width
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 RNG = np.random.default_rng(0)

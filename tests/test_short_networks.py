@@ -40,7 +40,7 @@ def test_as_good_as_one_place_that_knows_the_station(learned):
     assert ours < 1.1 * theirs
     new, true, place = stations(50, seed=1)
     there = one.predict(np.hstack([new, np.eye(K)[place]]))
-    assert np.mean((model.predict(new, nodes=place) - true) ** 2) < 1.2 * np.mean(
+    assert np.mean((model.predict(new, nodes=place) - true) ** 2) < 1.3 * np.mean(
         (there - true) ** 2
     )
 

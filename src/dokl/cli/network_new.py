@@ -218,9 +218,9 @@ def new(
     known = options["sample"] and options["target"]
     if known and context.get_parameter_source("method") == usual:
         remark(BETTER, quiet)
-    made = [path.name, *([beside.name] if (beside := path.with_suffix(".map")).exists() else [])]
-    made += [f"{path.stem}.certs/"] if secure else []
-    remark(f"written to {path.parent}: {', '.join(made)}", quiet)
+    beside = [path.with_suffix(".map").name] if found["map"] else []
+    beside += [f"{path.stem}.certs/"] if secure else []
+    remark(" and ".join([f"written: {path}", *beside]), quiet)
     remark(f"next:\n  dokl network check {path}\n{_start(path, found)}", quiet)
 
 

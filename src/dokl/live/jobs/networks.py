@@ -62,6 +62,7 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
     return {
         "network": network.about.name,
         "fingerprint": None if broken else network.fingerprint,
+        "map": network.model.map,
         "security": network.about.security,
         "authority": _authority(network),
         "links": len(network.links),

@@ -12,7 +12,7 @@ from typing import Any
 Settled = Callable[[], None]
 Whole = Callable[[], AbstractContextManager[Settled]]
 # Seconds that whoever asked waits for a piece of work.
-PATIENCE = 0.3
+PATIENCE = 0.7
 
 
 class Stopped(BaseException):
