@@ -227,7 +227,12 @@ def test_live_nodes_read_their_sources_as_the_sample_was_read(tmp_path):
         ([45_000 + i / 4 for i in range(60)], 45_010.25, 1_679_000_000, "days as spreadsheets"),
         ([1_700_000_000_000 + 36e5 * i for i in range(60)], 17e11, 17e8, "milliseconds since"),
         ([1_700_000_000 + 3600 * i for i in range(60)], "1700000000", 17e11, "seconds since 1970"),
-        ([f"2024-03-01 {i % 24:02}:30" for i in range(60)], 17e8, 17e11, "seconds since 1970"),
+        (
+            [f"2024-03-{1 + i // 24:02} {i % 24:02}:30" for i in range(60)],
+            17e8,
+            17e11,
+            "seconds since 1970",
+        ),
     ],
 )
 def test_live_times_that_are_counted_otherwise_are_refused(tmp_path, sample, good, wrong, words):
@@ -244,7 +249,7 @@ def test_what_describes_times_and_forms_is_checked(tmp_path):
     text = place.read_text()
     assert read(place).fingerprint in text
     for old, new, why in (
-        ('"week", "since"]', '"month"]', r"\[inputs\] times: each entry is"),
+        ('"when", ["day"]', '"when", ["month"]', r"\[inputs\] times: each entry is"),
         ('"number", ",", "."', '"number", ";", "."', r"\[inputs\] forms: each entry is"),
         ('forms = [["when"', 'forms = [["wen"', "column 'wen' is not among times"),
     ):

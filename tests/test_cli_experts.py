@@ -89,7 +89,7 @@ def test_what_is_told_of_a_snapshot(folder):
     for rows, expected in ((slice(0, 40), 40), (slice(0, 5), 40)):
         piece = some_rows(chunk, rows.start, rows.stop)
         part = ChunkPart(piece, piece.columns["y"], np.ones(piece.n, bool))
-        guess = compared.guess(part)
+        guess = compared.guess(model, part)
         np.testing.assert_allclose(guess, model.predict(piece), atol=1e-12)
         compared.add(model, part, guess, guess)
         assert compared.told().score.n == expected

@@ -100,8 +100,8 @@ class Preprocessor:
         if not plan.d:
             raise BadInput(
                 f"no column is left to learn from: the times in {listed(parts or found)} cover no "
-                "day, week or year twice, so that nothing in them comes back. Earlier values of "
-                "the target are inputs, too (--lag, --lags auto)"
+                "day, week or year twice, so that nothing in them comes back. Give rows of a "
+                "longer time, or take earlier values of the target as inputs (--lag)"
             )
         if standardise == "fixed":
             plan.moments.learn(plan._numbers(used), plan.scaled)

@@ -154,7 +154,7 @@ def _target(plan: LagPlan, horizon: Span, chunk: Chunk, target: str) -> Array:
     if not horizon:
         return y
     series = Series(LagColumns(replace(plan, made=())), horizon)
-    number, _ = series._join(chunk.columns, np.arange(chunk.n, dtype=float)[:, None])
+    number, _ = series.join_waiting(chunk.columns, np.arange(chunk.n, dtype=float)[:, None])
     out, known = np.full(chunk.n, np.nan), ~np.isnan(number[:, 0])
     out[number[known, 0].astype(int)] = y[known]
     return out

@@ -57,7 +57,7 @@ class Series:
         return self.empty() if self.plan.time and self.lags.strange(first) else self
 
     # -- inputs that wait for their target ---------------------------------------------------------
-    def _join(self, columns: Mapping[str, Array], values: Array) -> tuple[Array, RecentRows]:
+    def join_waiting(self, columns: Mapping[str, Array], values: Array) -> tuple[Array, RecentRows]:
         """(n, p), the values that waited for each of these rows, NaN where none did; and after."""
         plan = self.plan
         times = None if plan.time is None else np.asarray(columns[plan.time], np.float64)
@@ -74,7 +74,7 @@ class Series:
             return np.ones(n, bool)
         every = self.waiting.groups.values()
         width = next((past.values.shape[1] for past in every), 1)
-        found, _ = self._join(columns, np.zeros((n, width)))
+        found, _ = self.join_waiting(columns, np.zeros((n, width)))
         return np.asarray(~np.isnan(found[:, 0]))
 
     def due(
@@ -85,7 +85,7 @@ class Series:
         """
         if not self.horizon:
             return X, said, self.waiting
-        found, after = self._join(columns, np.hstack([X, said]))
+        found, after = self.join_waiting(columns, np.hstack([X, said]))
         return found[:, : X.shape[1]], found[:, X.shape[1] :], after
 
     # -- files -------------------------------------------------------------------------------------
