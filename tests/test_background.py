@@ -134,6 +134,22 @@ def test_a_forked_child_does_the_work_itself_and_no_lock_is_held_there():
     assert running.result() == parent
 
 
+def test_an_interrupt_of_whoever_does_the_work_leaves_it_to_the_next(monkeypatch):
+    one, run = Task(lambda each: 5, None), Task._run
+
+    def interrupted(self, each):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Task, "_run", interrupted)  # outside of the function itself
+    with pytest.raises(KeyboardInterrupt):
+        one.result()
+    monkeypatch.setattr(Task, "_run", run)
+    assert one.result() == 5
+    one._finished = threading.Event()  # as in a child that was forked before this was set
+    one.wait(60)
+    assert one.result() == 5
+
+
 EXIT = """
 import time
 import numpy as np

@@ -115,17 +115,24 @@ class Task(Generic[T]):
     def wait(self, seconds: float) -> None:
         """Give the background thread so much time, less where it has finished or never began."""
         with _shared.lock:
-            waits = not self._is_new()
+            waits = not self._is_new() and self._state is not _State.FINISHED
         if waits and seconds > 0:
             self._finished.wait(seconds)
 
     def result(self, each: Each = map) -> T:
         """What the function returns; what it raised, and then the next call tries again."""
-        with _shared.lock:
-            mine = self._claim()
-        if mine:
-            self._run(each)
-        self._finished.wait()
+        mine = False
+        try:
+            with _shared.lock:
+                mine = self._claim()
+            if mine:
+                self._run(each)
+        except BaseException:  # an interrupt between its lines: somebody else may try again
+            if mine and self._state is not _State.FINISHED:
+                self._renew()
+            raise
+        if self._state is not _State.FINISHED:  # a fork may come between state and event
+            self._finished.wait()
         with _shared.lock:
             error = self._error
             if error is not None:
@@ -155,10 +162,10 @@ class Task(Generic[T]):
             raise
         except BaseException as error:
             self._error = error
-        else:
-            self._function = None  # and all that it holds
         self._state = _State.FINISHED
         self._finished.set()
+        if self._error is None:
+            self._function = None  # and all that it holds
 
     def __deepcopy__(self, memo: Any) -> Task[T]:
         """Itself: what comes out is never written to."""
