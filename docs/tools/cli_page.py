@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import click
@@ -37,6 +38,8 @@ def _below(group: click.Group, path: str) -> list[str]:
 
 def _section(path: str, command: click.Command) -> str:
     names = ["-h", "--help"]
+    command = copy.copy(command)
+    command._help_option = None  # which click keeps from whoever asked for help before
     context = click.Context(command, info_name=path, terminal_width=WIDTH, help_option_names=names)
     lines = command.get_help(context).splitlines()
     text = "\n".join(line.rstrip() for line in lines)
