@@ -289,6 +289,20 @@ def test_parts_of_a_network_add_up(tmp_path, precision, share):
         np.testing.assert_allclose(upper - found, np.full(len(far), width), rtol=0, atol=close)
 
 
+@pytest.mark.parametrize("precision", ["double", "float"])
+def test_experts_by_ranks_are_exported(tmp_path, precision):
+    rng = np.random.default_rng(0)
+    X = np.exp(2 * rng.normal(size=(300, 3)))
+    X[:, 1] = np.ceil(X[:, 1])  # ties
+    y = np.sin(np.log(X[:, 0])) + np.log(X[:, 1])
+    model = library.AutoRegressor(50, random_state=0).partial_fit(X, y)
+    assert sum(row["weight"] for row in model.experts_ if "ranks" in row["expert"]) > 0.1
+    far = np.concatenate([X, 100 * X[:20], -X[:20]])
+    found = numbers_of(tmp_path / "m", model, None, far, precision)[0]
+    close = CLOSE[precision] * np.std(y)
+    np.testing.assert_allclose(found, model.predict(far), rtol=0, atol=close)
+
+
 def numbers_of(folder, model, k, X, precision, ends=True):
     """What the C of a node says of rows X: (n, 3), and the ends of intervals."""
     folder.mkdir()

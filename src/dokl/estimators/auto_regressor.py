@@ -17,17 +17,18 @@ from dokl.learning.experts import predicting
 
 
 class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
-    """Online regression without settings: sixteen experts of exact least squares, mixed.
+    """Online regression without settings: eighteen experts of exact least squares, mixed.
 
     Length scales are learned from the first rows (and again at 60, 125, ... 100,000), inputs and
-    targets are brought to unit size, memories from ten rows to all of them compete, and each
-    row is predicted before it is learned. Memory never grows with the stream.
+    targets are brought to unit size, memories from ten rows to all of them compete, beside inputs
+    as they are two experts take them by their ranks, and each row is predicted before it is
+    learned. Memory never grows with the stream.
 
     Parameters
     ----------
     n_components : centres of the widest experts' maps. More follow finer detail; time per row
         grows with the square.
-    experts : "all" mixes sixteen; "one" is a single expert that remembers everything, whose models
+    experts : "all" mixes eighteen; "one" is a single expert that remembers everything, whose models
         can be merged and subtracted (`fresh`, `merge`, `without`).
     bound : a target that is off by more standard deviations pulls like one of this size.
     random_state : seed of the rows that are kept for learning scales anew; an integer gives the

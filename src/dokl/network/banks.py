@@ -95,7 +95,8 @@ def start(d: int, m: int, settings: Settings, sharing: SharingRule) -> BankNetwo
 
 def _shared_settings(settings: Settings, sharing: SharingRule) -> Settings:
     """Settings of the network's bank."""
-    kinds = settings.kinds if sharing.way == "rows" else SUMMED
+    own = tuple(kind for kind in settings.kinds if not kind.ranked)  # maps of groups have no ranks
+    kinds = own if sharing.way == "rows" else SUMMED
     return replace(settings, kinds=kinds, grouped=True)
 
 

@@ -16,6 +16,7 @@ from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import Kind, Settings
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.places import DIMENSIONS, GroupPlaces
+from dokl.learning.experts.ranks import Ranks, checked_ranks
 from dokl.learning.experts.saving import check_pending, check_settings
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.intervals import Tracker
@@ -32,7 +33,7 @@ from dokl.network.sharing import SentRows, SharingRule
 RECORDS = (
     BankNetwork, SharingRule, SentRows, NetworkNode, Errors, Corrections, Bank, Settings, Kind,
     Kept, Pending, Mixture, Tracker, Generation, Scaling, Scales, NestedMap, GroupedMap,
-    GroupPlaces, Memory, Sums,
+    GroupPlaces, Ranks, Memory, Sums,
 )  # fmt: skip
 
 
@@ -203,6 +204,8 @@ def check_map(made: NestedMap | GroupedMap, d: int, grouped: bool) -> None:
         raise ValueError("a map is of groups, or of none, where it should not be")
     if isinstance(made, GroupedMap):
         _check_places(made.places)
+    elif made.ranks is not None:
+        checked_ranks(made.ranks, d)
 
 
 def _check_places(places: GroupPlaces) -> None:

@@ -2,6 +2,7 @@
 
 kinds       which experts there are
 scaling     inputs and targets brought to unit size
+ranks       inputs by their ranks
 maps        nested features of a learned kernel
 kept        rows for the pilots to come
 bank        what there is: scalings, maps, experts, weights

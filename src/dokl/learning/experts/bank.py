@@ -17,7 +17,7 @@ from dokl.learning import intervals
 from dokl.learning import mixture as mixing
 from dokl.learning.experts import kept as keeping
 from dokl.learning.experts.kept import Kept
-from dokl.learning.experts.kinds import Kind, Settings
+from dokl.learning.experts.kinds import Kind, MapKey, Settings
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.places import GroupPlaces
 from dokl.learning.experts.scaling import Scaling
@@ -41,7 +41,7 @@ class Generation:
     inputs: Scaling
     targets: Scaling
     scales: Scales
-    maps: Mapping[tuple[Any, str], NestedMap | GroupedMap]
+    maps: Mapping[MapKey, NestedMap | GroupedMap]
     places: GroupPlaces | None = None  # of groups, where the last input is one
 
     def inward(self, X: Array) -> Array:
@@ -180,6 +180,8 @@ def fingerprint(bank: Bank) -> str:
         digest.update(repr(key).encode())
         own = made.scales
         arrays += [own.lengths, np.array([own.amplitude, own.linear, own.noise]), made.centres]
+        if isinstance(made, NestedMap) and made.ranks is not None:
+            arrays += [made.ranks.values, made.ranks.scores]
     for array in arrays:
         digest.update(np.ascontiguousarray(array, "<f8").tobytes())
     return digest.hexdigest()[:16]

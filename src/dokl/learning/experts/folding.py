@@ -4,15 +4,15 @@ The features of a map are L^-1 k(U, x), so its experts are a sum of kernels at i
 
     f = theta'[1, b x/sqrt(d), a L^-1 k(U, x)] = c + s'x + sum_i h_i k(u_i, x),   h = a L^-T theta
 
-with the experts' theta weighed and added. Constants and slopes of all maps add up, too. What is
-lost is how sure the bank is of a row, which takes the matrices.
+with the experts' theta weighed and added. Constants and slopes of all maps add up, too; slopes of
+ranks stay with their map. What is lost is how sure the bank is of a row, which takes the matrices.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from dokl.base.arrays import Array
 from dokl.base.unlocked import one_thread
 from dokl.learning.experts.bank import AT_ONCE, Bank, mean_and_variance
 from dokl.learning.experts.maps import GroupedMap, NestedMap
+from dokl.learning.experts.ranks import Ranks, checked_ranks
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.scales import KERNELS, correlation, squared_distances
 
@@ -28,7 +29,8 @@ from dokl.learning.scales import KERNELS, correlation, squared_distances
 @dataclass(frozen=True)
 class Bumps:
     """A sum of kernels. lengths: (d,); centres: (M, d) over their lengths; heights: (m, M); apart:
-    (M,), what is added to the squared distance from each centre.
+    (M,), what is added to the squared distance from each centre; ranked: whether rows count by
+    their ranks, and slope: (m, d), of these.
     """
 
     kernel: str
@@ -36,23 +38,28 @@ class Bumps:
     centres: Array
     heights: Array
     apart: Array
+    ranked: bool = False
+    slope: Array | None = None
 
     def at(self, rows: Array) -> Array:
-        """(n, m) for standardised rows: (n, d)."""
+        """(n, m) for standardised rows: (n, d), or their ranks."""
         squared = squared_distances(rows / self.lengths, self.centres)
-        near = correlation(self.kernel, squared + self.apart)
-        return np.asarray(near @ self.heights.T)
+        near = correlation(self.kernel, squared + self.apart) @ self.heights.T
+        return np.asarray(near if self.slope is None else near + rows @ self.slope.T)
 
 
 @dataclass(frozen=True)
 class Folded:
-    """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map."""
+    """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map;
+    ranks: of standardised rows, where a map counts by them.
+    """
 
     inputs: Scaling
     targets: Scaling
     base: Array
     slope: Array
     bumps: tuple[Bumps, ...]
+    ranks: Ranks | None = None
 
 
 @dataclass(frozen=True)
@@ -94,17 +101,18 @@ def folded(bank: Bank, group: int = -1) -> Folded:
         as_they_are = Scaling(np.zeros(d), np.ones(d)), Scaling(mean, np.ones(m))
         return Folded(*as_they_are, np.zeros(m), np.zeros((m, d)), ())
     d -= now.places is not None
-    base, slope, bumps = np.zeros(m), np.zeros((m, d)), []
+    base, slope, bumps, ranks = np.zeros(m), np.zeros((m, d)), [], None
     for key, theta in _added(bank).items():
         made = now.maps[key]
         if isinstance(made, GroupedMap):
             parts = _parts_of_group(made, theta, group)
         else:
             parts = _parts(made, theta)
+            ranks = made.ranks or ranks  # the same for all maps that count by them
         base += parts[0]
         slope += parts[1]
         bumps.append(parts[2])
-    return Folded(now.inputs, now.targets, base, slope, tuple(bumps))
+    return Folded(now.inputs, now.targets, base, slope, tuple(bumps), ranks)
 
 
 def folded_on_map(
@@ -119,8 +127,11 @@ def folded_on_map(
 def _parts(made: NestedMap, theta: Array) -> tuple[Array, Array, Bumps]:
     """Constant (m,), slope (m, d) and bumps of theta: (m, D of the first features or all)."""
     d = made.centres.shape[1]
-    slope = theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d))
-    return theta[:, 0], slope, _bumps(made, theta[:, d + 1 :])
+    slope, bumps = theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d)), theta[:, d + 1 :]
+    if made.ranks is None:
+        return theta[:, 0], slope, _bumps(made, bumps)
+    ranked = replace(_bumps(made, bumps), ranked=True, slope=slope)
+    return theta[:, 0], np.zeros_like(slope), ranked
 
 
 def _parts_of_group(made: GroupedMap, theta: Array, group: int) -> tuple[Array, Array, Bumps]:
@@ -187,8 +198,9 @@ def predict(made: Part, X: Array) -> Array:
     for i in range(0, len(X), AT_ONCE):
         rows = made.inputs.clipped(X[i : i + AT_ONCE])
         total = made.base + rows @ made.slope.T
+        ranked = rows if made.ranks is None else made.ranks.of(rows)
         for each in made.bumps:
-            total += each.at(rows)
+            total += each.at(ranked if each.ranked else rows)
         out[i : i + AT_ONCE] = made.targets.outward(total)
     return out
 
@@ -208,7 +220,10 @@ def to_arrays(made: Part) -> tuple[list[str], dict[str, Array]]:
     for i, each in enumerate(made.bumps):
         parts = {"lengths": each.lengths, "centres": each.centres, "heights": each.heights}
         parts |= {"apart": each.apart} if each.apart.any() else {}
+        parts |= {} if each.slope is None else {"slope": each.slope}
         out |= {f"map.{i}.{name}": array for name, array in parts.items()}
+    if made.ranks is not None:
+        out |= {"ranks.values": made.ranks.values, "ranks.scores": made.ranks.scores}
     return [each.kernel for each in made.bumps], out
 
 
@@ -226,13 +241,18 @@ def from_arrays(kernels: Sequence[str], arrays: Mapping[str, Array]) -> Part:
         parts = [checked(arrays, f"map.{i}.{name}", *shape) for name, shape in shapes.items()]
         there = f"map.{i}.apart" in arrays
         apart = checked(arrays, f"map.{i}.apart", M) if there else np.zeros(M)
-        bumps.append(Bumps(kernel, parts[0], parts[1], parts[2], apart))
+        ranked = f"map.{i}.slope" in arrays
+        slope = checked(arrays, f"map.{i}.slope", m, d) if ranked else None
+        bumps.append(Bumps(kernel, parts[0], parts[1], parts[2], apart, ranked, slope))
     inputs, targets = (
         Scaling(checked(arrays, f"{name}.centre", k), checked(arrays, f"{name}.size", k))
         for name, k in (("inputs", d), ("targets", m))
     )
     base, slope = checked(arrays, "base", m), checked(arrays, "slope", m, d)
-    return Folded(inputs, targets, base, slope, tuple(bumps))
+    ranks = None
+    if any(each.ranked for each in bumps):
+        ranks = checked_ranks(Ranks(arrays["ranks.values"], arrays["ranks.scores"]), d)
+    return Folded(inputs, targets, base, slope, tuple(bumps), ranks)
 
 
 def _waves(arrays: Mapping[str, Array]) -> Waves:

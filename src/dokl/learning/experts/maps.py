@@ -19,6 +19,7 @@ import numpy as np
 from dokl.base import random_numbers, unlocked
 from dokl.base.arrays import Array
 from dokl.learning.experts.places import GroupPlaces
+from dokl.learning.experts.ranks import Ranks
 from dokl.learning.scales import Scales, correlation, squared_distances
 
 # Where no row is left that the chosen ones do not explain to this share, choosing ends; and what
@@ -30,13 +31,14 @@ EXPLAINED, OF_NOISE, FINEST = 1e-5, 2e-2, 1e-6
 @dataclass(frozen=True)
 class NestedMap:
     """kernel: its name; centres: (M, d) standardised rows over their lengths; lower: L (M, M),
-    in Fortran's order.
+    in Fortran's order; ranks: what standardised rows become first, if anything.
     """
 
     kernel: str
     scales: Scales
     centres: Array
     lower: Array
+    ranks: Ranks | None = None
 
     @property
     def D(self) -> int:
@@ -51,6 +53,7 @@ class NestedMap:
     def transform(self, X: Array, D: int | None = None) -> Array:
         """Standardised rows X: (n, d) -> z: (n, D), or the first D numbers of it."""
         d, s = X.shape[1], self.scales
+        X = X if self.ranks is None else self.ranks.of(X)
         Z = np.empty((len(X), self.D if D is None else D))
         Z[:, 0] = 1.0
         Z[:, 1 : d + 1] = X * (s.linear / math.sqrt(d))
@@ -63,9 +66,13 @@ class NestedMap:
 
 
 @unlocked.one_thread()  # thousands of small products
-def nested_map(kernel: str, scales: Scales, X: Array, most: int) -> NestedMap:
-    """The map with centres among standardised rows X: (n, d), at most so many of them."""
-    U = X / scales.lengths
+def nested_map(
+    kernel: str, scales: Scales, X: Array, most: int, ranks: Ranks | None = None
+) -> NestedMap:
+    """The map with centres among standardised rows X: (n, d), at most so many of them. scales: of
+    what ranks make of them, if there are any.
+    """
+    U = (X if ranks is None else ranks.of(X)) / scales.lengths
     norms = np.einsum("ij,ij->i", U, U)
 
     def column(i: int) -> Array:
@@ -73,7 +80,7 @@ def nested_map(kernel: str, scales: Scales, X: Array, most: int) -> NestedMap:
 
     noise = scales.noise / scales.amplitude**2
     chosen, lower = _pivoted(np.ones(len(U)), column, most, noise)
-    return NestedMap(kernel, scales, U[chosen], lower)
+    return NestedMap(kernel, scales, U[chosen], lower, ranks)
 
 
 def _pivoted(

@@ -12,6 +12,7 @@ from dokl.base.arrays import Array
 from dokl.base.background import Each
 from dokl.learning import answers, scales
 from dokl.learning.experts.bank import AT_ONCE, Bank, Generation, features, numbers_of
+from dokl.learning.experts.kinds import MapKey
 from dokl.learning.experts.maps import (
     GroupedMap,
     drawn_rows,
@@ -22,6 +23,7 @@ from dokl.learning.experts.maps import (
     some_rows,
 )
 from dokl.learning.experts.places import learn_class_places, learn_places
+from dokl.learning.experts.ranks import ranks_of
 from dokl.learning.experts.scaling import FAR, sane, scaling_of, tamed
 from dokl.learning.scales import Scales
 from dokl.learning.squares import blocks, sums
@@ -33,6 +35,9 @@ from dokl.learning.squares.sums import Sums
 CANDIDATES, CLASS_CANDIDATES = 4, 2
 # Where rows are many, each kernel learns the scales of classes from so many rows of its own.
 OWN_ROWS, MANY = 800, 5000
+# Evaluations for scales of ranks: what sixty find is hardly better in the mixture, and takes longer
+# than everything else that ranks cost.
+RANKED_STEPS = 25
 # Places are learned from so many rows: as good as by a thousand, in half the time.
 GROUPED_ROWS = 700
 
@@ -113,18 +118,31 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Ge
     inputs, targets = scaling_of(X, w), scaling_of(Y, w)
     rows, y = inputs.clipped(X), targets.inward(Y)
     some = some_rows(bank.settings.seed, len(rows), scales.MOST)
+    ranks = ranks_of(rows, w) if any(kind.ranked for kind in bank.kinds) else None
+    given = {False: rows} if ranks is None else {False: rows, True: ranks.of(rows)}
     # From the start each time: where few rows looked linear, the slope around their scales is flat.
     if bank.settings.classes:
-        learned = _class_scales(bank, rows, answers.class_numbers(Y), each)
+        numbers = answers.class_numbers(Y)
+        learned = {
+            which: _class_scales(bank, own, numbers, each, which) for which, own in given.items()
+        }
     else:
-        learned = dict.fromkeys(scales.KERNELS, scales.learn_scales(rows[some], y[some]))
-    middle = median_distance(rows[some])
+        found = each(lambda which: _scales(given[which][some], y[some], which), given)
+        by_input = dict(zip(given, found, strict=True))
+        learned = {which: dict.fromkeys(scales.KERNELS, by_input[which]) for which in given}
+    middle = {which: median_distance(own[some]) for which, own in given.items()}
     maps = {}
-    for base, kernel in dict.fromkeys(kind.features for kind in bank.kinds):
-        learns = base == "learned"
-        own = learned[kernel] if learns else scales.isotropic(float(base) * middle, bank.d)
-        maps[base, kernel] = nested_map(kernel, own, *_candidates(bank, rows, (base, kernel)))
-    return Generation(inputs, targets, learned["gaussian"], maps)
+    for key, kind in {kind.features: kind for kind in bank.kinds}.items():
+        learns, ranked = kind.map == "learned", kind.ranked
+        length = 0.0 if learns else float(kind.map) * middle[ranked]
+        own = learned[ranked][kind.kernel] if learns else scales.isotropic(length, bank.d)
+        among = _candidates(bank, rows, key)
+        maps[key] = nested_map(kind.kernel, own, *among, ranks if ranked else None)
+    return Generation(inputs, targets, learned[False]["gaussian"], maps)
+
+
+def _scales(rows: Array, y: Array, ranked: bool) -> Scales:
+    return scales.learn_scales(rows, y, evaluations=RANKED_STEPS if ranked else scales.EVALUATIONS)
 
 
 def _grouped_generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Generation:
@@ -141,7 +159,7 @@ def _grouped_generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each) ->
     else:
         learned, places = learn_places(rows[some, :-1], y[some], group, seed=seed)
 
-    def one(key: tuple[str | float, str]) -> GroupedMap:
+    def one(key: MapKey) -> GroupedMap:
         base, kernel = key
         learns = base == "learned"
         own = (learned, places) if learns else evenly_apart(float(base), rows[some])
@@ -157,15 +175,21 @@ def _sane_rows(X: Array, Y: Array, w: Array) -> tuple[Array, Array, Array]:
     return (X, Y, w) if kept.all() else (X[kept], Y[kept], w[kept])
 
 
-def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[str, Scales]:
-    """Scales of classes by kernel, from standardised rows: (n, d) of these class numbers: (n,).
+def _class_scales(
+    bank: Bank, rows: Array, numbers: Array, each: Each, ranked: bool
+) -> dict[str, Scales]:
+    """Scales of classes by kernel, from standardised rows: (n, d), or their ranks, of these class
+    numbers: (n,).
 
     Many rows: each kernel learns its own from rows of its own. What a thousand rows say of sixteen
     lengths is half chance, and one draw for all maps would be good or bad luck for all of them.
     Few: one for all, as there are no other rows to learn from.
     """
     classes, seed, n = bank.settings.classes, bank.settings.seed, len(rows)
-    kernels = {kind.kernel: None for kind in bank.kinds if kind.map == "learned"}
+    learning = [kind for kind in bank.kinds if kind.map == "learned" and kind.ranked == ranked]
+    kernels = {kind.kernel: None for kind in learning}
+    if not kernels:
+        return {}
     if n < MANY or len(kernels) < 2:
         some = some_rows(seed, n, scales.MOST)
         found = scales.learn_class_scales(rows[some], numbers[some], classes)
@@ -179,7 +203,7 @@ def _class_scales(bank: Bank, rows: Array, numbers: Array, each: Each) -> dict[s
     return dict(zip(kernels, each(one, enumerate(kernels)), strict=True))
 
 
-def _candidates(bank: Bank, rows: Array, key: tuple[str | float, str]) -> tuple[Array, int]:
+def _candidates(bank: Bank, rows: Array, key: MapKey) -> tuple[Array, int]:
     """Rows among which the centres of a map, by its key, are chosen, and how many it has at most.
 
     For classes fewer, and others for every map: centres that lie far apart explain the inputs best

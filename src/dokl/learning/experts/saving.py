@@ -16,6 +16,7 @@ from dokl.learning.experts.bank import Bank, Generation, Pending, start
 from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import KEPT, Kind, Settings, begin_row, next_pilot
 from dokl.learning.experts.maps import NestedMap
+from dokl.learning.experts.ranks import Ranks, checked_ranks
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.intervals import Tracker, check_level
 from dokl.learning.mixture import Mixture
@@ -64,6 +65,8 @@ def to_arrays(bank: Bank) -> Arrays:
     for i, made in enumerate(now.maps.values()):
         out |= _record(f"map.{i}.scales", made.scales)
         out |= {f"map.{i}.centres": made.centres, f"map.{i}.lower": _triangle(made.lower)}
+        if isinstance(made, NestedMap) and made.ranks is not None:
+            out |= _record("ranks", made.ranks)
     for i, (memory, kept) in enumerate(zip(bank.memories, bank.sums, strict=True)):
         out |= _record(f"expert.{i}", memory)
         out[f"expert.{i}.W"] = np.where(
@@ -128,14 +131,17 @@ def check_pending(bank: Bank) -> None:
 
 def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
     maps, d, m, E = {}, bank.d, bank.m, len(bank.kinds)
+    ranked, ranks = {kind.features for kind in bank.kinds if kind.ranked}, None
+    if ranked:
+        ranks = checked_ranks(Ranks(arrays["ranks.values"], arrays["ranks.scores"]), d)
     for i, (base, kernel) in enumerate(keys):
         centres = arrays[f"map.{i}.centres"]
         M = len(centres)
         _check(arrays, {f"map.{i}.centres": (M, d)})
         lower = _full(arrays[f"map.{i}.lower"], M)
-        maps[base, _kernel(kernel)] = NestedMap(
-            kernel, _scales(f"map.{i}.scales", arrays, d), centres, lower
-        )
+        own = _scales(f"map.{i}.scales", arrays, d)
+        by_ranks = ranks if (base, kernel) in ranked else None
+        maps[base, _kernel(kernel)] = NestedMap(kernel, own, centres, lower, by_ranks)
     now = Generation(
         _scaling("inputs", arrays, d), _scaling("targets", arrays, m),
         _scales("scales", arrays, d), maps,
@@ -183,6 +189,8 @@ def _kind(packed: Mapping[str, Any]) -> Kind:
         real("map", packed["map"], above=True)
     if width is not None:
         whole("width", width, 1, MOST)
+    if not isinstance(packed.get("ranked", False), bool):
+        raise ValueError(f"ranked is {packed['ranked']!r}: true or false is expected")
     _kernel(packed["kernel"])
     return Kind(**{**packed, "memory": memory})
 

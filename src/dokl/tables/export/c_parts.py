@@ -9,6 +9,7 @@ import numpy as np
 from dokl.base.errors import BadInput
 from dokl.learning.columns.times import DAY
 from dokl.learning.experts.folding import Bumps, Folded, Part, Waves
+from dokl.learning.experts.ranks import Ranks
 from dokl.learning.experts.scaling import CLIP
 from dokl.tables.export.c_words import doubles, identifiers, quoted, remark_of
 from dokl.tables.export.formula import LabelAnswer
@@ -291,7 +292,14 @@ def _part(w: Writing, number: int, core: Folded) -> list[str]:
     n, big, r = w.name, w.name.upper(), w.reals
     bumps = [each for each in core.bumps if len(each.centres)]
     texts = [_bumps(w, f"{number}_{i}", each) for i, each in enumerate(bumps)]
-    calls = "".join(f"    {n}_bumps_{number}_{i}(u, g);\n" for i in range(len(bumps)))
+    calls = "".join(
+        f"    {n}_bumps_{number}_{i}({'ranked' if each.ranked else 'u'}, g);\n"
+        for i, each in enumerate(bumps)
+    )
+    more = ""
+    if core.ranks is not None:
+        texts.append(_ranks(w, number, core.ranks))
+        more, calls = f", ranked[{big}_INPUTS]", f"    {n}_ranks_{number}(u, ranked);\n{calls}"
     inward = "(x[j] - centre[j]) / size[j]"
     return [*texts, f"""static void {n}_part_{number}(const double *x, {n}_real *f)
 {{
@@ -301,7 +309,7 @@ def _part(w: Writing, number: int, core: Folded) -> list[str]:
     static const {n}_real base[] = {r.array(core.base)};
     static const {n}_real target_centre[] = {r.array(core.targets.centre)};
     static const {n}_real target_size[] = {r.array(core.targets.size)};
-    {n}_real u[{big}_INPUTS], g[{big}_OUTPUTS];
+    {n}_real u[{big}_INPUTS]{more}, g[{big}_OUTPUTS];
     int j, k;
     for (j = 0; j < {big}_INPUTS; j++) {{
         const double v = {inward};
@@ -318,6 +326,27 @@ def _part(w: Writing, number: int, core: Folded) -> list[str]:
 """]  # fmt: skip
 
 
+def _ranks(w: Writing, number: int, ranks: Ranks) -> str:
+    """Standardised inputs by their ranks: straight lines between values and their scores."""
+    n, big, r, K = w.name, w.name.upper(), w.reals, len(ranks.values)
+    return f"""static void {n}_ranks_{number}(const {n}_real *u, {n}_real *ranked)
+{{
+    static const {n}_real value[{big}_INPUTS][{K}] = {r.array(ranks.values.T)};
+    static const {n}_real score[{big}_INPUTS][{K}] = {r.array(ranks.scores.T)};
+    int i, j;
+    for (j = 0; j < {big}_INPUTS; j++) {{
+        for (i = 0; i < {K} && u[j] > value[j][i]; i++)
+            ;
+        if (i == 0 || i == {K})
+            ranked[j] = score[j][i == 0 ? 0 : {K - 1}];
+        else
+            ranked[j] = score[j][i - 1] + (score[j][i] - score[j][i - 1])
+                * ((u[j] - value[j][i - 1]) / (value[j][i] - value[j][i - 1]));
+    }}
+}}
+"""
+
+
 def _bumps(w: Writing, number: str, each: Bumps) -> str:
     """f += heights * k(centres, u) of one map."""
     n, big, r, M = w.name, w.name.upper(), w.reals, len(each.centres)
@@ -329,14 +358,22 @@ def _bumps(w: Writing, number: str, each: Bumps) -> str:
     if each.apart.any():  # of other nodes' centres, beside what the inputs say
         far = f"    static const {n}_real far[] = {r.array(each.apart)};\n"
     begin = "far[i]" if far else "0"
+    slope, line = "", ""
+    if each.slope is not None:
+        slope = f"    static const {n}_real slope[{big}_OUTPUTS][{big}_INPUTS] = "
+        slope += f"{r.array(each.slope)};\n"
+        line = f"""    for (i = 0; i < {big}_OUTPUTS; i++)
+        for (j = 0; j < {big}_INPUTS; j++)
+            f[i] += slope[i][j] * u[j];
+"""
     return f"""static void {n}_bumps_{number}(const {n}_real *u, {n}_real *f)
 {{
     static const {n}_real length[] = {r.array(each.lengths)};
     static const {n}_real centre[{M}][{big}_INPUTS] = {r.array(each.centres)};
     static const {n}_real height[{M}][{big}_OUTPUTS] = {r.array(each.heights.T)};
-{far}    {n}_real v[{big}_INPUTS];
+{far}{slope}    {n}_real v[{big}_INPUTS];
     int i, j;
-    for (j = 0; j < {big}_INPUTS; j++)
+{line}    for (j = 0; j < {big}_INPUTS; j++)
         v[j] = u[j] / length[j];
     for (i = 0; i < {M}; i++) {{
         {n}_real apart = {begin}, near;

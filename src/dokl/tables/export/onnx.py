@@ -36,6 +36,7 @@ from dokl.base.errors import MissingExtra, UnknownName
 from dokl.base.files import PathLike, atomic_write
 from dokl.learning.calibration import FARTHEST, SMOOTH
 from dokl.learning.experts.folding import Folded, Part, Waves
+from dokl.learning.experts.ranks import Ranks
 from dokl.learning.experts.scaling import CLIP
 from dokl.tables.export.formula import (
     Formula,
@@ -198,9 +199,14 @@ def _bumps(graph: Graph, core: Folded, x: str) -> str:
     rows = _standardised(graph, core, x)
     total = graph.op("MatMul", rows, graph.constant(core.slope.T))
     total = graph.op("Add", total, graph.constant(core.base))
+    ranked = rows if core.ranks is None else _ranked(graph, core.ranks, rows)
     for each in core.bumps:
-        near = _kernel(graph, each.kernel, rows, each.lengths, each.centres, each.apart)
+        own = ranked if each.ranked else rows
+        near = _kernel(graph, each.kernel, own, each.lengths, each.centres, each.apart)
         total = graph.op("Add", total, graph.op("MatMul", near, graph.constant(each.heights.T)))
+        if each.slope is not None:
+            line = graph.op("MatMul", own, graph.constant(each.slope.T))
+            total = graph.op("Add", total, line)
     return _outward(graph, core, total)
 
 
@@ -208,6 +214,18 @@ def _standardised(graph: Graph, core: Folded, x: str) -> str:
     rows = graph.op("Sub", x, graph.constant(core.inputs.centre))
     rows = graph.op("Div", rows, graph.constant(core.inputs.size))
     return graph.op("Clip", rows, _number(graph, -CLIP), _number(graph, CLIP))
+
+
+def _ranked(graph: Graph, ranks: Ranks, rows: str) -> str:
+    """Standardised rows by their ranks: how far they are between values, added up."""
+    d = ranks.values.shape[1]
+    each = graph.op("Reshape", rows, graph.constant(np.array([-1, d, 1]), np.int64))
+    off = graph.op("Sub", each, graph.constant(ranks.values[:-1].T))
+    share = graph.op("Div", off, graph.constant(np.diff(ranks.values, axis=0).T))
+    share = graph.op("Clip", share, _number(graph, 0), _number(graph, 1))
+    steps = graph.op("Mul", share, graph.constant(np.diff(ranks.scores, axis=0).T))
+    total = graph.op("ReduceSum", steps, graph.constant(np.array([2]), np.int64), keepdims=0)
+    return graph.op("Add", total, graph.constant(ranks.scores[0]))
 
 
 def _outward(graph: Graph, core: Folded, f: str) -> str:
@@ -236,6 +254,7 @@ def _kernel(
 def _with_spread(graph: Graph, core: Folded, spread: Spread, x: str) -> tuple[str, str]:
     """Means and standard deviations, (rows, m) each: those of the experts, and how they differ."""
     rows, d = _standardised(graph, core, x), core.slope.shape[1]
+    ranked = rows if core.ranks is None else _ranked(graph, core.ranks, rows)
     nothing = graph.op("Mul", _columns(graph, rows, 1), _number(graph, 0))
     ones = graph.op("Add", nothing, _number(graph, 1))
     whole, means, variances = {}, [], []
@@ -243,10 +262,11 @@ def _with_spread(graph: Graph, core: Folded, spread: Spread, x: str) -> tuple[st
         of_map = [each for each in spread.experts if each.features == key]
         M = max(len(each.root) for each in of_map) - d - 1
         slope = np.asarray(made.scales.linear / math.sqrt(d))
-        parts = [ones, graph.op("Mul", rows, graph.constant(slope))]
+        own = rows if made.ranks is None else ranked
+        parts = [ones, graph.op("Mul", own, graph.constant(slope))]
         if M > 0:
             near = _kernel(
-                graph, made.kernel, rows, made.scales.lengths, made.centres[:M], np.zeros(M)
+                graph, made.kernel, own, made.scales.lengths, made.centres[:M], np.zeros(M)
             )
             parts.append(graph.op("MatMul", near, graph.constant(whitening(made, M))))
         whole[key] = graph.op("Concat", *parts, axis=1)
