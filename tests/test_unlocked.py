@@ -124,3 +124,25 @@ def test_an_error_in_one_thread_lifts_the_limit():
     with pytest.raises(ZeroDivisionError), one_thread():
         1 / 0  # noqa: B018
     assert threads() == {2}
+
+
+def test_what_nobody_waits_for_ends():
+    began, ended = Event(), []
+
+    def endless(_):
+        try:
+            while True:
+                unlocked.potrf(np.asfortranarray(np.eye(3)))
+                began.set()
+        except unlocked.GivenUp:
+            ended.append(True)
+
+    def interrupted():
+        with unlocked.threads(1) as each:
+            each(endless, [0])
+            began.wait()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert ended

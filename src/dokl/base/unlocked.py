@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, lru_cache
-from threading import Lock, local
+from functools import cache, lru_cache, partial
+from threading import Event, Lock, local
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,32 @@ def one_thread() -> Iterator[None]:
         _leave(_this_thread, own)
         with _lock:
             _leave(_everybody, shared)
+
+
+class GivenUp(Exception):
+    """Nobody waits for this result any more."""
+
+
+@contextmanager
+def threads(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map` on so many threads. Where whoever waits is interrupted, by Ctrl-C say, what runs in
+    them ends at its next factorisation instead of its own end, which may be seconds away.
+    """
+    left = Event()
+
+    def run(function: Callable[..., Any], *items: Any) -> Any:
+        _waiting.left = left
+        return function(*items)
+
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            yield lambda function, *items: pool.map(partial(run, function), *items)
+        except BaseException:
+            left.set()
+            raise
+
+
+_waiting = local()
 
 
 class _Inside:
@@ -140,6 +167,9 @@ def potrf(A: Array) -> bool:
     """The Cholesky factor of A: (n, n) in Fortran's order, over its lower triangle; whether there
     is one: A must be positive definite.
     """
+    left: Event | None = getattr(_waiting, "left", None)
+    if left is not None and left.is_set():
+        raise GivenUp
     n, info = ctypes.c_int(len(A)), ctypes.c_int()
     _function("dpotrf", 5)(_ref(_LOWER), _ref(n), _at(A), _ref(n), _ref(info))
     return info.value == 0

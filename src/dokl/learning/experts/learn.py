@@ -13,7 +13,6 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,7 +21,7 @@ import numpy as np
 from dokl.base.arrays import Array, limited
 from dokl.base.background import Each
 from dokl.base.errors import BadInput, FingerprintMismatch
-from dokl.base.unlocked import one_thread
+from dokl.base.unlocked import one_thread, threads
 from dokl.learning import intervals
 from dokl.learning import mixture as mixing
 from dokl.learning.experts import kept as keeping
@@ -279,5 +278,5 @@ def on_all_cores(many: bool = True) -> Iterator[Each]:
         if not many:
             yield map
             return
-        with ThreadPoolExecutor(cores()) as pool:
-            yield pool.map
+        with threads(cores()) as each:
+            yield each
