@@ -358,7 +358,7 @@ def test_inspect_shows_experts_relevance_memory_and_coverage(folder):
     found = json_of("inspect", folder / "auto-auto.dokl", "--json")
     assert next(iter(found["relevance"])) in ("a", "b")
     assert sum(found["relevance"].values()) == pytest.approx(1)
-    assert len(found["experts"]) == 16
+    assert len(found["experts"]) == 18
     assert found["experts"][0]["weight"] == max(row["weight"] for row in found["experts"])
     assert None in [row["memory"] for row in found["experts"]]
     assert found["samples_learned"] == found["intervals"]["rows"] == 600

@@ -193,7 +193,7 @@ def test_folded_predictions_are_those_of_the_experts():
     found, _ = learning.learn(bank.start(2, 1, Settings(most=40)), X[:700], y[:700])
     told = predicting.predict_with_variance(found, X[:50])
     np.testing.assert_allclose(predicting.predict(found, X[:50]), told.mean, atol=1e-10)
-    assert (len(for_numbers()), len(for_classes())) == (16, 10)
+    assert (len(for_numbers()), len(for_classes())) == (18, 10)
 
 
 def test_what_is_predicted_next_is_what_is_told():
