@@ -86,8 +86,8 @@ def beijing(flipped: int | None, judges: int = 5) -> np.ndarray:
     X, Y = stations.inputs(), stations.target
     n, K, _ = X.shape
     Y = Y * np.where(np.arange(K) == flipped, -1.0, 1.0)
-    Z = [np.asarray(learner.problem.features.transform(X[:, k].astype(float))) for k in range(K)]
-    own = [added_up.nothing(D, 1) for _ in range(K)]
+    Z = [np.asarray(learner.made.transform(X[:, k].astype(float))) for k in range(K)]
+    own = [added_up.nothing(learner.D, 1) for _ in range(K)]
     told, days = list(own), []
     for day in range(n // 24):
         part = slice(24 * day, 24 * day + 24)
@@ -102,7 +102,7 @@ def beijing(flipped: int | None, judges: int = 5) -> np.ndarray:
 
 def _fresh(Z: np.ndarray, y: np.ndarray) -> Any:
     there = ~np.isnan(y)
-    return added_up.added(added_up.nothing(D, 1), Z[there], y[there][:, None])
+    return added_up.added(added_up.nothing(Z.shape[1], 1), Z[there], y[there][:, None])
 
 
 def _said(own: Any, told: Any, fresh: Any, k: int, rho: float, flipped: int | None) -> Any:
