@@ -81,6 +81,19 @@ def follow_scores(tracker: Tracker, scores: Array) -> tuple[Tracker, Array]:
     return replace(tracker, width=q, energy=G), used
 
 
+def settle(tracker: Tracker, scores: Array) -> Tracker:
+    """The tracker with the quantiles of scores (n, m), to go on from: of rows that are there as a
+    whole they are nearer than where it got to by following them. The normal law counts as FIRST
+    further scores.
+    """
+    from scipy.special import ndtri
+
+    known = np.sort(scores[np.isfinite(scores).all(axis=1)], axis=0)
+    first = ndtri(0.5 + 0.5 * (np.arange(FIRST) + 0.5) / FIRST)
+    all_ = np.concatenate([known, np.tile(first[:, None], (1, known.shape[1]))])
+    return replace(tracker, width=np.quantile(all_, tracker.levels, axis=0, method="higher").T)
+
+
 def width_at(tracker: Tracker, coverage: float, widths: Array | None = None) -> Array:
     """q: (m,) for a level, between those that are tracked by the normal law's quantiles.
 

@@ -77,12 +77,13 @@ def learn_scales(
     evaluations: int = EVALUATIONS,
     slopes: bool = False,
     groups: Array | None = None,
+    before: Scales | None = None,
 ) -> Scales:
     """Scales for standardised rows X: (n, d) and targets Y: (n, m); n of a thousand at most.
-    groups: (n,), the number of each row's group.
+    groups: (n,), the number of each row's group. before: scales of as many rows, to begin with.
 
-    Always from the same start: scales of fewer rows are a bad one. Few rows look linear, a goes
-    to 0, and there nothing depends on the lengths any more. slopes: b for each input. With one for
+    Scales of fewer rows are a bad start. Few rows look linear, a goes to 0, and there nothing
+    depends on the lengths any more. slopes: b for each input. With one for
     all, short memories take every input for as telling as any other: 16 directions of the wind,
     which say next to nothing, cost a tenth of all error beside eight measurements.
     """
@@ -94,6 +95,9 @@ def learn_scales(
     middle = 0.5 * math.log(d)
     lines = d if slopes else 1
     first = np.concatenate([np.full(d, middle), [0.0], [SLOPE] * lines, [NOISE]])
+    if before is not None:
+        about = before.amplitude, before.linear, math.sqrt(before.noise)
+        first = np.log(np.concatenate([before.lengths, np.hstack(about)]))
     bounds = [(middle - 4.0, middle + 6.0)] * d + [(-3.0, 3.0)]
     bounds += [(-5.0, 3.0)] * lines + [(math.log(1e-3), 0.7)]
     if groups is not None:

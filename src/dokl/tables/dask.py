@@ -38,7 +38,7 @@ from dokl.learning.columns import Preprocessor, are_classes
 from dokl.learning.experts import kept as keeping
 from dokl.learning.experts.bank import Bank, features, numbers_of, start
 from dokl.learning.experts.learn import on_all_cores
-from dokl.learning.experts.pilots import at_the_prior, generation
+from dokl.learning.experts.pilots import generation, with_nothing_learned
 from dokl.learning.squares import sums
 from dokl.learning.squares.sums import Sums
 from dokl.tables.models import TableModel, columns
@@ -207,7 +207,7 @@ def _mapped(estimator: Any, X: Array, y: Array, classes: Sequence[Any] | None) -
     Y: Array = estimator._targets(y)
     empty = start(X.shape[1], Y.shape[1], replace(estimator._settings(), pilots=()))
     now = generation(empty, X, Y, np.ones(len(X)))
-    estimator.bank_ = at_the_prior(replace(empty, now=now), now)
+    estimator.bank_ = with_nothing_learned(replace(empty, now=now), now)
     return Y
 
 

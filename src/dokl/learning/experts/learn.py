@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,7 +37,12 @@ from dokl.learning.experts.bank import (
     start,
 )
 from dokl.learning.experts.kinds import Settings
-from dokl.learning.experts.pilots import at_the_prior, generation
+from dokl.learning.experts.maps import some_rows
+from dokl.learning.experts.pilots import (
+    generation,
+    learned_rows,
+    with_nothing_learned,
+)
 from dokl.learning.experts.rest import checked, surprised
 from dokl.learning.experts.rows import learn_rows
 from dokl.learning.experts.scaling import sane, tamed
@@ -47,10 +51,11 @@ from dokl.learning.squares.blocks import NotDefinite
 
 # Fewer rows than this are learned before threads have started.
 FEW = 8
-# `fit` weighs experts on every row up to so many; of more rows, half are enough.
-ENOUGH = 2000
-GROUPED_ENOUGH = 500  # learning places takes longer
-WEIGHED = 10_000  # by so many of these at most, the last ones
+# Up to so many rows `fit` weighs experts by every one of them; beyond, by those of the last half
+# that made no maps, among so many at most. (Centres explain themselves: a row that is one says
+# nothing of how sure predictions of others are.)
+ENOUGH, WEIGHED = 2000, 10_000
+GROUPED_ENOUGH = 1000  # learning places takes longer
 
 Rows = tuple[Array, Array, Array]  # X: (n, d), Y: (n, m), weight: (n,)
 
@@ -76,9 +81,9 @@ def fitted(
     """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them, and what
     it would have said of those that it was weighed by: NaN elsewhere.
 
-    Rows that chose the scales must not be scored with them. So experts are weighed on one half by
-    scales of the other (both ways round, where rows are few); then scales of all rows are learned,
-    and all rows with them.
+    Rows that chose the scales must not be scored with them. Where rows are few, experts are weighed
+    on each half by scales of the other; then scales of all rows are learned, and all rows with
+    them. Of many rows, a half drawn at random makes the maps, and the other half weighs.
     """
     Y = limited(Y)
     rows = X, Y, np.ones(len(X)) if weight is None else weight
@@ -88,22 +93,66 @@ def fitted(
     meant = np.flatnonzero(sane(Y))
     if len(meant) < len(X):
         rows = X[meant], Y[meant], rows[2][meant]
-    half = len(meant) - len(meant) // 2
-    ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
-    held, which = list[tuple[Array, Array]](), list[Array]()
+    few = len(meant) <= (GROUPED_ENOUGH if settings.grouped else ENOUGH)
     with on_all_cores() as each:
-        enough = GROUPED_ENOUGH if settings.grouped else ENOUGH
-        for ours, theirs in ways[: 2 if 1 < len(meant) <= enough else 1]:
-            known, _ = _swept(bank, rows, ours, each)
-            held.append(_swept(known, rows, theirs, each)[1])
-            which.append(np.arange(len(meant))[theirs][-len(held[-1][0]) :])
-        fair, told = _weighed(bank, rows, np.concatenate(which), *_stacked(held))
-        bank, _ = _swept(bank, rows, slice(None), each)
+        fit = _fit_halves if few else _fit_in_one_pass
+        bank, fair, which, told = fit(bank, rows, each)
     out = [np.full((len(X), *part.shape[1:]), np.nan) for part in vars(told).values()]
     for everywhere, part in zip(out, vars(told).values(), strict=True):
-        everywhere[meant[np.concatenate(which)]] = part
+        everywhere[meant[which]] = part
     about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
     return replace(bank, **about), Prediction(*out)  # type: ignore[arg-type]
+
+
+Fit = tuple[Bank, Bank, Array, Prediction]  # that has learned; weighed; by which rows; told of them
+
+
+def _fit_halves(bank: Bank, rows: Rows, each: Each) -> Fit:
+    n = len(rows[0])
+    half = n - n // 2
+    ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
+    held, which = list[tuple[Array, Array]](), list[Array]()
+    for ours, theirs in ways[: 2 if n > 1 else 1]:
+        learned, later = _some(rows, ours), _some(rows, theirs)
+        known = _learned(_mapped(bank, learned, each), learned, each)
+        held.append(_swept(known, later, each)[1])
+        which.append(np.arange(n)[theirs])
+    fair, told = _weighed(bank, rows, np.concatenate(which), *_stacked(held))
+    bank = _learned(_mapped(bank, rows, each), rows, each)
+    return bank, fair, np.concatenate(which), told
+
+
+def _fit_in_one_pass(bank: Bank, rows: Rows, each: Each) -> Fit:
+    n = len(rows[0])
+    first = n - min(n // 2, WEIGHED)
+    chosen = some_rows(bank.settings.seed, n, n - n // 2, "maps")
+    known = _learned(_mapped(bank, _some(rows, chosen), each), _some(rows, slice(first)), each)
+    learned, found = _swept(known, _some(rows, slice(first, n)), each)
+    which = np.setdiff1d(np.arange(first, n), chosen)
+    fair, told = _weighed(bank, rows, which, *(part[which - first] for part in found))
+    return learned, fair, which, told
+
+
+def _some(rows: Rows, which: Array | slice) -> Rows:
+    X, Y, w = rows
+    return X[which], Y[which], w[which]
+
+
+def _mapped(bank: Bank, rows: Rows, each: Each) -> Bank:
+    """The bank with maps made from these rows, and nothing learned."""
+    none, settings = keeping.nothing(bank.d, bank.m), bank.settings
+    some = keeping.and_then(none, *rows, settings.kept, settings.seed)
+    now = generation(bank, *some.all(), each)
+    return with_nothing_learned(replace(bank, now=now), now)
+
+
+def _learned(bank: Bank, rows: Rows, each: Each) -> Bank:
+    """A bank with maps, of which nobody asks what it predicts for these rows, after them."""
+    assert bank.now is not None
+    everybody = range(len(bank.kinds))
+    known, totals = learned_rows(bank, bank.now, everybody, *rows, each)
+    kept = tuple(totals.get(i) for i in everybody)
+    return replace(bank, memories=tuple(known[i] for i in everybody), sums=kept)
 
 
 def _weighed(bank: Bank, rows: Rows, which: Array, F: Array, V: Array) -> tuple[Bank, Prediction]:
@@ -119,6 +168,7 @@ def _weighed(bank: Bank, rows: Rows, which: Array, F: Array, V: Array) -> tuple[
     mean, variance = mixing.combine(mixture.weights(awake), F, V)
     scores = np.abs(Y - mean) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
+    tracker = intervals.settle(tracker, scores)
     return replace(bank, mixture=mixture, tracker=tracker), Prediction(mean, variance, widths)
 
 
@@ -126,25 +176,18 @@ def _widths(bank: Bank) -> tuple[int, int]:
     return bank.m, len(bank.tracker.levels)
 
 
-def _swept(bank: Bank, rows: Rows, which: slice, each: Each) -> tuple[Bank, tuple[Array, Array]]:
-    """The bank after these rows, not mixed, by maps made from a sample of them where there are none
-    yet; and experts' means and variances (n, E, m) before the last WEIGHED of them were learned.
+def _swept(bank: Bank, rows: Rows, each: Each) -> tuple[Bank, tuple[Array, Array]]:
+    """The bank after these rows, not mixed, and experts' means and variances (n, E, m) before each
+    of them was learned.
     """
-    X, Y, w = (part[which] for part in rows)
-    settings = bank.settings
-    if bank.now is None:
-        none = keeping.nothing(bank.d, bank.m)
-        some = keeping.and_then(none, X, Y, w, settings.kept, settings.seed)
-        now = generation(bank, *some.all(), each)
-        bank = at_the_prior(replace(bank, now=now), now)
     assert bank.now is not None
     nothing = np.empty((0, len(bank.kinds), bank.m))
-    last = deque([(nothing, nothing)], maxlen=1 + WEIGHED // AT_ONCE)
-    for at in range(0, len(X), AT_ONCE):
-        part = slice(at, at + AT_ONCE)
-        bank, *found = _learn_each(bank, bank.now, X[part], Y[part], w[part], each)
-        last.append((found[0], found[1]))
-    return bank, _stacked(last)
+    found = [(nothing, nothing)]
+    for at in range(0, len(rows[0]), AT_ONCE):
+        X, Y, w = (part[at : at + AT_ONCE] for part in rows)
+        bank, F, V = _learn_each(bank, bank.now, X, Y, w, each)
+        found.append((F, V))
+    return bank, _stacked(found)
 
 
 def _stacked(parts: Iterable[tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -241,7 +284,7 @@ def emptied(bank: Bank) -> Bank:
     """A bank with the same maps and scalings that has seen nothing."""
     assert bank.now is not None
     empty = start(bank.d, bank.m, bank.settings)
-    return at_the_prior(replace(empty, now=bank.now), bank.now)
+    return with_nothing_learned(replace(empty, now=bank.now), bank.now)
 
 
 def combined(a: Bank, b: Bank, sign: int) -> Bank:

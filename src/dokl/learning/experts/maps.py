@@ -26,6 +26,11 @@ from dokl.learning.scales import Scales, correlation, squared_distances
 # they do not explain must be small beside the noise: of a large amplitude, as smooth functions
 # have, a small share is much. FINEST: below, rounding decides.
 EXPLAINED, OF_NOISE, FINEST = 1e-5, 2e-2, 1e-6
+# Rows are chosen AT_A_TIME at most, among AMONG, while the best of these is at least NEARLY as
+# little explained as any other row.
+AMONG, AT_A_TIME, NEARLY = 256, 64, 0.9
+
+Which = Array | slice
 
 
 @dataclass(frozen=True)
@@ -73,37 +78,72 @@ def nested_map(
     what ranks make of them, if there are any.
     """
     U = (X if ranks is None else ranks.of(X)) / scales.lengths
-    norms = np.einsum("ij,ij->i", U, U)
 
-    def column(i: int) -> Array:
-        return correlation(kernel, np.maximum(norms + norms[i] - 2.0 * (U @ U[i]), 0.0))
+    def between(rows: Which, others: Array) -> Array:
+        return correlation(kernel, squared_distances(U[rows], U[others]))
 
     noise = scales.noise / scales.amplitude**2
-    chosen, lower = _pivoted(np.ones(len(U)), column, most, noise)
-    return NestedMap(kernel, scales, U[chosen], lower, ranks)
+    chosen, _ = _pivoted(np.ones(len(U)), between, most, noise)
+    return NestedMap(kernel, scales, U[chosen], factor(kernel, U[chosen]), ranks)
+
+
+def factor(kernel: str, centres: Array) -> Array:
+    """L: (M, M) in Fortran's order, with k(U, U) = L L' for centres: (M, d). Files leave it out: it
+    is half of what a map takes. Raises ValueError where centres are too close to each other.
+    """
+    L = np.asfortranarray(correlation(kernel, squared_distances(centres, centres)))
+    if not unlocked.potrf(L):
+        raise ValueError("centres of a map lie too close to each other")
+    return np.asfortranarray(np.tril(L))
 
 
 def _pivoted(
-    left: Array, column: Callable[[int], Array], most: int, noise: float
-) -> tuple[list[int], Array]:
+    left: Array, between: Callable[[Which, Array], Array], most: int, noise: float
+) -> tuple[Array, Array]:
     """At most so many rows, each where those before it explain the least of the kernel, and its
     Cholesky factor on them, in Fortran's order. left: (n,) the kernel's diagonal, which is
-    overwritten; column(i): (n,) of the kernel; noise: its variance, in the same units.
+    overwritten; between: the kernel of some rows and others; noise: its variance, in the same
+    units.
+
+    Several rows are chosen at a time, among those of which the least is explained, so that products
+    of matrices do the work: as long as no other row can be much less explained than the next.
     """
     n, M, whole = len(left), min(most, len(left)), left.max(initial=0.0)
     least = max(min(EXPLAINED * whole, OF_NOISE * noise), FINEST * whole)
-    R, chosen = np.zeros((n, M), order="F"), list[int]()
-    for j in range(M):
-        i = int(np.argmax(left))
-        if left[i] < least:
+    R, chosen = np.zeros((n, M), order="F"), np.zeros(0, np.int64)
+    while (j := len(chosen)) < M:
+        best = np.sort(np.argpartition(-left, AMONG)[: AMONG + 1]) if n > AMONG else np.arange(n)
+        enough = max(least, NEARLY * float(left[best].min())) if n > AMONG else least
+        S = between(best, best) - R[best, :j] @ R[best, :j].T
+        picked, C = _greedy(S, left[best], least, enough, min(AT_A_TIME, M - j))
+        if not len(picked):
             break
-        chosen.append(i)
-        new = column(i)
-        new -= R[:, :j] @ R[i, :j]
-        R[:, j] = new / math.sqrt(left[i])
-        left -= R[:, j] ** 2
-        left[i] = -1.0
+        new, k = best[picked], len(picked)
+        K = np.asfortranarray(between(slice(None), new) - R[:, :j] @ R[new, :j].T)
+        unlocked.trsm_right(C, K)
+        R[:, j : j + k] = K
+        left -= np.einsum("ij,ij->i", K, K)
+        left[new] = -1.0
+        chosen = np.concatenate([chosen, new])
     return chosen, np.asfortranarray(np.tril(R[chosen][:, : len(chosen)]))
+
+
+def _greedy(
+    S: Array, left: Array, least: float, enough: float, most: int
+) -> tuple[list[int], Array]:
+    """Rows of S: (b, b), whose diagonal is left: (b,), one by one where the least is explained:
+    the first if that is `least`, others while it is `enough`; and the Cholesky factor on them.
+    """
+    left, L, picked = left.copy(), np.zeros((len(S), most)), list[int]()
+    for k in range(most):
+        i = int(np.argmax(left))
+        if left[i] < (enough if k else least):
+            break
+        picked.append(i)
+        L[:, k] = (S[:, i] - L[:, :k] @ L[i, :k]) / math.sqrt(left[i])
+        left -= L[:, k] ** 2
+        left[i] = -1.0
+    return picked, np.asfortranarray(np.tril(L[picked][:, : len(picked)]))
 
 
 @dataclass(frozen=True)
@@ -182,7 +222,7 @@ def grouped_map(
     line = scales.linear**2 / (X.shape[1] - 1) if slopes else 0.0
     diagonal = scales.amplitude**2 + scales.offset**2 + line * (X[:, :-1] ** 2).sum(axis=1)
     noise = scales.noise
-    chosen, lower = _pivoted(diagonal, lambda i: whole.covariance(X[i : i + 1], X)[0], most, noise)
+    chosen, lower = _pivoted(diagonal, lambda a, b: whole.covariance(X[a], X[b]), most, noise)
     return GroupedMap(kernel, scales, places, X[chosen], lower, slopes)
 
 

@@ -20,6 +20,7 @@ from dokl.base import background
 from dokl.base.arrays import Array
 from dokl.base.background import Each, Task
 from dokl.base.unlocked import one_thread
+from dokl.learning import scales
 from dokl.learning.experts.bank import Bank, Generation, Pending, matrix_bytes, start
 from dokl.learning.experts.kinds import begin_row, next_pilot
 from dokl.learning.experts.pilots import generation, started_over
@@ -73,12 +74,14 @@ def and_then(bank: Bank, X: Array, Y: Array, w: Array) -> Bank:
 def _first(bank: Bank) -> Task[Bank]:
     """New maps, and experts that have learned the rows that are kept."""
     empty = replace(start(bank.d, bank.m, bank.settings), kept=bank.kept)
+    # The scales before are as good a start as any once they were learned from as many rows.
+    before = bank.now if bank.seen >= scales.MOST else None
     size = matrix_bytes(bank.kinds, min(bank.settings.most, bank.kept.n))
     holds = background.reserve(size, MOST_BYTES)
 
     @one_thread()
     def made(each: Each) -> Generation:
-        return generation(empty, *empty.kept.all(), each)
+        return generation(empty, *empty.kept.all(), each, before)
 
     @one_thread()
     def learned(each: Each) -> Bank:

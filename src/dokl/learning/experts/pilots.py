@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +26,11 @@ from dokl.learning.experts.places import learn_class_places, learn_places
 from dokl.learning.experts.ranks import ranks_of
 from dokl.learning.experts.scaling import FAR, sane, scaling_of, tamed
 from dokl.learning.scales import Scales
-from dokl.learning.squares import blocks, sums
+from dokl.learning.squares import blocks, passes, sums
 from dokl.learning.squares import memory as memories
+from dokl.learning.squares.blocks import NotDefinite
 from dokl.learning.squares.memory import Memory
+from dokl.learning.squares.passes import Pass
 from dokl.learning.squares.sums import Sums
 
 # Centres are chosen among so many times as many rows.
@@ -38,30 +40,42 @@ OWN_ROWS, MANY = 800, 5000
 # Evaluations for scales of ranks: what sixty find is hardly better in the mixture, and takes longer
 # than everything else that ranks cost.
 RANKED_STEPS = 25
+# Where scales begin with those of a thousand rows before, so many times fewer are enough.
+LATER = 3
+RANKED_SCALES = "learned of ranks"
 # Places are learned from so many rows: as good as by a thousand, in half the time.
 GROUPED_ROWS = 700
 
 
 def started_over(bank: Bank, now: Generation, each: Each = map) -> Bank:
     """The bank with new maps, whose experts have learned the rows that are kept."""
-    bank = at_the_prior(replace(bank, now=now), now)
+    bank = with_nothing_learned(replace(bank, now=now), now)
     everybody = range(len(bank.kinds))
     known, totals = relearned(bank, now, everybody, each)
     kept = tuple(totals.get(i) for i in everybody)
     return replace(bank, memories=tuple(known[i] for i in everybody), sums=kept)
 
 
-def at_the_prior(bank: Bank, now: Generation) -> Bank:
+def with_nothing_learned(bank: Bank, now: Generation) -> Bank:
     """All experts awake, and knowing nothing."""
-    known, totals = [], []
+    everybody = range(len(bank.kinds))
+    known, totals = at_the_prior(bank, now, everybody), []
     for i, kind in enumerate(bank.kinds):
-        D = now.maps[kind.features].width(kind.width)
-        known.append(memories.start(D, bank.m, numbers_of(bank, now, i).rho))
         lasting = bank.settings.sums and kind.memory == math.inf
-        totals.append(sums.nothing(D, bank.m) if lasting else None)
+        totals.append(sums.nothing(known[i].theta.shape[1], bank.m) if lasting else None)
     awake = np.ones(len(bank.kinds), bool)
     rested = {"awake": awake, "idle": np.zeros(len(awake), int), "surprise": (0.0, 0)}
-    return replace(bank, memories=tuple(known), sums=tuple(totals), **rested)  # type: ignore[arg-type]
+    learned = tuple(known[i] for i in everybody)
+    return replace(bank, memories=learned, sums=tuple(totals), **rested)  # type: ignore[arg-type]
+
+
+def at_the_prior(bank: Bank, now: Generation, which: Sequence[int]) -> dict[int, Memory]:
+    """What these experts know before any row."""
+    known = {}
+    for i in which:
+        D = now.maps[bank.kinds[i].features].width(bank.kinds[i].width)
+        known[i] = memories.start(D, bank.m, numbers_of(bank, now, i).rho)
+    return known
 
 
 def relearned(
@@ -75,42 +89,90 @@ def relearned(
     share = bank.seen / max(1, len(everything[0]))
     forgetting = [i for i in which if share > 1.0 and bank.kinds[i].memory < math.inf]
     lasting = [i for i in which if i not in forgetting]
-    one = _learned(bank, now, lasting, *everything, share, each)
-    other = _learned(bank, now, forgetting, *stored.newest(), 1.0, each)
+    X, Y, w = everything
+    one = learned_rows(bank, now, lasting, X, Y, share * w, each)
+    other = learned_rows(bank, now, forgetting, *stored.newest(), each)
     return one[0] | other[0], one[1]
 
 
-def _learned(
-    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, share: float,
-    each: Each,
-) -> tuple[dict[int, Memory], dict[int, Sums]]:  # fmt: skip
-    """These experts after these rows, each counting `share` times, and their sums."""
+def learned_rows(
+    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
+) -> tuple[dict[int, Memory], dict[int, Sums]]:
+    """These experts after rows X: (n, d), Y: (n, m) of weight w: (n,) and nothing before them; and
+    the sums of those that keep them.
+    """
     X, Y, w = _sane_rows(X, Y, w)
-    known, totals = dict[int, Memory](), dict[int, Sums]()
-    for i in which:
-        D = now.maps[bank.kinds[i].features].width(bank.kinds[i].width)
-        known[i] = memories.start(D, bank.m, numbers_of(bank, now, i).rho)
-        if bank.sums[i] is not None:
-            totals[i] = sums.nothing(D, bank.m)
-    y, weight = now.targets.inward(tamed(Y)), w * share
+    rows = X, tamed(Y), w
+    endless = [i for i in which if bank.kinds[i].memory == math.inf]
+    known, totals = _added_up(bank, now, endless, *rows, each)
+    others = [i for i in which if i not in known]
+    more, further = _one_after_another(bank, now, others, *rows, each)
+    return known | more, totals | further
+
+
+def _added_up(
+    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
+) -> tuple[dict[int, Memory], dict[int, Sums]]:
+    """Experts of endless memory after these rows, by their sums, and the sums of those that keep
+    them; without those whose rows are not of one function.
+    """
+    begun = at_the_prior(bank, now, which)
+    known = {i: passes.start(numbers_of(bank, now, i), begun[i]) for i in which}
+    y = now.targets.inward(Y)
+
+    def one(of: tuple[int, Array, slice]) -> Pass:
+        i, z, rows = of
+        return passes.learn(known[i], z, y[rows], w[rows])
+
+    try:
+        for rows in _parts(len(X) if which else 0):
+            Z = features(bank, now, X[rows], which, each)
+            known = dict(zip(which, each(one, [(i, Z[i], rows) for i in which]), strict=True))
+        known = {i: passes.solved(found) for i, found in known.items() if found.trusted}
+    except NotDefinite:  # by rounding; one after another each repairs its own
+        return {}, {}
+    kept = {i: found.sums for i, found in known.items() if bank.sums[i] is not None}
+    return {i: found.memory for i, found in known.items()}, kept
+
+
+def _one_after_another(
+    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
+) -> tuple[dict[int, Memory], dict[int, Sums]]:
+    """Experts after these rows, and the sums of those that keep them."""
+    known = dict(at_the_prior(bank, now, which))
+    totals = {
+        i: sums.nothing(*known[i].theta.shape[::-1]) for i in which if bank.sums[i] is not None
+    }
+    numbers = {i: numbers_of(bank, now, i) for i in which}
+    first = {i: len(X) - passes.rows_that_count(numbers[i], len(X)) for i in which}
+    y = now.targets.inward(Y)
 
     def one(of: tuple[int, Array, slice]) -> tuple[Memory, blocks.Found]:
         i, z, rows = of
-        return blocks.learn(numbers_of(bank, now, i), known[i], z, y[rows], weight[rows])
+        return blocks.learn(numbers[i], known[i], z, y[rows], w[rows])
 
-    for at in range(0, len(X) if which else 0, AT_ONCE):  # all features at once may not fit
-        rows = slice(at, at + AT_ONCE)
-        Z = features(bank, now, X[rows], which, each)
-        found = list(each(one, [(i, Z[i], rows) for i in which]))
-        for i, (memory, told) in zip(which, found, strict=True):
+    for rows in _parts(len(X) if which else 0):
+        some = [i for i in which if rows.stop > first[i]]
+        Z = features(bank, now, X[rows], some, each)
+        found = list(each(one, [(i, Z[i], rows) for i in some]))
+        for i, (memory, told) in zip(some, found, strict=True):
             known[i] = memory
             if i in totals:
                 totals[i] = sums.added(totals[i], Z[i], y[rows], told.weight)
     return known, totals
 
 
-def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Generation:
-    """Scalings, scales and maps by these rows."""
+def _parts(n: int) -> Iterator[slice]:
+    """n rows in parts: all their features at once may not fit."""
+    return (slice(at, min(n, at + AT_ONCE)) for at in range(0, n, AT_ONCE))
+
+
+def generation(
+    bank: Bank, X: Array, Y: Array, w: Array, each: Each = map, before: Generation | None = None
+) -> Generation:
+    """Scalings, scales and maps by these rows. before: made from as many rows as scales are ever
+    learned from; scales of numbers then begin there.
+    """
     X, Y, w = _sane_rows(X, Y, w)
     if bank.settings.grouped:
         return _grouped_generation(bank, X, Y, w, each)
@@ -127,7 +189,7 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Ge
             which: _class_scales(bank, own, numbers, each, which) for which, own in given.items()
         }
     else:
-        found = each(lambda which: _scales(given[which][some], y[some], which), given)
+        found = each(lambda which: _scales(given[which][some], y[some], which, before), given)
         by_input = dict(zip(given, found, strict=True))
         learned = {which: dict.fromkeys(scales.KERNELS, by_input[which]) for which in given}
     middle = {which: median_distance(own[some]) for which, own in given.items()}
@@ -141,8 +203,15 @@ def generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each = map) -> Ge
     return Generation(inputs, targets, learned[False]["gaussian"], maps)
 
 
-def _scales(rows: Array, y: Array, ranked: bool) -> Scales:
-    return scales.learn_scales(rows, y, evaluations=RANKED_STEPS if ranked else scales.EVALUATIONS)
+def _scales(rows: Array, y: Array, ranked: bool, before: Generation | None) -> Scales:
+    """Of standardised rows (n, d), or of their ranks, and targets (n, m)."""
+    steps = RANKED_STEPS if ranked else scales.EVALUATIONS
+    if before is None:
+        return scales.learn_scales(rows, y, evaluations=steps)
+    started = before.scales
+    if ranked:
+        started = next(made.scales for key, made in before.maps.items() if key[0] == RANKED_SCALES)
+    return scales.learn_scales(rows, y, evaluations=steps // LATER, before=started)
 
 
 def _grouped_generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Generation:

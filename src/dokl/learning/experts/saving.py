@@ -14,8 +14,8 @@ from dokl.base.files import MOST, real, whole
 from dokl.base.random_numbers import check_seed
 from dokl.learning.experts.bank import Bank, Generation, Pending, start
 from dokl.learning.experts.kept import Kept
-from dokl.learning.experts.kinds import KEPT, Kind, Settings, begin_row, next_pilot
-from dokl.learning.experts.maps import NestedMap
+from dokl.learning.experts.kinds import KEPT, Kind, MapKey, Settings, begin_row, next_pilot
+from dokl.learning.experts.maps import NestedMap, factor
 from dokl.learning.experts.ranks import Ranks, checked_ranks
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.intervals import Tracker, check_level
@@ -64,14 +64,12 @@ def to_arrays(bank: Bank) -> Arrays:
     out["surprise"] = np.array(bank.surprise)
     for i, made in enumerate(now.maps.values()):
         out |= _record(f"map.{i}.scales", made.scales)
-        out |= {f"map.{i}.centres": made.centres, f"map.{i}.lower": _triangle(made.lower)}
+        out[f"map.{i}.centres"] = made.centres
         if isinstance(made, NestedMap) and made.ranks is not None:
             out |= _record("ranks", made.ranks)
     for i, (memory, kept) in enumerate(zip(bank.memories, bank.sums, strict=True)):
         out |= _record(f"expert.{i}", memory)
-        out[f"expert.{i}.W"] = np.where(
-            (np.arange(len(memory.W)) < memory.n)[:, None], memory.W, 0.0
-        )
+        out |= {f"expert.{i}.W": memory.W[: memory.n], f"expert.{i}.c": memory.c[: memory.n]}
         out |= {} if kept is None else _record(f"sums.{i}", kept)
     return out
 
@@ -138,7 +136,11 @@ def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
         centres = arrays[f"map.{i}.centres"]
         M = len(centres)
         _check(arrays, {f"map.{i}.centres": (M, d)})
-        lower = _full(arrays[f"map.{i}.lower"], M)
+        if f"map.{i}.lower" in arrays:  # files of before have it
+            lower = _full(arrays[f"map.{i}.lower"], M)
+        else:
+            _check_used(bank, (base, _kernel(kernel)), arrays, M)
+            lower = factor(kernel, centres)
         own = _scales(f"map.{i}.scales", arrays, d)
         by_ranks = ranks if (base, kernel) in ranked else None
         maps[base, _kernel(kernel)] = NestedMap(kernel, own, centres, lower, by_ranks)
@@ -157,6 +159,19 @@ def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
     about: dict[str, Any] = {"memories": tuple(known), "sums": tuple(totals)}
     about |= {"idle": arrays["idle"], "surprise": (float(total), int(count))}
     return replace(bank, now=now, awake=arrays["awake"].astype(bool), **about)
+
+
+def _check_used(bank: Bank, key: MapKey, arrays: Mapping[str, Array], M: int) -> None:
+    """Refuse a map of more centres than its experts have matrices for, before its own is made."""
+    d, used = bank.d, 0
+    for i, kind in enumerate(bank.kinds):
+        if kind.features == key:
+            own = M if kind.width is None else min(M, kind.width)
+            D = 1 + d + own
+            _check(arrays, {f"expert.{i}.P": (D * (D + 1) // 2,)})
+            used = max(used, own)
+    if used < M:
+        raise ValueError(f"a map of {M} centres, of which {used} are used")
 
 
 def check_settings(settings: Settings, n: int) -> None:
@@ -220,12 +235,15 @@ def _scaling(prefix: str, arrays: Mapping[str, Array], k: int) -> Scaling:
 
 
 def _memory(prefix: str, arrays: Mapping[str, Array], D: int, m: int) -> Memory:
-    shapes: dict[str, Any] = {"theta": (m, D), "W": (LIST, D), "c": (LIST,), "num": (m,)}
+    listed = len(arrays[f"{prefix}.c"])  # n, and LIST in files of before
+    shapes: dict[str, Any] = {"theta": (m, D), "W": (listed, D), "c": (listed,), "num": (m,)}
     shapes |= dict.fromkeys(("a", "b", "n", "den"), ())
     made: Memory = _recorded(Memory, prefix, arrays, D, **shapes)
-    whole(f"{prefix}.n", made.n, 0, LIST)
+    whole(f"{prefix}.n", made.n, 0, min(listed, LIST))
     real(f"{prefix}.den", made.den, above=True)
-    return made
+    W, c = np.zeros((LIST, D)), np.zeros(LIST)
+    W[: made.n], c[: made.n] = made.W[: made.n], made.c[: made.n]
+    return replace(made, W=W, c=c)
 
 
 def _sums(prefix: str, arrays: Mapping[str, Array], D: int, m: int) -> Sums:

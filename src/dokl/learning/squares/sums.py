@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dokl.base import unlocked
 from dokl.base.arrays import Array
 from dokl.learning.squares import memory as memories
 from dokl.learning.squares.blocks import NotDefinite
@@ -50,11 +51,10 @@ def nothing(D: int, m: int) -> Sums:
 
 def added(sums: Sums, Z: Array, Y: Array, weight: Array | None = None) -> Sums:
     """The sums with rows Z: (n, D), Y: (n, m) of these weights, in arrays of its own."""
-    from scipy.linalg.blas import dsyrk
-
-    root = None if weight is None else np.sqrt(weight)[:, None]
+    root = None if weight is None or (weight == 1.0).all() else np.sqrt(weight)[:, None]
     Z, Y = (Z, Y) if root is None else (Z * root, Y * root)
-    zz = dsyrk(1.0, Z.T, beta=1.0, c=sums.zz, lower=1)
+    zz = np.array(sums.zz, order="F")
+    unlocked.syrk(1.0, Z, 1.0, zz)
     total = float(len(Z)) if weight is None else float(weight.sum())
     counts = sums.rows + len(Z), sums.weight + total
     return Sums(*counts, zz, sums.zy + Y.T @ Z, sums.yy + (Y * Y).sum(axis=0))
@@ -82,17 +82,16 @@ def solved(sums: Sums, rho: float) -> Memory:
     from scipy.linalg import lapack
 
     D = sums.zy.shape[1]
-    lower = np.array(sums.zz, order="F")
-    lower.T.flat[:: D + 1] += rho
-    C, info = lapack.dpotrf(lower, lower=1, clean=1, overwrite_a=1)
-    if info:
+    P = np.array(sums.zz, order="F")
+    P.T.flat[:: D + 1] += rho
+    if not unlocked.potrf(P):
         raise NotDefinite
-    theta = lapack.dpotrs(C, sums.zy.T, lower=1)[0].T
-    P, _ = lapack.dpotri(C, lower=1, overwrite_c=1)
+    theta = lapack.dpotrs(P, sums.zy.T, lower=1)[0].T
+    unlocked.potri(P)
     # The innovations of all rows, e^2/s, add up to what the best fit and the prior leave.
     left = np.maximum(sums.yy - (theta * sums.zy).sum(axis=1), 0.0)
     num, den = FIRST_NOISE * FIRST_ROWS + left, FIRST_ROWS + sums.weight
-    known = np.ascontiguousarray(theta), np.asfortranarray(P)
+    known = np.ascontiguousarray(theta), P
     return Memory(*known, 1.0, 0.0, np.zeros((LIST, D)), np.zeros(LIST), 0, num, den)
 
 
