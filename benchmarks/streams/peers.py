@@ -58,6 +58,72 @@ def lightgbm_classifier() -> Any:
     return LGBMClassifier(random_state=0, verbose=-1)
 
 
+def catboost_regressor() -> Any:
+    from catboost import CatBoostRegressor
+
+    return CatBoostRegressor(random_seed=0, verbose=False, allow_writing_files=False)
+
+
+def catboost_classifier() -> Any:
+    from catboost import CatBoostClassifier
+
+    return _Flat(CatBoostClassifier(random_seed=0, verbose=False, allow_writing_files=False))
+
+
+class _Flat:
+    """CatBoost predicts classes as a column."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> _Flat:
+        self.model.fit(X, y)
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(self.model.predict(X)).ravel()
+
+
+def trees_regressor() -> Any:
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    return ExtraTreesRegressor(random_state=0)
+
+
+def trees_classifier() -> Any:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    return ExtraTreesClassifier(random_state=0)
+
+
+def process() -> Any:
+    """An exact Gaussian process with a length for every input, of 1,000 rows at most."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    return _Sampled(
+        lambda d: GaussianProcessRegressor(
+            ConstantKernel() * RBF(np.ones(d) * d**0.5) + WhiteKernel(0.1), normalize_y=True
+        )
+    )
+
+
+class _Sampled:
+    """Fitted on standardised inputs of 1,000 rows: its time grows with the cube of them."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> _Sampled:
+        some = np.random.default_rng(0).permutation(len(X))[:1000]
+        self.centre, self.size = X.mean(axis=0), np.maximum(X.std(axis=0), 1e-12)
+        self.model = self.make(X.shape[1]).fit((X[some] - self.centre) / self.size, y[some])
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(self.model.predict((X - self.centre) / self.size))
+
+
 def ridge() -> Any:
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
@@ -102,6 +168,9 @@ def gradient_classifier(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 # name -> package that it needs, whether it is slow, function
 REGRESSORS: dict[str, tuple[str, bool, Prequential]] = {
     "LightGBM refitted": ("lightgbm", False, refitted(lightgbm_regressor)),
+    "CatBoost refitted": ("catboost", False, refitted(catboost_regressor)),
+    "ExtraTrees refitted": ("sklearn", False, refitted(trees_regressor)),
+    "Gaussian process refitted": ("sklearn", True, refitted(process)),
     "River ARF": ("river", True, one_by_one(forest)),
     "River linear": ("river", False, one_by_one(linear)),
     "Ridge refitted": ("sklearn", False, refitted(ridge)),
@@ -109,9 +178,17 @@ REGRESSORS: dict[str, tuple[str, bool, Prequential]] = {
 }
 CLASSIFIERS: dict[str, tuple[str, bool, Prequential]] = {
     "LightGBM refitted": ("lightgbm", False, refitted(lightgbm_classifier)),
+    "CatBoost refitted": ("catboost", False, refitted(catboost_classifier)),
+    "ExtraTrees refitted": ("sklearn", False, refitted(trees_classifier)),
     "River ARF": ("river", True, one_by_one(forest_of_classes)),
     "gradient": ("dokl", False, gradient_classifier),
 }
+
+
+def best_batch(errors: dict[str, float]) -> tuple[str, float] | None:
+    """The batch learner that was best on this stream, chosen in hindsight, and its error."""
+    batch = {name: error for name, error in errors.items() if name.endswith(" refitted")}
+    return min(batch.items(), key=lambda each: each[1]) if batch else None
 
 
 ALONE: list[bool] = []  # not empty: without any of them
