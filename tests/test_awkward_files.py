@@ -9,12 +9,12 @@ import pytest
 from awkward import QUICK, first, german, hourly, numbers, trained, written
 from commands import dokl, fails, json_of, rows_of
 from dokl.base.errors import BadInput
+from dokl.learning.cells.forms import guessed_form
 from dokl.live.description import read
 from dokl.live.inputs import Inputs
 from dokl.live.sources.files import read_file
 from dokl.tables.models import TableModel
 from dokl.tables.readers import Form
-from dokl.tables.readers.forms import guessed_form
 
 
 # -- numbers -----------------------------------------------------------------------------------

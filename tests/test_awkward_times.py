@@ -9,10 +9,10 @@ import dokl as dokl_
 from awkward import QUICK, hourly, trained, written
 from commands import dokl, fails, json_of, rows_of
 from dokl import fit_table
+from dokl.learning.cells.times import seconds
 from dokl.learning.columns import Preprocessor, TimeParts
 from dokl.tables.models import TableModel
 from dokl.tables.readers import Form
-from dokl.tables.readers.times import seconds
 
 STYLES = {
     "iso": ("%Y-%m-%dT%H:%M:%S", "dates, year first"),

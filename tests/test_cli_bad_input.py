@@ -9,8 +9,8 @@ from safetensors.numpy import save_file
 from commands import INPUTS, dokl, fails, make_folder, readings, write_csv
 from dokl import files
 from dokl.base.errors import BadInput
+from dokl.learning.cells.cells import SKIP
 from dokl.tables.readers import Options, open_table
-from dokl.tables.readers.cells import SKIP
 
 
 @pytest.fixture(scope="module")

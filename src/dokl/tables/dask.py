@@ -34,6 +34,7 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, MissingExtra, UnknownName
 from dokl.estimators import AutoClassifier, AutoRegressor
 from dokl.learning import calibration, intervals
+from dokl.learning.cells.frames import by_name, column, typed_numbers
 from dokl.learning.columns import Preprocessor, are_classes
 from dokl.learning.experts import kept as keeping
 from dokl.learning.experts.bank import Bank, features, numbers_of, start
@@ -42,7 +43,6 @@ from dokl.learning.experts.pilots import generation, with_nothing_learned
 from dokl.learning.squares import sums
 from dokl.learning.squares.sums import Sums
 from dokl.tables.models import TableModel, columns
-from dokl.tables.models.rows import by_name, column, holds_numbers
 
 try:
     import dask
@@ -144,7 +144,8 @@ def _some(part: Any, most: int, seed: int, number: int) -> dict[str, list[Any]]:
     at = np.sort(order[:most]).tolist()
     cells = {}
     for name, values in table.items():
-        plain = np.asarray(values) if holds_numbers(values) else np.asarray(values, object)
+        numbers = typed_numbers(values)
+        plain = np.asarray(values, object) if numbers is None else np.asarray(values)
         cells[name] = [plain[i] for i in at]
     return cells
 

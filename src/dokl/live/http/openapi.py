@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dokl import __version__
+from dokl.learning.cells.forms import words
+from dokl.learning.cells.times import COUNTED
 from dokl.live.description.cells import ISO, forms_of, times_of
-from dokl.tables.readers.times import COUNTED
-from dokl.tables.readers.told import words
 
 if TYPE_CHECKING:
     from dokl.live.description import Network

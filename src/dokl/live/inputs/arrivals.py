@@ -33,15 +33,15 @@ import numpy as np
 
 from dokl.base.arrays import Array, first_bad
 from dokl.base.errors import BadInput
+from dokl.learning.cells.cells import text
+from dokl.learning.cells.forms import words
+from dokl.learning.cells.times import BELIEVED, COUNTED, counted_seconds
 from dokl.live.description.cells import ISO, forms_of, times_of
 from dokl.live.inputs import bodies
 from dokl.live.inputs.bodies import BodyTable, Cells, quote_value
 from dokl.live.inputs.outside import Outside
 from dokl.live.inputs.targets import PLAIN, Targets
 from dokl.tables.readers import MISSING, Form
-from dokl.tables.readers.cells import text
-from dokl.tables.readers.times import BELIEVED, COUNTED, counted_seconds
-from dokl.tables.readers.told import words
 
 if TYPE_CHECKING:
     from dokl.live.description import Network

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dokl.base.errors import BadInput
-from dokl.tables.readers.cells import quote_cell
+from dokl.learning.cells.cells import quote_cell
 from dokl.tables.readers.parsing import Several, cells_of, delimiter_of, json_value, twice
 
 Cells = Sequence[Any]

@@ -10,10 +10,10 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning import answers
+from dokl.learning.cells.cells import number, text
 from dokl.live.inputs.bodies import Cells, quote_value
 from dokl.live.inputs.outside import Outside
 from dokl.tables.readers import MISSING, Form
-from dokl.tables.readers.cells import number, text
 
 PLAIN = Form()
 _FLOAT32 = float(np.finfo(np.float32).max)

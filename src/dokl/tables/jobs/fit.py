@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from dokl.base.errors import BadInput
 from dokl.estimators.lags import as_list
+from dokl.learning.cells.frames import by_name, is_category, typed_numbers, written_cells
 from dokl.tables.jobs.lagged import LagRequest
 from dokl.tables.jobs.sources import Source
 from dokl.tables.jobs.start import Training, known_classes, start
 from dokl.tables.jobs.tables import rows_in_order, usable
 from dokl.tables.models import TableModel
 from dokl.tables.models.learning import learn
-from dokl.tables.models.rows import by_name, holds_numbers
 from dokl.tables.readers import Options
 from dokl.tables.readers.table import Columns
 
@@ -51,11 +49,14 @@ def fit_table(
     >>> model.predict([{"place": "roof", "day": "2024-01-01"}]).round(1).tolist()
     [3.5]
     """
-    table = {name: _cells(cells) for name, cells in by_name(rows).items()}
+    given = by_name(rows)
+    table = {name: _cells(cells) for name, cells in given.items()}
     asked = LagRequest(
         _pairs(lags), _pairs(rolling), _pairs(differences), by, time, horizon, lags == "auto"
     )
-    options = Options(drop=drop, quantity=target, text=() if by is None else (by,))
+    text = [name for name in given if is_category(given[name]) and name != target]
+    text += [] if by is None or by in text else [by]
+    options = Options(drop=drop, quantity=target, text=text)
     columns = Columns("these rows", tuple(table), options, unit="row")
     chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
     training = Training(
@@ -80,17 +81,5 @@ def _pairs(back: Any) -> tuple[tuple[str, Any], ...]:
 
 def _cells(cells: Any) -> Any:
     """Numbers as float64; anything else as a list of cells, times as ISO 8601."""
-    if holds_numbers(cells):
-        return np.asarray(cells, np.float64)
-    if getattr(getattr(cells, "dtype", None), "kind", "") == "M":
-        zoned = getattr(cells.dtype, "tz", None) is not None
-        moments = np.asarray(cells.dt.tz_localize(None) if zoned else cells, "datetime64[us]")
-        return [None if np.isnat(each) else str(each) for each in moments]
-    gone = np.asarray(cells.isna()) if hasattr(cells, "isna") else np.zeros(len(cells), bool)
-    values = np.asarray(cells, object) if hasattr(cells, "__array__") else cells
-    return [None if lost else _plain(cell) for cell, lost in zip(values, gone, strict=True)]
-
-
-def _plain(cell: Any) -> Any:
-    cell = cell.item() if isinstance(cell, np.generic) else cell
-    return cell.isoformat() if hasattr(cell, "isoformat") else cell
+    numbers = None if is_category(cells) else typed_numbers(cells)
+    return written_cells(cells) if numbers is None else numbers

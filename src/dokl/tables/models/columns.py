@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,16 @@ from sklearn.utils import get_tags
 
 from dokl.base.arrays import Array, is_sparse, limited
 from dokl.base.errors import BadInput, listed
-from dokl.learning.columns import class_target, is_text, numeric_target
-from dokl.tables.models.rows import Kind, by_name, chunk_of, column, is_unnamed, matrix, taken
+from dokl.learning.cells.frames import (
+    Kind,
+    array_of,
+    by_name,
+    column,
+    is_unnamed,
+    length_of,
+    taken,
+)
+from dokl.learning.columns import class_target, is_text, numeric_target, require
 from dokl.tables.models.series import optional_columns
 from dokl.tables.readers import MISSING, Chunk, Form
 
@@ -63,7 +71,7 @@ def chunk_for(model: TableModel, rows: Any, target: bool = False, node: bool = F
         return rows
     rows = taken(rows)
     if model.preprocessor is None and is_unnamed(rows):
-        return matrix(rows)
+        return _matrix(rows)
     table, wanted = by_name(rows, model.columns or ()), kinds(model, target, node)
     wanted |= {name: forms(model).get(name) for name in optional_columns(model) if name in table}
     if model.columns is None:
@@ -73,7 +81,25 @@ def chunk_for(model: TableModel, rows: Any, target: bool = False, node: bool = F
             raise BadInput(f"the target is needed: give y, or a column {model.target!r}")
         kind = _target_kind(model, table[model.target])
         wanted[model.target] = forms(model).get(model.target, kind)
-    return chunk_of(table, wanted, missing_spellings(model))
+    return _chunk_of(table, wanted, missing_spellings(model))
+
+
+def _matrix(rows: Any) -> Chunk:
+    """Rows without names as they are, for an estimator that takes them so."""
+    X = rows if is_sparse(rows) else array_of(rows)
+    if not is_sparse(X) and X.dtype.kind not in "biuf":
+        X = np.column_stack([column(f"x{i + 1}", cells, None) for i, cells in enumerate(X.T)])
+    return Chunk((), {}, range(1, 1 + X.shape[0]), X)
+
+
+def _chunk_of(
+    table: Mapping[str, Any], wanted: Mapping[str, Kind], missing: Sequence[str] = MISSING
+) -> Chunk:
+    """The wanted columns, which must be there, with cells that can be what the column holds."""
+    for name in wanted:
+        require(name, table, "was there in training and is missing now")
+    columns = {name: column(name, table[name], kind, missing) for name, kind in wanted.items()}
+    return Chunk(tuple(table), columns, range(1, 1 + length_of(table)))
 
 
 # -- inputs ------------------------------------------------------------------------------------

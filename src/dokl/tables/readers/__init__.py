@@ -13,8 +13,8 @@ A file, plain or gzip, or stdin; only one chunk is in memory.
 **Columns** hold numbers, times or text, as the first chunk says: what at least half of the cells
 that are not missing are (a wrong cell among them is then an error with its place), otherwise text.
 Numbers may have decimal commas, separators of thousands, a currency or a percent sign (see
-`dokl.tables.readers.forms`), times are ISO 8601 or as people write them
-(`dokl.tables.readers.times`), and come as seconds since 1970. What can be read in two ways is
+`dokl.learning.cells.forms`), times are ISO 8601 or as people write them
+(`dokl.learning.cells.times`), and come as seconds since 1970. What can be read in two ways is
 refused. Whoever knows better says so: `Options(text=..., numeric=..., decimal=..., dates=...)`.
 What was guessed is said in `guesses` of the first chunk.
 
@@ -28,8 +28,8 @@ count. `Options(missing=...)` has other spellings.
 
 from __future__ import annotations
 
-from dokl.tables.readers.cells import MISSING
-from dokl.tables.readers.forms import Form
+from dokl.learning.cells.cells import MISSING
+from dokl.learning.cells.forms import Form
 from dokl.tables.readers.options import Options
 from dokl.tables.readers.reader import FORMATS, Reader, open_table
 from dokl.tables.readers.table import Chunk, NoColumn

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.errors import BadInput
-from dokl.tables.readers.cells import SKIP, number
+from dokl.learning.cells.cells import SKIP, number
 from dokl.tables.readers.open_file import OpenFile, decode_lines
 from dokl.tables.readers.options import Options
 from dokl.tables.readers.parsing import cells_of, csv_reader, delimiter_of, twice, width

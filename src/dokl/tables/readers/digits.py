@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from dokl.base.arrays import Array
-from dokl.tables.readers.cells import MISSING as SPELLINGS
+from dokl.learning.cells.cells import MISSING as SPELLINGS
 
 _POINT, _MINUS, _PLUS, _COLON, _BLANK, _CR, _LF = (ord(c) for c in ".-+: \r\n")
 _ZERO, _NINE, _SMALL_E, _LARGE_E = (ord(c) for c in "09eE")

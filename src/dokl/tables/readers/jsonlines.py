@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dokl.base.errors import BadInput
-from dokl.tables.readers.cells import quote_cell
+from dokl.learning.cells.cells import quote_cell
 from dokl.tables.readers.open_file import OpenFile, decode_lines
 from dokl.tables.readers.options import Options, Refuse
 from dokl.tables.readers.parsing import json_value

@@ -12,7 +12,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.tables.readers.cells import number, quote_cell
+from dokl.learning.cells.cells import number, quote_cell
 from dokl.tables.readers.open_file import OpenFile, decode_lines
 from dokl.tables.readers.options import Options
 from dokl.tables.readers.table import Chunk

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dokl.base.errors import BadInput
-from dokl.tables.readers.cells import MISSING
-from dokl.tables.readers.forms import Form
+from dokl.learning.cells.cells import MISSING
+from dokl.learning.cells.forms import Form
 
 # What takes a row that cannot be used: its line, why, and the row as text.
 Refuse = Callable[[int, BadInput, str], None]

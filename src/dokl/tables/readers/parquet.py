@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.errors import BadInput, MissingExtra
-from dokl.tables.readers.forms import TEXT
+from dokl.learning.cells.forms import TEXT
 from dokl.tables.readers.open_file import OpenFile
 from dokl.tables.readers.options import MOST_ROWS, Options
 from dokl.tables.readers.table import Chunk, Columns

@@ -12,11 +12,12 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
+from dokl.learning.cells.cells import SKIP, infinite, number, quote_cell, text
+from dokl.learning.cells.forms import TEXT, Form, words
+from dokl.learning.cells.guessing import guess_forms
+from dokl.learning.cells.times import counted_order
 from dokl.tables.readers import told
-from dokl.tables.readers.cells import SKIP, Ambiguous, infinite, number, quote_cell, text
-from dokl.tables.readers.forms import TEXT, Form, guessed_form, has_thousand_points
 from dokl.tables.readers.options import Options
-from dokl.tables.readers.times import counted_order
 
 
 class NoColumn(BadInput):
@@ -140,58 +141,18 @@ class Columns:
     # -- what columns hold -----------------------------------------------------------------------
     def _settle(self, cells: Mapping[str, Any]) -> None:
         """Find the form of every column that nobody has told, and say what was found."""
-        options, open_, unclear = self.options, [], dict[str, Ambiguous]()
-        for name in self.kept:
-            if name in self.forms:
-                continue
-            open_.append(name)
-            try:
-                self.forms[name] = self._guessed(cells[name], options.decimal)
-            except Ambiguous as error:
-                unclear[name] = error
-        mark = options.decimal or self._mark_elsewhere(cells)
+        options = self.options
+        open_ = [name for name in self.kept if name not in self.forms]
         # Where lists are parted by commas numbers have points, and the other way round.
-        mark = mark or {",": ".", ";": ","}.get(self.delimiter)
-        for name, problem in unclear.items():
-            self.forms[name] = self._resolved(name, cells[name], mark, problem)
-        if any(form.decimal == "," for form in self.forms.values()):
-            self._points_part_thousands(cells, open_)
+        usual = {",": ".", ";": ","}.get(self.delimiter)
+        given = cells, open_, options.missing, options.decimal, options.dates, usual
+        self.forms = guess_forms(*given, known=self.forms, where=f"{self.name}, ")
         for name in open_:
             if self.forms[name] == Form() and name != options.quantity:
                 order = counted_order(name, self.forms[name].read(cells[name], options.missing)[0])
                 self.forms[name] = Form() if order is None else Form("time", order=order)
         self.guesses += told.columns(self.forms, open_, cells)
         self.guesses += told.missing(self.kept, cells, options.missing)
-
-    def _guessed(self, cells: Any, decimal: str | None) -> Form:
-        return guessed_form(cells, self.options.missing, decimal, self.options.dates)
-
-    def _mark_elsewhere(self, cells: Mapping[str, Any]) -> str | None:
-        """The decimal mark of the columns that show it, where they agree."""
-        found = {form.decimal for form in self.forms.values() if form.kind == "number"}
-        if "," in found and "." in found:
-            plain = [name for name, form in self.forms.items() if form == Form()]
-            odd = [name for name in plain if name in cells and told.has_points(cells[name])]
-            found -= set() if any(not has_thousand_points(cells[n]) for n in odd) else {"."}
-        elif found == {"."}:
-            shown = [n for n, form in self.forms.items() if form.kind == "number" and n in cells]
-            found = found if any(told.has_points(cells[name]) for name in shown) else set()
-        return found.pop() if len(found) == 1 else None
-
-    def _resolved(self, name: str, cells: Any, mark: str | None, unclear: Ambiguous) -> Form:
-        """What the other columns say of one that can be read in two ways; or it is refused."""
-        try:
-            if mark is not None:
-                return self._guessed(cells, mark)
-            raise unclear
-        except Ambiguous as error:
-            raise error.at(f"{self.name}, column {name!r}") from None
-
-    def _points_part_thousands(self, cells: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Where commas are decimal, a column of 1.234 and the like holds thousands."""
-        for name in names:
-            if self.forms[name] == Form() and has_thousand_points(cells[name]):
-                self.forms[name] = Form(decimal=",", thousands=".")
 
     # -- columns ---------------------------------------------------------------------------------
     def _column(
@@ -241,11 +202,11 @@ class Columns:
         if infinite(cell):
             problem = "infinite"
         elif form.kind == "time":
-            problem = f"not a time like those before ({told.words(form)})"
+            problem = f"not a time like those before ({words(form)})"
         elif form.plain:
             problem = "not a number"
         else:
-            problem = f"not a number like those before ({told.words(form)})"
+            problem = f"not a number like those before ({words(form)})"
         return BadInput(
             f"{quote_cell(cell)} is {problem}. Mend the cell, empty it if the value is missing, or "
             "say that the column holds text",

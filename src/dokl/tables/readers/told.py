@@ -9,35 +9,11 @@ from typing import Any
 import numpy as np
 
 from dokl.base.errors import listed
-from dokl.tables.readers.cells import quote_cell
-from dokl.tables.readers.forms import Form
-from dokl.tables.readers.times import COUNTED, offset_of
+from dokl.learning.cells.cells import quote_cell
+from dokl.learning.cells.forms import Form, words
+from dokl.learning.cells.times import COUNTED, offset_of
 
-_DATES = {
-    "ymd": "dates, year first",
-    "dmy": "dates, day first",
-    "mdy": "dates, month first",
-    "clock": "times of day",
-    "seconds": "seconds since 1970",
-    "milliseconds": "milliseconds since 1970",
-    "days": "days as spreadsheets count them",
-}
 _OTHER = {"dmy": "--dates mdy, ", "mdy": "--dates dmy, "}
-_MARKS = {".": "points", ",": "commas", " ": "blanks", "'": "quotes"}
-
-
-def words(form: Form) -> str:
-    """A form in a few words.
-
-    >>> words(Form(decimal=",", thousands="."))
-    'decimal commas, points between thousands'
-    """
-    if form.kind == "time":
-        return _DATES[form.order]
-    found = {"%": ["percentages"], "": []}.get(form.unit, [f"amounts in {form.unit}"])
-    found += ["decimal commas"] if form.decimal == "," else []
-    found += [f"{_MARKS[form.thousands]} between thousands"] if form.thousands else []
-    return ", ".join(found) or "numbers"
 
 
 def columns(forms: Mapping[str, Form], names: Iterable[str], cells: Mapping[str, Any]) -> list[str]:
@@ -107,8 +83,3 @@ def _kinds(values: Any) -> int:
         known = values[~np.isnan(values)]
         return int(known.size > 0) + int(known.size > 0 and known.min() < known.max())
     return min(2, len(set(values.tolist()) - {None}))
-
-
-def has_points(cells: Any) -> bool:
-    """Whether some cell has a decimal point."""
-    return any(isinstance(cell, str) and "." in cell for cell in cells)

@@ -24,8 +24,8 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.tables.readers.cells import MISSING, Ambiguous, infinite, number, numbers
-from dokl.tables.readers.times import COUNTED, ORDERS, counted_seconds, guessed_order, seconds
+from dokl.learning.cells.cells import MISSING, Ambiguous, infinite, number, numbers
+from dokl.learning.cells.times import COUNTED, ORDERS, counted_seconds, guessed_order, seconds
 
 KINDS = ("number", "text", "time")
 # Decimal mark and thousands separator, the simpler first.
@@ -38,6 +38,16 @@ _AMOUNT = re.compile(
 # Who writes these writes 1,234.5.
 _ENGLISH = ("US$", "$", "£", "USD", "GBP")
 _BLANKS = str.maketrans("\u00a0\u202f", "  ")
+_DATES = {
+    "ymd": "dates, year first",
+    "dmy": "dates, day first",
+    "mdy": "dates, month first",
+    "clock": "times of day",
+    "seconds": "seconds since 1970",
+    "milliseconds": "milliseconds since 1970",
+    "days": "days as spreadsheets count them",
+}
+_MARKS = {".": "points", ",": "commas", " ": "blanks", "'": "quotes"}
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,20 @@ class Form:
 
 
 TEXT = Form("text")
+
+
+def words(form: Form) -> str:
+    """A form in a few words.
+
+    >>> words(Form(decimal=",", thousands="."))
+    'decimal commas, points between thousands'
+    """
+    if form.kind == "time":
+        return _DATES[form.order]
+    found = {"%": ["percentages"], "": []}.get(form.unit, [f"amounts in {form.unit}"])
+    found += ["decimal commas"] if form.decimal == "," else []
+    found += [f"{_MARKS[form.thousands]} between thousands"] if form.thousands else []
+    return ", ".join(found) or "numbers"
 
 
 # -- one cell ----------------------------------------------------------------------------------

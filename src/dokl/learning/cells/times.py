@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.tables.readers.cells import Ambiguous
+from dokl.learning.cells.cells import Ambiguous
 
 # Of day, month and year where all are numbers and the year is not first; "ymd" covers the years
 # that are first and the months that have names, "clock" times without a date.

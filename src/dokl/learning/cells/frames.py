@@ -1,11 +1,14 @@
 """Raw rows, in the forms that people have them, as columns.
 
-Cells follow the rules of `dokl.tables.readers`, by which files are read: None, NaN and texts such
-as "" and "NA" are missing; a text like "20.5" is a number in a column of numbers.
+Cells follow the rules by which files are read: None, NaN and texts such as "" and "NA" are missing;
+a text like "20.5" is a number in a column of numbers. What a data frame (pandas, polars) says of a
+column by its type is believed: numbers, truth values (0 and 1) and time spans (seconds) are
+numbers, times are times, and categories are text, even if they are numbered. A time with a zone is
+taken as its clock shows it.
 
 >>> rows = [{"temp": 20.5, "place": "roof"}, {"temp": None, "place": "cellar"}]
->>> chunk = chunk_of(by_name(rows), {"temp": None, "place": ["cellar", "roof"]})
->>> chunk.columns["temp"], chunk.columns["place"].tolist()
+>>> table = by_name(rows)
+>>> column("temp", table["temp"], None), column("place", table["place"], ["roof"]).tolist()
 (array([20.5,  nan]), ['roof', 'cellar'])
 """
 
@@ -18,10 +21,8 @@ import numpy as np
 
 from dokl.base.arrays import Array, is_sparse
 from dokl.base.errors import BadInput, listed
-from dokl.learning.columns import require
-from dokl.tables.readers import MISSING, Chunk, Form
-from dokl.tables.readers.cells import quote_cell, text
-from dokl.tables.readers.told import words
+from dokl.learning.cells.cells import MISSING, quote_cell, text
+from dokl.learning.cells.forms import Form, words
 
 FORMS = "a data frame, a dict of columns, a list of dicts, or an array (rows, columns)"
 # Of a column: its levels if it holds text, None if it holds numbers, else how it is written.
@@ -36,7 +37,9 @@ def taken(rows: Any) -> Any:
 
 def is_unnamed(rows: Any) -> bool:
     """Whether rows have no names: a sparse matrix, an array, lists."""
-    return is_sparse(rows) or not (isinstance(rows, Mapping) or _names(rows) or _is_records(rows))
+    return is_sparse(rows) or not (
+        isinstance(rows, Mapping) or column_names(rows) or _is_records(rows)
+    )
 
 
 def by_name(rows: Any, order: Sequence[str] = ()) -> dict[str, Any]:
@@ -44,7 +47,7 @@ def by_name(rows: Any, order: Sequence[str] = ()) -> dict[str, Any]:
 
     A record may lack a key that others have: then the value is missing.
     """
-    names = _names(rows)
+    names = column_names(rows)
     if names:
         table = {name: rows[name] for name in names}
     elif isinstance(rows, Mapping):
@@ -53,27 +56,19 @@ def by_name(rows: Any, order: Sequence[str] = ()) -> dict[str, Any]:
         found = dict.fromkeys(name for row in rows for name in row)
         table = {str(name): [row.get(name) for row in rows] for name in found}
     else:
-        X = _array(rows)
+        X = array_of(rows)
         if X.shape[1] != len(order):
             raise BadInput(
                 f"these rows have {X.shape[1]} columns, and the model was trained with "
                 f"{len(order)}: {listed(order)}"
             )
         table = {name: X[:, i] for i, name in enumerate(order)}
-    if not _length(table):
+    if not length_of(table):
         raise BadInput("there are no rows")
     return table
 
 
-def matrix(rows: Any) -> Chunk:
-    """Rows without names as they are, for an estimator that takes them so."""
-    X = rows if is_sparse(rows) else _array(rows)
-    if not is_sparse(X) and X.dtype.kind not in "biuf":
-        X = np.column_stack([column(f"x{i + 1}", cells, None) for i, cells in enumerate(X.T)])
-    return Chunk((), {}, range(1, 1 + X.shape[0]), X)
-
-
-def _names(rows: Any) -> list[str]:
+def column_names(rows: Any) -> list[str]:
     """The columns' names of a data frame, of pandas or the like, or an arrow table; else none."""
     names = getattr(rows, "column_names", getattr(rows, "columns", None))
     if names is None or isinstance(rows, Mapping) or not hasattr(rows, "__getitem__"):
@@ -101,7 +96,7 @@ def _cells(name: str, cells: Any) -> Any:
     return cells
 
 
-def _array(rows: Any) -> Array:
+def array_of(rows: Any) -> Array:
     """Rows without names: (n, columns), of any type."""
     wrong = BadInput(f"rows must be {FORMS}, not {type(rows).__name__}")
     if hasattr(rows, "__array__"):
@@ -120,37 +115,19 @@ def _array(rows: Any) -> Array:
     return X
 
 
-def _length(table: Mapping[str, Any]) -> int:
+def length_of(table: Mapping[str, Any]) -> int:
+    """Number of rows."""
     return len(next(iter(table.values()), ()))
 
 
 # -- cells -------------------------------------------------------------------------------------
-def chunk_of(
-    table: Mapping[str, Any], wanted: Mapping[str, Kind], missing: Sequence[str] = MISSING
-) -> Chunk:
-    """The wanted columns, which must be there, with cells that can be what the column holds."""
-    for name in wanted:
-        require(name, table, "was there in training and is missing now")
-    columns = {name: column(name, table[name], kind, missing) for name, kind in wanted.items()}
-    return Chunk(tuple(table), columns, range(1, 1 + _length(table)))
-
-
 def column(name: str, cells: Any, kind: Kind, missing: Sequence[str] = MISSING) -> Array:
     """(n,) float64 with NaN where missing, or objects: texts, and None where missing."""
     timed = isinstance(kind, Form) and kind.kind == "time"
-    if holds_numbers(cells) and not timed and (kind is None or isinstance(kind, Form)):
-        return np.asarray(cells, np.float64)
-    if timed and getattr(getattr(cells, "dtype", None), "kind", "") == "M":
-        return _since_1970(cells)
-    plain = _plain(cells)
     if kind is None or isinstance(kind, Form):
-        values, bad = (kind or Form()).read(plain, missing)
-        if bad:
-            at, cell = bad[0], quote_cell(plain[bad[0]])
-            what = "time" if timed else "number"
-            like = "" if kind is None else f" like those in training ({words(kind)})"
-            raise BadInput(f"row {at + 1}, column {name!r}: {cell} is not a {what}{like}")
-        return values
+        values = typed_seconds(cells) if timed else typed_numbers(cells)
+        return _read(name, plain_cells(cells), kind, missing) if values is None else values
+    plain = plain_cells(cells)
     for i, cell in enumerate(plain):
         nested = isinstance(cell, Sequence | Mapping) and not isinstance(cell, str)
         if nested or not isinstance(cell, Hashable):
@@ -160,21 +137,61 @@ def column(name: str, cells: Any, kind: Kind, missing: Sequence[str] = MISSING) 
     return out
 
 
-def _since_1970(cells: Any) -> Array:
-    """Seconds of an array of datetime64, or of a column of them; NaN where there is none."""
-    plain = cells.dt.tz_localize(None) if getattr(cells.dtype, "tz", None) is not None else cells
-    moments = np.asarray(plain, "datetime64[us]")
-    found = moments.astype(np.int64) / 1e6
-    return np.where(np.isnat(moments), np.nan, found)
+def _read(name: str, plain: list[Any], kind: Form | None, missing: Sequence[str]) -> Array:
+    """Cells that are written, as numbers or as seconds."""
+    values, bad = (kind or Form()).read(plain, missing)
+    if bad:
+        at, cell = bad[0], quote_cell(plain[bad[0]])
+        what = "time" if kind is not None and kind.kind == "time" else "number"
+        like = "" if kind is None else f" like those in training ({words(kind)})"
+        raise BadInput(f"row {at + 1}, column {name!r}: {cell} is not a {what}{like}")
+    return values
 
 
-def holds_numbers(cells: Any) -> bool:
-    """Whether an array has numbers by its type."""
+def typed_numbers(cells: Any) -> Array | None:
+    """float64 (n,), NaN where missing, of cells that are numbers by their type; else None."""
     dtype = getattr(cells, "dtype", None)
-    return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
+    kind = getattr(dtype, "kind", "")  # of NumPy's types and of those of pandas
+    if kind == "m" or type(dtype).__name__ == "Duration":
+        return _counted(np.asarray(cells, "timedelta64[us]"))
+    if isinstance(dtype, np.dtype):
+        return np.asarray(cells, np.float64) if kind in "biuf" else None
+    if kind and kind in "biuf":
+        return np.asarray(cells.to_numpy(np.float64, na_value=np.nan))
+    numeric = getattr(dtype, "is_numeric", bool)()
+    return np.asarray(cells.cast(float).to_numpy(), np.float64) if numeric else None
 
 
-def _plain(cells: Any) -> list[Any]:
+def typed_seconds(cells: Any) -> Array | None:
+    """Seconds since 1970 (n,), NaN where missing, of cells that are times by their type."""
+    dtype = getattr(cells, "dtype", None)
+    if getattr(dtype, "kind", "") != "M" and type(dtype).__name__ not in ("Datetime", "Date"):
+        return None
+    if getattr(dtype, "tz", None) is not None:
+        cells = cells.dt.tz_localize(None)
+    elif getattr(dtype, "time_zone", None) is not None:
+        cells = cells.dt.replace_time_zone(None)
+    return _counted(np.asarray(cells, "datetime64[us]"))
+
+
+def _counted(moments: Array) -> Array:
+    return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
+
+
+def is_category(cells: Any) -> bool:
+    """Whether cells are categories by their type."""
+    kind = type(getattr(cells, "dtype", None)).__name__
+    return kind in ("CategoricalDtype", "Categorical", "Enum")
+
+
+def declared_levels(cells: Any, missing: Sequence[str] = MISSING) -> list[str]:
+    """All levels that a column of categories may have, by its type; none where it does not say."""
+    levels = getattr(cells.dtype, "categories", None) if is_category(cells) else None
+    known = plain_cells(levels) if hasattr(levels, "__len__") else []
+    return list(dict.fromkeys(found for each in known if (found := _level(each, (), missing))))
+
+
+def plain_cells(cells: Any) -> list[Any]:
     """Cells as Python's own objects, None where a data frame has nothing."""
     gone = np.asarray(cells.isna()) if hasattr(cells, "isna") else ()
     values = np.asarray(cells, object) if hasattr(cells, "__array__") else cells
@@ -182,6 +199,16 @@ def _plain(cells: Any) -> list[Any]:
     for i in np.flatnonzero(gone):
         plain[i] = None
     return [None if type(cell).__name__ == "NAType" else cell for cell in plain]
+
+
+def written_cells(cells: Any) -> list[Any]:
+    """Cells as a file would have them: dates and times are ISO 8601."""
+    times = typed_seconds(cells)
+    if times is None:
+        plain = plain_cells(cells)
+        return [cell.isoformat() if hasattr(cell, "isoformat") else cell for cell in plain]
+    moments = np.where(np.isnan(times), 0.0, 1e6 * times).round().astype("datetime64[us]")
+    return [None if t != t else str(each) for t, each in zip(times, moments, strict=True)]
 
 
 def _level(cell: Any, known: Collection[str], missing: Sequence[str]) -> str | None:
