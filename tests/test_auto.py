@@ -279,12 +279,10 @@ def test_classes_saved_weighed_and_refused(tmp_path):
 def test_bad_rows_are_refused_and_nothing_changes(model):
     before = pickle.dumps(model.bank_)
     for bad in (np.nan, np.inf):
-        rows = X[:3].copy()
-        rows[1, 2] = bad
-        with pytest.raises(ValueError, match=r"NaN|infinity"):
-            model.partial_fit(rows, Y[:3])
         with pytest.raises(ValueError, match=r"NaN|infinity"):
             model.partial_fit(X[:3], [0.0, bad, 1.0])
+    with pytest.raises(ValueError, match="infinity"):
+        model.partial_fit(np.where(X[:3] > X[2, 2], np.inf, X[:3]), Y[:3])
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(X[:3, :2], Y[:3])
     with pytest.raises(BadInput, match="2 outputs, the model was started with 1"):

@@ -11,18 +11,19 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, MissingExtra, UnknownName
 from dokl.estimators.checked import checked_weight, everywhere, machine_memory, whole
 from dokl.estimators.choices import seed_of
+from dokl.estimators.frames import FrameInputs, check_same_columns
 from dokl.learning.experts import learn
 from dokl.learning.experts.bank import Bank, Prediction, fingerprint, matrix_bytes, remembers, start
 from dokl.learning.experts.kinds import FOR_NUMBERS, Kind, Settings
 
 
-class Auto(BaseEstimator):  # type: ignore[misc]
+class Auto(FrameInputs, BaseEstimator):  # type: ignore[misc]
     """What regressor and classifier share: a bank, checks, and what it can tell."""
 
     n_components: int
@@ -82,7 +83,7 @@ class Auto(BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any) -> Array:
         check_is_fitted(self, "bank_")
-        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        return self._read_rows(X)
 
     # -- what it can tell --------------------------------------------------------------------
     @property
@@ -129,9 +130,8 @@ class Auto(BaseEstimator):  # type: ignore[misc]
             except ImportError:
                 raise MissingExtra("a picture", "plot") from None
             ax = plt.subplots()[1]
-        names = getattr(self, "feature_names_in_", [f"x{i + 1}" for i in range(self.bank_.d)])
         order = np.argsort(self.relevance_)
-        ax.barh(np.asarray(names, str)[order], self.relevance_[order])
+        ax.barh(np.asarray(self.inputs_, str)[order], self.relevance_[order])
         ax.set_xlabel("relevance")
         return ax
 
@@ -227,6 +227,7 @@ def combined(a: Any, b: Any, sign: int) -> Any:
             )
     if type(a) is not type(b):
         raise BadInput(f"a {type(a).__name__} and a {type(b).__name__} cannot be merged")
+    check_same_columns(a, b)
     other = clone(a)
     vars(other).update({k: v for k, v in vars(a).items() if k not in a.get_params()})
     other.bank_ = learn.combined(a.bank_, b.bank_, sign)

@@ -78,7 +78,7 @@ class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoClassifier:
         """Learn from scratch, in the order given; scales are learned from all rows."""
         with all_or_nothing(self):
-            X, y = self._checked(X, y, reset=True)
+            X, y = self._checked(X, y, True, sample_weight)
             if hasattr(self, "class_count_"):
                 del self.class_count_
             weight = checked_weight(1.0 if sample_weight is None else sample_weight, len(y))
@@ -107,7 +107,7 @@ class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore
         """
         with all_or_nothing(self):
             fresh = not hasattr(self, "bank_")
-            X, y = self._checked(X, y, reset=fresh)
+            X, y = self._checked(X, y, fresh, sample_weight)
             self._meet_again(classes, fresh)
             weight = checked_weight(1.0 if sample_weight is None else sample_weight, len(y))
             weight = self._weights(y, weight)

@@ -24,6 +24,10 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     as they are two experts take them by their ranks, and each row is predicted before it is
     learned. Memory never grows with the stream.
 
+    X is an array, in which NaN is a missing value, or a data frame (pandas, polars) of numbers,
+    truth values, texts, categories and times, read as `dokl train` reads files. The first call
+    decides what the columns are, and which levels texts have; later frames are matched by name.
+
     Parameters
     ----------
     n_components : centres of the widest experts' maps. More follow finer detail; time per row
@@ -38,6 +42,7 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     Attributes
     ----------
     relevance_ : (d,) how much the function bends along each input, summing to 1.
+    inputs_ : names of these inputs: columns of X, levels of texts, circles of times.
     experts_ : a list of the experts with weights, memories and errors.
     remembers_ : in words, how far back predictions reach.
 
@@ -71,7 +76,7 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoRegressor:
         """Learn from scratch, in the order given; scales are learned from all rows."""
         with all_or_nothing(self):
-            X, y = self._checked(X, y, reset=True)
+            X, y = self._checked(X, y, True, sample_weight)
             self._fit(X, y, sample_weight)
         return self
 
@@ -95,7 +100,7 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
         """
         with all_or_nothing(self):
             level = None if return_interval is None else intervals.check_level(return_interval)
-            X, y = self._checked(X, y, reset=not hasattr(self, "bank_"))
+            X, y = self._checked(X, y, not hasattr(self, "bank_"), sample_weight)
             told = self._partial_fit(X, y, sample_weight)
         sd, found = np.sqrt(told.variance), [told.mean]
         found += [sd] if return_std else []

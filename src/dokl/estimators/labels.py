@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
@@ -23,10 +23,9 @@ class NumericTargets:
         """m, once the model has started."""
         raise NotImplementedError
 
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
-        X, y = validate_data(
-            self, X, y, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64
-        )
+    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Array, Array]:
+        rules = {"multi_output": True, "y_numeric": True}
+        X, y = self._learn_rows(X, y, reset, weight, **rules)  # type: ignore[attr-defined]
         y = np.asarray(y, np.float64)
         outputs = 1 if y.ndim == 1 else y.shape[1]
         if reset:
@@ -54,8 +53,8 @@ class Labels:
     _classifying = True
     classes_: Array
 
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
-        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64)
+    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Array, Array]:
+        X, y = self._learn_rows(X, y, reset, weight)  # type: ignore[attr-defined]
         check_classification_targets(y)
         return X, column_or_1d(y)
 

@@ -18,6 +18,7 @@ from dokl.estimators import old_networks
 from dokl.estimators.checked import float_type, machine_memory
 from dokl.estimators.diffusion import DiffusionRegressor
 from dokl.estimators.first import FirstRows, unpacked
+from dokl.estimators.frames import column_names_of
 from dokl.estimators.graph_saving import (
     take_nodes,
     unpacked_graph,
@@ -31,6 +32,7 @@ from dokl.estimators.transformer import RandomFeatures
 from dokl.estimators.units import Unit
 from dokl.learning import schedules
 from dokl.learning.calibration import Calibration
+from dokl.learning.columns import Preprocessor
 from dokl.learning.experts import folding
 from dokl.learning.experts import saving as banks
 from dokl.learning.features import FeatureMap, Features
@@ -204,10 +206,22 @@ def _take_targets(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
     """The inputs' names, and what y is."""
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"].astype(object)
+    _take_columns(model, meta, arrays)
     _take_flat(model, meta)
     if model._classifying:
         model.classes_ = _classes(meta, arrays)
         model.calibration_ = _calibration(model, arrays)
+
+
+def _take_columns(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
+    """How columns become inputs, which files of earlier versions do not say."""
+    if "columns.count" not in arrays:
+        return
+    d, plain = model.n_features_in_, {"standardise": "off", "frozen": False, "excluded": []}
+    names = {"numeric": list(column_names_of(model)), "levels": []}
+    prepared = Preprocessor.from_spec(meta.get("columns", plain | names), _own("columns.", arrays))
+    whole("inputs", prepared.d, d, d)
+    model.preprocessor_, model.n_features_in_ = prepared, len(prepared.columns)
 
 
 def _take_flat(model: Any, meta: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dokl.base.arrays import Array, is_sparse
 from dokl.base.errors import BadInput
@@ -16,6 +16,7 @@ from dokl.base.fingerprints import agreed_fingerprint
 from dokl.estimators.calibrated import decision, log_probabilities
 from dokl.estimators.checked import everywhere, only, present_rows, whole
 from dokl.estimators.choices import in_order, seed_of, set_parameters
+from dokl.estimators.frames import FrameInputs
 from dokl.estimators.labels import Labels, NumericTargets, blanked
 from dokl.estimators.learner import all_or_nothing
 from dokl.estimators.nodes import GraphNodes
@@ -33,7 +34,7 @@ from dokl.network.sharing import SharingRule, diameter
 MOST_INPUTS = 300
 
 
-class NetworkEstimator(GraphNodes):
+class NetworkEstimator(GraphNodes, FrameInputs):
     """Parameters, checks and names around `network_`, which `dokl.network.banks` learns."""
 
     share: str
@@ -43,14 +44,13 @@ class NetworkEstimator(GraphNodes):
     random_state: Any
     network_: Any  # banks.BankNetwork, or an OldNetwork, which predicts and no more
     weights_: Any  # (K, K) in compressed rows; what is not 0 is a link
-    n_features_in_: int
     classes_: Array
     _flat: bool
 
     _classifying = False
 
     # -- what subclasses provide -------------------------------------------------------------
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
+    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Array, Array]:
         raise NotImplementedError
 
     def _targets(self, y: Array) -> Array:
@@ -109,7 +109,7 @@ class NetworkEstimator(GraphNodes):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, nodes: Any) -> None:
         with all_or_nothing(self):
-            X, y = self._valid(X, y, reset=True)
+            X, y = self._valid(X, y, True, sample_weight)
             n, X, y, weight, kept = present_rows(X, y, sample_weight, first=True)
             self._meet(y)
             self._meet_nodes(nodes)
@@ -136,7 +136,7 @@ class NetworkEstimator(GraphNodes):
         with all_or_nothing(self):
             level = None if coverage is None else intervals.check_level(coverage)
             fresh = not hasattr(self, "network_")
-            X, y = self._valid(X, y, reset=fresh)
+            X, y = self._valid(X, y, fresh, sample_weight)
             n, X, y, weight, kept = present_rows(X, y, sample_weight, first=fresh)
             if fresh or classes is not None:
                 self._meet_again(classes, fresh)
@@ -167,10 +167,10 @@ class NetworkEstimator(GraphNodes):
         network: banks.BankNetwork = self.network_
         return network
 
-    def _valid(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
+    def _valid(self, X: Any, y: Any, reset: bool, weight: Any) -> tuple[Array, Array]:
         """Rows to learn from, and targets, checked."""
         self._check_inputs(X)  # before scikit-learn refuses sparse rows in its own words
-        X, y = self._checked(X, y, reset)
+        X, y = self._checked(X, y, reset, weight)
         self._check_inputs(X)  # lists have a shape now
         return X, y
 
@@ -191,7 +191,7 @@ class NetworkEstimator(GraphNodes):
     def _inputs(self, X: Any, nodes: Any) -> tuple[Array, Array | None]:
         """Rows to predict, checked, and the node of each."""
         check_is_fitted(self, "network_")
-        X = np.ascontiguousarray(validate_data(self, X, reset=False, dtype=np.float64))
+        X = np.ascontiguousarray(self._read_rows(X))
         return X, self._node_numbers(nodes, len(X))
 
     def _scores(self, X: Any, nodes: Any) -> Array:
@@ -281,6 +281,9 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
 
     `predict(X, nodes=...)` is each node's own prediction, `predict(X)` what the network predicts
     for a node that it has not seen. The names are those of the graph's nodes, in `nodes_`.
+
+    X is as in `AutoRegressor`: numbers, or a data frame with texts, times and missing values. What
+    columns are, and the means that stand for missing numbers, is known to all nodes.
 
     For sparse rows or more than 300 inputs there is `DiffusionRegressor`.
 

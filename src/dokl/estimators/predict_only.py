@@ -9,13 +9,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.estimators.auto_classifier import AutoClassifier
 from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.calibrated import Calibrated
+from dokl.estimators.frames import FrameInputs
 from dokl.estimators.network import NetworkEstimator
 from dokl.learning import calibration, intervals
 from dokl.learning.experts import folding, predicting
@@ -24,13 +25,13 @@ from dokl.learning.intervals import Tracker
 
 # What is taken over from the estimator that learned.
 FACTS = ("relevance_", "remembers_", "fingerprint_", "n_features_in_")
-IF_ANY = ("feature_names_in_", "classes_", "calibration_", "_flat")
+IF_ANY = ("feature_names_in_", "classes_", "calibration_", "_flat", "preprocessor_")
 # Rows by which the one width of intervals is set: what comes next is like them. Where a row tells
 # its time, those long ago are far from all that is remembered, and intervals there ten times wider.
 NEWEST = 100
 
 
-class PredictOnly(BaseEstimator):  # type: ignore[misc]
+class PredictOnly(FrameInputs, BaseEstimator):  # type: ignore[misc]
     """What both share; `folded` makes them.
 
     folded_: what predicts, parts that add up. rows_: how many were learned. tracker_: widths of
@@ -50,8 +51,7 @@ class PredictOnly(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "folded_")
-        rows = validate_data(self, X, reset=False, dtype=np.float64)
-        return folding.predict_sum(self.folded_, np.asarray(rows))
+        return folding.predict_sum(self.folded_, self._read_rows(X))
 
     def fit(self, X: Any, y: Any = None, **_: Any) -> NoReturn:
         """Refuse: there is nothing left to learn with."""

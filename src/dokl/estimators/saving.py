@@ -41,6 +41,7 @@ from dokl.estimators.plain import pack, pack_made
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.estimators.transformer import RandomFeatures
 from dokl.learning import schedules
+from dokl.learning.columns import Preprocessor
 from dokl.learning.experts import folding
 from dokl.learning.experts import saving as banks
 from dokl.learning.features import FeatureMap
@@ -87,6 +88,9 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
         meta["features"] = _features(estimator.feature_map_)
     if hasattr(estimator, "feature_names_in_"):
         arrays["feature_names"] = np.asarray(estimator.feature_names_in_, str)
+    if hasattr(estimator, "preprocessor_"):
+        about, made = _columns(estimator.preprocessor_)
+        meta, arrays = meta | about, arrays | made
     if isinstance(estimator, GRADIENT):
         meta |= _learner(estimator)
         arrays |= _arrays(estimator)
@@ -208,6 +212,13 @@ def _learner(model: Any) -> dict[str, Any]:
     if model._first is not None:
         meta["first"] = model._first.sigma
     return meta | _about_targets(model)
+
+
+def _columns(prepared: Preprocessor) -> tuple[dict[str, Any], Arrays]:
+    """How columns become inputs; of columns of numbers there is nothing but their means to tell."""
+    about, sums = prepared.spec()
+    arrays = {f"columns.{name}": array for name, array in sums.items()}
+    return {} if prepared.numbers_only else {"columns": about}, arrays
 
 
 def _about_targets(model: Any) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
     def _agreed(self) -> dict[str, Any]:
         return {"classes": self.classes_}
 
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
+    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Any, Array]:
         plain = None if reset else self._plain_rows(X)
         simple = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biufU"
         if plain is not None and simple and len(y) == plain.shape[0]:

@@ -202,7 +202,9 @@ def plain_cells(cells: Any) -> list[Any]:
 
 
 def written_cells(cells: Any) -> list[Any]:
-    """Cells as a file would have them: dates and times are ISO 8601."""
+    """Cells as a file would have them: dates and times are ISO 8601, categories are texts."""
+    if is_category(cells):
+        return [_level(cell, (), MISSING) for cell in plain_cells(cells)]
     times = typed_seconds(cells)
     if times is None:
         plain = plain_cells(cells)

@@ -40,8 +40,11 @@ class Moments:
             off = values - self.shift[:, None]
         return Scale(off, self.shift, *(getattr(self, name)[:, None] for name in _SUMS))
 
-    def learn(self, values: Array, names: Sequence[str]) -> Scale:
-        """How values (p, n) lie in all rows up to and including their own."""
+    def learn(self, values: Array, names: Sequence[str], means_only: bool = False) -> Scale:
+        """How values (p, n) lie in all rows up to and including their own.
+
+        means_only: squares beyond what a number can hold do not matter.
+        """
         seen = ~np.isnan(values)
         shift = self._shifted(values, seen)
         with np.errstate(over="ignore", invalid="ignore"):  # checked just below
@@ -51,10 +54,11 @@ class Moments:
             count = _onward(self.count, seen.astype(np.float64))
             total = _onward(self.total, known)
         bad = np.flatnonzero(~np.isfinite(square[:, -1]))
-        if bad.size:
+        if bad.size and not means_only:
             raise BadInput(f"column {names[bad[0]]!r} holds more than can be squared")
         self.shift = shift
-        self.count, self.total, self.square = (a[:, -1].copy() for a in (count, total, square))
+        last = (np.nan_to_num(a[:, -1]) if bad.size else a[:, -1] for a in (count, total, square))
+        self.count, self.total, self.square = (a.copy() for a in last)
         return Scale(off, shift, count, total, square)
 
     def _shifted(self, values: Array, seen: Array) -> Array:

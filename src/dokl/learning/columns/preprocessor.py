@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import itertools
 from collections import Counter
@@ -126,6 +127,29 @@ class Preprocessor:
     def transform(self, columns: Mapping[str, Array]) -> Array:
         """X (n, d), all rows scaled by what was learned; nothing is learned."""
         return self._inputs(columns, learn=False)
+
+    @property
+    def numbers_only(self) -> bool:
+        """Whether every column is an input as it is: no text, no times."""
+        return not self.levels and not self.times
+
+    def fill(self, X: Array, learn: bool = False) -> Array:
+        """X (n, columns) of numbers alone, with means in place of NaN: what `learn_transform` or
+        `transform` gives for these columns with "off".
+        """
+        gaps = np.isnan(X)
+        if learn and len(X):
+            scale = self.moments.learn(X.T, self.scaled, means_only=True)
+        elif gaps.any():
+            scale = self.moments.now(X.T)
+        return np.ascontiguousarray(scale.filled(X.T).T) if gaps.any() else X
+
+    def copied(self) -> Self:
+        """One that learns on without changing this one."""
+        other = copy.copy(self)
+        other.moments, other.unseen = copy.copy(self.moments), dict(self.unseen)
+        other.new_levels = {name: dict(levels) for name, levels in self.new_levels.items()}
+        return other
 
     def freeze(self) -> None:
         """Learn no more: "running" becomes "fixed"."""

@@ -138,7 +138,7 @@ def formula_of(
     intervals differ from row to row; else they have one width. Those of networks always have one
     width, that of the newest rows on average.
     """
-    table = model if isinstance(model, TableModel) else TableModel(model)
+    table = model if isinstance(model, TableModel) else TableModel.of(model)
     estimator = table.estimator
     if not isinstance(estimator, (*WAVES, NetworkEstimator, *EXPERTS, *FOLDED)):
         raise BadInput(f"a {type(estimator).__name__} does not predict: it cannot be exported")

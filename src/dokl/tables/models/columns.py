@@ -145,9 +145,10 @@ def _as_they_are(model: TableModel, chunk: Chunk) -> Array:
         raise BadInput(
             f"the model takes {d} inputs and there are {len(names)} columns: {listed(names)}"
         )
+    gaps = get_tags(model.estimator).input_tags.allow_nan
     for name in names:
         cells = chunk.columns[name]
-        if cells.dtype.kind != "f" or np.isnan(cells).any():
+        if cells.dtype.kind != "f" or (np.isnan(cells).any() and not gaps):
             raise BadInput(
                 f"column {name!r} has text or missing values, and this model has no "
                 "preprocessing: it was saved in Python"

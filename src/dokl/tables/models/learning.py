@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -150,13 +149,12 @@ def _or_as_before(model: TableModel) -> Iterator[None]:
         with all_or_nothing(estimator):
             yield
         return
-    named = {name: dict(levels) for name, levels in prepared.new_levels.items()}
-    before = copy.copy(prepared.moments), dict(prepared.unseen), named
+    before = prepared.copied()
     try:
         with all_or_nothing(estimator):
             yield
     except BaseException:
-        prepared.moments, prepared.unseen, prepared.new_levels = before
+        vars(prepared).update(vars(before))
         model.series = series
         raise
 

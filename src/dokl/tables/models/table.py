@@ -15,6 +15,7 @@ from dokl.base.errors import BadInput
 from dokl.base.files import PathLike
 from dokl.base.fingerprints import agreed_fingerprint
 from dokl.estimators import folded
+from dokl.estimators.frames import has_gaps
 from dokl.estimators.old_networks import OldNetwork
 from dokl.estimators.targets import AvailableOrTold
 from dokl.learning.columns import Preprocessor
@@ -81,6 +82,24 @@ class TableModel:
     tally: Score | None = field(default=None, repr=False)
     coverage: Coverage | None = field(default=None, repr=False)
     series: Series | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.preprocessor is not None and hasattr(self.estimator, "_raw"):
+            self.estimator._raw = False  # what it gets are inputs already
+
+    @classmethod
+    def of(cls, estimator: Any) -> TableModel:
+        """The table model of an estimator: of one that has learned from raw columns (texts, times,
+        gaps) they are those of the table, any other takes its rows as they are.
+        """
+        prepared = getattr(estimator, "preprocessor_", None)
+        if prepared is None or (prepared.numbers_only and not has_gaps(estimator)):
+            return cls(estimator)
+        inner = copy.copy(estimator)
+        for name in ("preprocessor_", "feature_names_in_"):
+            vars(inner).pop(name, None)
+        inner.n_features_in_ = prepared.d
+        return cls(inner, prepared.copied())
 
     # -- what it is --------------------------------------------------------------------------
     @property
@@ -260,4 +279,4 @@ class TableModel:
         from dokl.tables.models.saving import load
 
         loaded = load(path)
-        return loaded if isinstance(loaded, TableModel) else cls(loaded)
+        return loaded if isinstance(loaded, TableModel) else cls.of(loaded)
