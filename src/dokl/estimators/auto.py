@@ -17,13 +17,14 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, MissingExtra, UnknownName
 from dokl.estimators.checked import checked_weight, everywhere, machine_memory, whole
 from dokl.estimators.choices import seed_of
-from dokl.estimators.frames import FrameInputs, check_same_columns
+from dokl.estimators.frames import check_same_columns
+from dokl.estimators.late import LateLearning
 from dokl.learning.experts import learn
 from dokl.learning.experts.bank import Bank, Prediction, fingerprint, matrix_bytes, remembers, start
 from dokl.learning.experts.kinds import FOR_NUMBERS, Kind, Settings
 
 
-class Auto(FrameInputs, BaseEstimator):  # type: ignore[misc]
+class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
     """What regressor and classifier share: a bank, checks, and what it can tell."""
 
     n_components: int

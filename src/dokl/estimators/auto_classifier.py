@@ -124,6 +124,16 @@ class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore
         self.calibration_, level[seen] = calibration.followed(self.calibration_, *given)
         return level
 
+    def predict(self, X: Any, keys: Any = None) -> Array:
+        """Labels (n,): the most probable.
+
+        keys: a name for each row, by which `learn` finds it when its target is known.
+        """
+        labels = super().predict(X)
+        if keys is not None:
+            self._wait(X, keys)
+        return np.asarray(labels)
+
     def _scores(self, X: Any) -> Array:
         X = self._inputs(X)
         return predicting.predict(self.bank_, X)

@@ -110,14 +110,18 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
         shaped = tuple(map(self._shaped, found))
         return shaped[0] if len(shaped) == 1 else shaped
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, keys: Any = None) -> Any:
         """Predictions (n,), or (n, m) for several outputs; with return_std also their standard
         deviations, noise included.
+
+        keys: a name for each row, by which `learn` finds it when its target is known.
         """
-        X = self._inputs(X)
+        rows = self._inputs(X)
+        if keys is not None:
+            self._wait(X, keys)
         if not return_std:
-            return self._shaped(predicting.predict(self.bank_, X))
-        told = predicting.predict_with_variance(self.bank_, X)
+            return self._shaped(predicting.predict(self.bank_, rows))
+        told = predicting.predict_with_variance(self.bank_, rows)
         return self._shaped(told.mean), self._shaped(np.sqrt(told.variance))
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:

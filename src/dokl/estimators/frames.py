@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,20 @@ from dokl.learning.columns import MAX_LEVELS, Preprocessor, require
 Table = Mapping[str, Any]
 _NOT_NUMBERS = (str, datetime.date, datetime.time, np.datetime64)
 _AS_TYPES = "In a data frame, give the column as numbers, as times, or as a category"
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows that are inputs already, (n, d), but that missing numbers are NaN: as `_encoded` has
+    them.
+    """
+
+    values: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, d)."""
+        return self.values.shape
 
 
 class FrameInputs:
@@ -66,6 +81,8 @@ class FrameInputs:
         are. reset: on a first call, which decides what columns are.
         """
         kept, known = _kept(sample_weight), None if reset else getattr(self, "preprocessor_", None)
+        if isinstance(X, EncodedRows):
+            return self._learn_encoded(X.values, y, kept, **rules)
         table = _table_of(X) if self._raw else None
         if table is None and (known is None or known.numbers_only):
             X, y = validate_data(
@@ -91,6 +108,29 @@ class FrameInputs:
         made, y = check_X_y(made, y, dtype=np.float64, estimator=self, **rules)
         self.preprocessor_ = prepared
         return made, y
+
+    def _learn_encoded(
+        self, X: Array, y: Any, kept: Array | None, **rules: Any
+    ) -> tuple[Array, Array]:
+        """The same of rows that `_encoded` made."""
+        if hasattr(self, "preprocessor_"):
+            prepared = self.preprocessor_.copied()
+            X, self.preprocessor_ = _filled(prepared, X, kept), prepared
+        made: tuple[Array, Array] = check_X_y(X, y, dtype=np.float64, estimator=self, **rules)
+        return made
+
+    def _encoded(self, X: Any) -> Array:
+        """Inputs (n, d) of rows, with NaN for missing numbers, which `learn` fills once it may
+        learn from them.
+        """
+        known: Preprocessor | None = getattr(self, "preprocessor_", None)
+        rows = self._read_rows(X)
+        if known is None or not self._raw:
+            return rows
+        if known.numbers_only and _table_of(X) is None:
+            how: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+            return np.asarray(validate_data(self, X, reset=False, **how))
+        return known.with_gaps(rows, _columns(known, _matched(known, X, _table_of(X))))
 
     def _read_rows(self, X: Any) -> Array:
         """Inputs (n, d) of rows to predict, checked."""

@@ -24,6 +24,7 @@ from dokl.estimators.graph_saving import (
     unpacked_graph,
     unpacked_weights,
 )
+from dokl.estimators.late import WaitingRows
 from dokl.estimators.network import NetworkRegressor
 from dokl.estimators.parameters import check_components, check_parameters
 from dokl.estimators.plain import unpack, unpack_made
@@ -215,9 +216,12 @@ def _take_targets(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
 
 def _take_columns(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> None:
     """How columns become inputs, which files of earlier versions do not say."""
+    d = model.n_features_in_
+    if "waiting" in meta:
+        model.waiting_ = WaitingRows.from_file(meta["waiting"], _own("waiting.", arrays), d)
     if "columns.count" not in arrays:
         return
-    d, plain = model.n_features_in_, {"standardise": "off", "frozen": False, "excluded": []}
+    plain = {"standardise": "off", "frozen": False, "excluded": []}
     names = {"numeric": list(column_names_of(model)), "levels": []}
     prepared = Preprocessor.from_spec(meta.get("columns", plain | names), _own("columns.", arrays))
     whole("inputs", prepared.d, d, d)

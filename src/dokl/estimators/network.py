@@ -16,8 +16,8 @@ from dokl.base.fingerprints import agreed_fingerprint
 from dokl.estimators.calibrated import decision, log_probabilities
 from dokl.estimators.checked import everywhere, only, present_rows, whole
 from dokl.estimators.choices import in_order, seed_of, set_parameters
-from dokl.estimators.frames import FrameInputs
 from dokl.estimators.labels import Labels, NumericTargets, blanked
+from dokl.estimators.late import NOBODY, LateLearning
 from dokl.estimators.learner import all_or_nothing
 from dokl.estimators.nodes import GraphNodes
 from dokl.estimators.old_networks import OldNetwork
@@ -34,7 +34,7 @@ from dokl.network.sharing import SharingRule, diameter
 MOST_INPUTS = 300
 
 
-class NetworkEstimator(GraphNodes, FrameInputs):
+class NetworkEstimator(GraphNodes, LateLearning):
     """Parameters, checks and names around `network_`, which `dokl.network.banks` learns."""
 
     share: str
@@ -194,8 +194,23 @@ class NetworkEstimator(GraphNodes, FrameInputs):
         X = np.ascontiguousarray(self._read_rows(X))
         return X, self._node_numbers(nodes, len(X))
 
-    def _scores(self, X: Any, nodes: Any) -> Array:
+    def _owners_of(self, nodes: Array) -> dict[str, Any]:
+        """The nodes under which rows were predicted; rows of none are dealt out."""
+        none = nodes == NOBODY
+        if none.all():
+            return {}
+        if none.any():
+            raise BadInput(
+                "some of these rows were predicted for a node, and some for none: learn them in "
+                "two calls"
+            )
+        return {"nodes": self.nodes_[nodes]}
+
+    def _scores(self, X: Any, nodes: Any, keys: Any = None) -> Array:
         rows, owner = self._inputs(X, nodes)
+        if keys is not None:
+            self._learning()
+            self._wait(X, keys, owner)
         if isinstance(self.network_, OldNetwork):
             return self.network_.predict(rows, owner)
         return banks.predict_mean(self.network_, rows, _anywhere(owner, len(rows)))
@@ -342,9 +357,12 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         self._partial_fit(X, y, sample_weight, nodes)
         return self
 
-    def predict(self, X: Any, nodes: Any = None) -> Array:
-        """Predictions of `nodes` (one name, or one per row), or for a node that nobody has seen."""
-        return self._shaped(self._scores(X, nodes))
+    def predict(self, X: Any, nodes: Any = None, keys: Any = None) -> Array:
+        """Predictions of `nodes` (one name, or one per row), or for a node that nobody has seen.
+
+        keys: a name for each row, by which `learn` finds it when its target is known.
+        """
+        return self._shaped(self._scores(X, nodes, keys))
 
     def prequential(
         self,
@@ -420,9 +438,9 @@ class NetworkClassifier(Labels, NetworkEstimator, ClassifierMixin, BaseEstimator
         self.calibration_, level = calibration.followed(self.calibration_, *given)
         return level
 
-    def _levels(self, X: Any, nodes: Any) -> Array:
+    def _levels(self, X: Any, nodes: Any, keys: Any = None) -> Array:
         """Log probabilities but for a constant, (n, classes)."""
-        scores = calibration.both(self._scores(X, nodes))
+        scores = calibration.both(self._scores(X, nodes, keys))
         return calibration.levels(self.calibration_, scores)
 
     def fit(
@@ -450,9 +468,12 @@ class NetworkClassifier(Labels, NetworkEstimator, ClassifierMixin, BaseEstimator
         absent = np.isnan(level[:, 0])
         return blanked(self.classes_[np.where(absent, 0, level.argmax(axis=1))], absent)
 
-    def predict(self, X: Any, nodes: Any = None) -> Array:
-        """Labels by the whole network, or by `nodes` (one name, or one per row)."""
-        level = self._levels(X, nodes)
+    def predict(self, X: Any, nodes: Any = None, keys: Any = None) -> Array:
+        """Labels by the whole network, or by `nodes` (one name, or one per row).
+
+        keys: a name for each row, by which `learn` finds it when its target is known.
+        """
+        level = self._levels(X, nodes, keys)
         return np.asarray(self.classes_[level.argmax(axis=1)])
 
     def decision_function(self, X: Any, nodes: Any = None) -> Array:

@@ -91,6 +91,9 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
     if hasattr(estimator, "preprocessor_"):
         about, made = _columns(estimator.preprocessor_)
         meta, arrays = meta | about, arrays | made
+    if hasattr(estimator, "waiting_"):
+        meta["waiting"], made = estimator.waiting_.to_file()
+        arrays |= {f"waiting.{name}": array for name, array in made.items()}
     if isinstance(estimator, GRADIENT):
         meta |= _learner(estimator)
         arrays |= _arrays(estimator)

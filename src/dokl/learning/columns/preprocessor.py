@@ -134,15 +134,25 @@ class Preprocessor:
         return not self.levels and not self.times
 
     def fill(self, X: Array, learn: bool = False) -> Array:
-        """X (n, columns) of numbers alone, with means in place of NaN: what `learn_transform` or
-        `transform` gives for these columns with "off".
+        """Inputs X (n, d), in which missing numbers are NaN, with means in their place: what
+        `learn_transform` or `transform` gives with "off". Of numbers alone, X is the columns.
         """
-        gaps = np.isnan(X)
+        numbers = X[:, : len(self.scaled)]
+        gaps = np.isnan(numbers).any()
         if learn and len(X):
-            scale = self.moments.learn(X.T, self.scaled, means_only=True)
-        elif gaps.any():
-            scale = self.moments.now(X.T)
-        return np.ascontiguousarray(scale.filled(X.T).T) if gaps.any() else X
+            scale = self.moments.learn(numbers.T, self.scaled, means_only=True)
+        elif gaps:
+            scale = self.moments.now(numbers.T)
+        if not gaps:
+            return X
+        X = X.copy()
+        X[:, : len(self.scaled)] = scale.filled(numbers.T).T
+        return X
+
+    def with_gaps(self, X: Array, columns: Mapping[str, Array]) -> Array:
+        """Inputs X (n, d) of these columns, with NaN where numbers are missing; see `fill`."""
+        numbers = self._numbers(columns).T
+        return np.hstack([numbers, X[:, numbers.shape[1] :]])
 
     def copied(self) -> Self:
         """One that learns on without changing this one."""

@@ -196,6 +196,16 @@ def _given(model: TableModel, y: Any, n: int) -> Array:
     return found
 
 
+def late_targets(model: TableModel, y: Any, n: int) -> Array:
+    """Targets that come for themselves, (n,), none of them missing."""
+    found = _given(model, y, n)
+    if found.ndim == 1:
+        found, keep = (class_target if model.classifying else numeric_target)(found)
+        if not keep.all():
+            raise BadInput(f"the target of key {int(np.flatnonzero(~keep)[0]) + 1} is missing")
+    return found.astype(str) if found.dtype == object else found
+
+
 def nodes_for(model: TableModel, chunk: Chunk, keep: Array) -> list[str]:
     """The node of each row to keep, by the column that names it."""
     assert model.node is not None

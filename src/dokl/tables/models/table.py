@@ -16,10 +16,17 @@ from dokl.base.files import PathLike
 from dokl.base.fingerprints import agreed_fingerprint
 from dokl.estimators import folded
 from dokl.estimators.frames import has_gaps
+from dokl.estimators.late import LateTargets, checked_keys
 from dokl.estimators.old_networks import OldNetwork
 from dokl.estimators.targets import AvailableOrTold
 from dokl.learning.columns import Preprocessor
-from dokl.tables.models.columns import chunk_for, inputs_for, nodes_for, targets_for
+from dokl.tables.models.columns import (
+    chunk_for,
+    inputs_for,
+    late_targets,
+    nodes_for,
+    targets_for,
+)
 from dokl.tables.models.learning import answers, learn, remember
 from dokl.tables.models.scores import Coverage, Score, whole_label
 from dokl.tables.models.series import Series, raw_columns, with_target
@@ -149,13 +156,19 @@ class TableModel:
         return agreed_fingerprint(features, preprocessing=self.preprocessor.agreed())
 
     # -- predicting --------------------------------------------------------------------------
-    def predict(self, rows: Any, nodes: Any = None, return_std: bool = False) -> Any:
+    def predict(
+        self, rows: Any, nodes: Any = None, return_std: bool = False, keys: Any = None
+    ) -> Any:
         """Predictions (n,): numbers, or labels.
 
         nodes: of a network, whose vector predicts: a name, or one for each row; else the mean.
         return_std: also their standard deviations, which regressions without settings know.
+        keys: a name for each row, by which `learn` finds it when its target is known.
         """
         how: dict[str, Any] = {"return_std": True} if return_std else {}
+        if keys is not None:
+            self._check_late()
+            how["keys"] = keys
         if return_std and not self.has_intervals:
             raise BadInput(f"a {type(self.estimator).__name__} has no standard deviations")
         (found,) = answers(self, chunk_for(self, rows), "predict", nodes=nodes, **how)
@@ -235,6 +248,30 @@ class TableModel:
         out = np.full((len(keep), *predicted.shape[1:]), np.nan if floats else None)
         out[keep] = predicted
         return out
+
+    def learn(self, keys: Any, y: Any) -> LateTargets:
+        """Learn the rows that were predicted under these keys, now that their targets are known.
+
+        The scaling and the prequential error do not go along with these rows.
+        """
+        self._check_late()
+        names = checked_keys(keys)
+        y = late_targets(self, y, len(names))
+        found: LateTargets = self.estimator.learn(names, y)
+        self.rows_read += found.learned
+        return found
+
+    def _check_late(self) -> None:
+        if not hasattr(self.estimator, "learn"):
+            raise BadInput(
+                f"a {type(self.estimator).__name__} cannot learn targets that come later: models "
+                "without settings can (AutoRegressor, AutoClassifier, networks of them)"
+            )
+        if self.series is not None and self.series.horizon:
+            raise BadInput(
+                "a model with a horizon joins rows with their later targets itself: give it rows "
+                "in the order of time"
+            )
 
     def remember(self, rows: Any) -> Self:
         """Go on to the rows after these, which are not learned: lags look back at them.
