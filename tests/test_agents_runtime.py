@@ -145,7 +145,11 @@ def test_waiting_inputs_expire_make_room_and_can_be_purged(start, monkeypatch):
     agent.submit(Arrival(*nothing(), waiting=(("r", X[2]),))).result(WAIT)  # p makes room
     assert (agent.status()["waiting_labels"], agent.status()["waiting_expired"]) == (2, 1)
     label = agent.submit(Arrival(*nothing(), labels=(("p", Y[0]), ("q", Y[1])))).result(WAIT)
-    assert (label["labelled"], label["unknown_ids"]) == (1, ["p"])
+    assert (label["labelled"], label["unknown_ids"], label["expired_ids"]) == (1, [], ["p"])
+    agent.submit(Arrival(*nothing(), waiting=(("p", X[4]),))).result(WAIT)  # once more
+    again = agent.submit(Arrival(*nothing(), labels=(("p", Y[4]), ("p", Y[4])))).result(WAIT)
+    assert (again["labelled"], again["unknown_ids"]) == (1, ["p"])
+    assert "expired_ids" not in again
     clock.ahead = (168 + 3) * 3600.0
     agent.submit(Arrival(*nothing(), waiting=(("s", X[3]),))).result(WAIT)
     assert (agent.status()["waiting_labels"], agent.status()["waiting_expired"]) == (1, 2)

@@ -130,7 +130,7 @@ def test_intervals_and_probabilities_on_request(folder, tmp_path):
         assert csv.text.startswith("prediction,lower,upper\n")
         page = face.client.get("/openapi.json").json()
         names = [given["name"] for given in page["paths"]["/predict"]["post"]["parameters"]]
-        assert names == ["scores", "intervals", "probabilities"]
+        assert names == ["scores", "intervals", "probabilities", "remember"]
     with Face(folder / "auto-label.dokl", learn=False) as face:
         told = face.predict(inputs, "?probabilities=true&scores=true")
         assert told["labels"] == ["other", "same"]
@@ -160,6 +160,58 @@ def test_a_request_is_learned_once_and_bad_rows_not_at_all(folder, tmp_path):
         assert face.learn({"id": 7, "a": 1, "b": 2})["waiting"] == 1  # its label comes later
         assert face.learn({"id": 7, "y": 2.5})["labelled"] == 1
         assert face.client.get("/status").json()["samples"] == 2
+
+
+@pytest.mark.parametrize("name", ["squares-y", "auto-label"])
+def test_rows_are_predicted_now_and_learned_when_their_target_is_known(folder, tmp_path, name):
+    path, columns = folder / f"{name}.dokl", stream(20)
+    inputs, target = rows_of(columns, "a", "b", "place"), name.partition("-")[2]
+    named = [{"id": i, **row} for i, row in enumerate(inputs)]
+    labels = [{"id": i, **row} for i, row in enumerate(rows_of(columns, target))]
+    model = library.load(path)
+    model.partial_fit({k: v[[3, 1]] for k, v in columns.items()})
+    with Face(path, tmp_path / "state") as face:
+        plain = face.predict(named)
+        assert face.client.get("/status").json()["waiting_labels"] == 0
+        assert face.predict(named, "?remember=true") == plain
+        assert face.client.get("/status").json()["waiting_labels"] == 20
+    with Face(path, tmp_path / "state") as face:  # in the journal, and after a restart
+        given = [labels[3], labels[1], {"id": "never", target: labels[0][target]}]
+        told = face.client.post("/learn", json=given, headers={"Idempotency-Key": "k"}).json()
+        assert (told["labelled"], told["unknown_ids"], told["samples"]) == (2, ["never"], 2)
+        again = face.client.post("/learn", json=given, headers={"Idempotency-Key": "k"}).json()
+        assert (again["repeated"], again["samples"]) == (True, 2)
+        after, said = face.predict(inputs)["predictions"], model.predict(columns)
+        if target == "y":
+            np.testing.assert_allclose(after, said, rtol=1e-6, atol=1e-6)
+        else:
+            assert after == said.tolist()
+        csv = {"content-type": "text/csv"}
+        late = face.client.post("/learn", content=f"id,{target}\n5,{labels[5][target]}\n",
+                                headers=csv)  # fmt: skip
+        assert late.json()["labelled"] == 1
+        assert face.client.delete("/waiting").json() == {"purged": 17}
+        gone = face.client.post("/learn", json=labels[7]).json()
+        assert (gone["labelled"], gone["expired_ids"], gone["unknown_ids"]) == (0, ["7"], [])
+        status = face.client.get("/status").json()
+        assert (status["waiting_expired"], status["unknown_labels"]) == (17, 2)
+
+
+def test_what_cannot_wait_or_be_joined_is_said(folder, tmp_path):
+    row = {"a": 1, "b": 2, "place": "roof"}
+    with Face(folder / "squares-y.dokl", tmp_path / "state") as face:
+        assert "row 1 has no id" in face.predict(row, "?remember=true", 422)["error"]
+        twice = [{"id": "n", **row}] * 2
+        assert "two rows have the id 'n'" in face.predict(twice, "?remember=true", 422)["error"]
+        assert "true or false" in face.predict(row, "?remember=yes", 400)["error"]
+        for body in ({**row, "y": 1.0}, {"id": 1, **row}):
+            answer = face.client.post("/learn", json=body)
+            assert answer.status_code == 422
+            assert "rows with inputs to /samples" in answer.json()["error"]
+        assert face.client.get("/status").json()["waiting_labels"] == 0
+    with Face(folder / "squares-y.dokl", learn=False) as face:
+        said = face.predict({"id": "n", **row}, "?remember=true", 422)["error"]
+        assert "--learn" in said
 
 
 def test_the_journal_of_another_model_is_refused(folder, tmp_path):

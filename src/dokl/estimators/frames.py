@@ -83,6 +83,8 @@ class FrameInputs:
         kept, known = _kept(sample_weight), None if reset else getattr(self, "preprocessor_", None)
         if isinstance(X, EncodedRows):
             return self._learn_encoded(X.values, y, kept, **rules)
+        if reset:
+            self._forget()
         table = _table_of(X) if self._raw else None
         if table is None and (known is None or known.numbers_only):
             X, y = validate_data(
@@ -108,6 +110,9 @@ class FrameInputs:
         made, y = check_X_y(made, y, dtype=np.float64, estimator=self, **rules)
         self.preprocessor_ = prepared
         return made, y
+
+    def _forget(self) -> None:
+        """Begin anew: let go what belongs to the columns before."""
 
     def _learn_encoded(
         self, X: Array, y: Any, kept: Array | None, **rules: Any

@@ -139,12 +139,9 @@ class LateLearning(FrameInputs):
         gone = tuple(key for key in others if key in waiting.gone)
         return LateTargets(len(at), gone, tuple(key for key in others if key not in waiting.gone))
 
-    def _learn_rows(
-        self, X: Any, y: Any, reset: bool, sample_weight: Any = None, **rules: Any
-    ) -> tuple[Array, Array]:
-        if reset and "waiting_" in vars(self):  # those were rows of another model
+    def _forget(self) -> None:
+        if "waiting_" in vars(self):
             self.waiting_ = WaitingRows(self.waiting_.most, self.waiting_.hours)
-        return super()._learn_rows(X, y, reset, sample_weight, **rules)
 
     def _owners_of(self, nodes: Array) -> dict[str, Any]:
         """Whose rows these are, as `partial_fit` takes it; nothing where there are no nodes."""

@@ -52,7 +52,7 @@ class Group:
         told = taken.answer(self._store.samples + self._intake.rows + len(taken.X))
         self._intake.keep(taken, told)
         self._counts["accepted"] += 1
-        self._counts["unknown"] += len(taken.unknown)
+        self._counts["unknown"] += len(taken.unknown) + len(taken.expired)
         tell = partial(answer, future, told)
         if hold and self._protocol.queued and self._protocol.learns:
             self.held.append((self._protocol.learned + self._protocol.queued, tell))

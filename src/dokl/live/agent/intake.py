@@ -26,6 +26,7 @@ class Taken:
     Y: Array
     labelled: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)  # labels whose inputs have gone
     skipped: list[str] = field(default_factory=list)  # why rows of a file were not learned
 
     def answer(self, samples: int) -> dict[str, Any]:
@@ -38,6 +39,7 @@ class Taken:
             "repeated": False,
             "samples": samples,
         }
+        told |= {"expired_ids": self.expired[:100]} if self.expired else {}
         return {**told, "skipped": self.skipped} if self.skipped else told
 
 
@@ -83,7 +85,8 @@ class Intake:
             known = name not in done
             x = (here.get(name) if name in here else self._find(name)) if known else None
             if x is None:
-                taken.unknown.append(name)
+                gone = known and self._store.has_expired(name)
+                (taken.expired if gone else taken.unknown).append(name)
                 continue
             done[name] = None
             rows.append(x)

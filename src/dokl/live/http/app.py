@@ -24,6 +24,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
+import numpy as np
+
 from dokl.base.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
 from dokl.live.agent.answers import Busy, Stopping
 from dokl.live.description import Network, host_port, is_loopback
@@ -50,9 +52,11 @@ except ImportError:
 if TYPE_CHECKING:
     from dokl.base.arrays import Array
     from dokl.live.agent.runtime import Agent
+    from dokl.live.inputs import Arrival
 
 KINDS = {"application/json": "json", "application/x-ndjson": "json", "text/csv": "csv"}
 LONGEST_KEY = 255
+REMEMBER = "remember"  # a switch of /predict
 LATER = 5.0  # seconds until a second try, where nothing better is known
 _SMALL = 1 << 16  # bytes that are parsed at once; more goes to a thread, one body at a time
 
@@ -137,6 +141,7 @@ class Endpoints:
         self.app = Starlette(
             routes=[
                 Route("/samples", self._endpoint(self.samples, writes=True), methods=["POST"]),
+                Route("/learn", self._endpoint(self.learn, writes=True), methods=["POST"]),
                 Route("/waiting", self._endpoint(self.purge, writes=True), methods=["DELETE"]),
                 Route("/predict", self._endpoint(self.predict), methods=["POST"]),
                 Route("/status", self._endpoint(self.status)),
@@ -151,10 +156,20 @@ class Endpoints:
     # -- endpoints ---------------------------------------------------------------------------
     async def samples(self, request: Request) -> Response:
         """Learn rows, and answer when they are stored."""
+        inputs = self.agent.inputs
+        return await self._taken(request, {"json": inputs.from_json, "csv": inputs.from_csv})
+
+    async def learn(self, request: Request) -> Response:
+        """Learn inputs that were predicted before, now that their targets are known."""
+        inputs = self.agent.inputs
+        return await self._taken(request, {"json": inputs.labels_json, "csv": inputs.labels_csv})
+
+    async def _taken(
+        self, request: Request, ways: dict[str, Callable[[bytes], Arrival]]
+    ) -> Response:
+        """Store and learn what the body has; ways: how it is read."""
         _options(request)
         key = _key(request)
-        inputs = self.agent.inputs
-        ways = {"json": inputs.from_json, "csv": inputs.from_csv}
         with self._body(request) as incoming:
             kind, body = _content(request), await incoming.read()
             with self.room.turn():
@@ -181,15 +196,25 @@ class Endpoints:
         return as_json({"purged": purged})
 
     async def predict(self, request: Request) -> Response:
-        """Answers for rows; as CSV where that is what the sender accepts."""
-        wanted = [name for name, asked in _options(request, *FURTHER).items() if asked]
-        inputs = self.agent.inputs
+        """Answers for rows; as CSV where that is what the sender accepts. ?remember=true: the rows
+        wait under their ids for their targets.
+        """
+        wanted = [name for name, asked in _options(request, *FURTHER, REMEMBER).items() if asked]
+        inputs, remember = self.agent.inputs, REMEMBER in wanted
+        if remember:
+            wanted.remove(REMEMBER)
+            self._admit(request, writes=True)
+        ways: dict[str, Callable[[bytes], Any]]
         ways = {"json": inputs.rows_json, "csv": inputs.rows_csv}
+        ways = {"json": inputs.waiting_json, "csv": inputs.waiting_csv} if remember else ways
         with self._body(request) as incoming:
             kind, body = _content(request), await incoming.read()
             with self.room.turn():
-                X: Array = await self._parsed(ways[KINDS[kind]], body)
+                parsed = await self._parsed(ways[KINDS[kind]], body)
+                X: Array = np.stack([x for _, x in parsed.waiting]) if remember else parsed
                 found = await asyncio.to_thread(predictions, self.agent, X, wanted)
+                if remember:
+                    await self._stored(self.agent.submit(parsed))
         return as_csv(found) if _accepts_csv(request) else as_json(found)
 
     async def status(self, request: Request) -> Response:

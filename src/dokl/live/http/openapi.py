@@ -67,6 +67,7 @@ def _paths() -> Data:
     return {
         "/samples": {"post": _samples()},
         "/predict": {"post": _predict(text)},
+        "/learn": {"post": _learn()},
         "/waiting": {"delete": _purge()},
         "/status": {"get": _get("status", figures, _json({"type": "object"}), _ASKING)},
         "/metrics": {"get": _get("metrics", "Figures for Prometheus.", metrics, _ASKING)},
@@ -91,6 +92,19 @@ def _get(name: str, words: str, content: Data, errors: tuple[int, ...]) -> Data:
     }
 
 
+def _learn() -> Data:
+    words = "The samples are in the journal and will not be lost."
+    return {
+        "operationId": "learn",
+        "summary": "Learn rows that were predicted before, now that their targets are known.",
+        "description": "A row is `id` and target; its inputs came by `/predict?remember=true`, or "
+        "by `/samples`. Ids whose inputs have gone are told, and so are unknown ones.",
+        "parameters": [_KEY],
+        "requestBody": _body("Label"),
+        "responses": _responses(words, _json(_ref("Stored")), _STORING),
+    }
+
+
 def _samples() -> Data:
     words = "The samples are in the journal and will not be lost."
     return {
@@ -98,15 +112,7 @@ def _samples() -> Data:
         "summary": "Learn rows, one or many.",
         "description": "A row with inputs and target is learned. A row with `id` and inputs waits "
         "for its label; a row with `id` and target brings it.",
-        "parameters": [
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "description": "A text of your choice, the same when a request is sent again: "
-                "what was learned is not learned twice.",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-            }
-        ],
+        "parameters": [_KEY],
         "requestBody": _body("Sample"),
         "responses": _responses(words, _json(_ref("Stored")), _STORING),
     }
@@ -138,9 +144,10 @@ def _predict(text: Data) -> Data:
             _switch("scores", "Of a classification, the scores behind the labels, too."),
             _switch("intervals", "Of experts (method squares, dokl serve): ends of intervals."),
             _switch("probabilities", "Of such a classifier (dokl serve), in the labels' order."),
+            _switch("remember", "Rows wait under their `id` for their targets (`/learn`)."),
         ],
         "requestBody": _body("Inputs"),
-        "responses": _responses(words, {**_json(_ref("Predictions")), "text/csv": text}, _SENDING),
+        "responses": _responses(words, {**_json(_ref("Predictions")), "text/csv": text}, _STORING),
     }
 
 
@@ -188,8 +195,11 @@ def _schemas(network: Network) -> Data:
     name = {"type": ["string", "integer"], "description": "Joins inputs and a later label."}
     joined = {} if "id" in agreed.drop else {"id": name}
     sample = {**inputs, agreed.target: target, **joined}
+    label = {"type": "object", "properties": {"id": name, agreed.target: target}}
     return {
-        "Inputs": {"type": "object", "properties": inputs},
+        "Inputs": {"type": "object", "properties": {**inputs, **joined}},
+        "Label": {**label, "required": ["id", agreed.target]},
+        "LabelBatch": _batch("Label"),
         "Sample": {"type": "object", "properties": sample, "additionalProperties": False},
         "InputsBatch": _batch("Inputs"),
         "SampleBatch": _batch("Sample"),
@@ -236,6 +246,13 @@ def _count(words: str) -> Data:
     return {"type": "integer", "minimum": 0, "description": words}
 
 
+_KEY: Data = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "A text of your choice, the same when a request is sent again: what was learned "
+    "is not learned twice.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
 _ERROR = _record({"error": {"type": "string"}})
 _ERROR["properties"]["retry_after"] = {"type": "number", "description": "Seconds."}
 _STORED = _record(
@@ -255,3 +272,8 @@ _STORED = _record(
         "samples": _count("Samples acknowledged in all."),
     }
 )
+_STORED["properties"]["expired_ids"] = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Labels whose inputs waited too long and have gone; at most the first 100.",
+}

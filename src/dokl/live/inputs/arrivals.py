@@ -42,6 +42,7 @@ from dokl.live.inputs.bodies import BodyTable, Cells, quote_value
 from dokl.live.inputs.outside import Outside
 from dokl.live.inputs.targets import PLAIN, Targets
 from dokl.tables.readers import MISSING, Form
+from dokl.tables.readers.parsing import twice
 
 if TYPE_CHECKING:
     from dokl.live.description import Network
@@ -126,6 +127,33 @@ class Inputs:
             if not table.has_any(row, self.columns):
                 raise BadInput(f"row {row + 1} has no inputs; they are {self._listed()}")
         return X
+
+    def labels_json(self, body: bytes) -> Arrival:
+        """Labels, {id, target} each, of a JSON or NDJSON body."""
+        return _labels_only(self.from_json(body))
+
+    def labels_csv(self, body: bytes) -> Arrival:
+        """Labels of a CSV body with a header."""
+        return _labels_only(self.from_csv(body))
+
+    def waiting_json(self, body: bytes) -> Arrival:
+        """Inputs of a JSON or NDJSON body that wait for their labels, each under its id."""
+        return self.remembered(bodies.from_json(body, self.most_rows))
+
+    def waiting_csv(self, body: bytes) -> Arrival:
+        """The same of a CSV body with a header."""
+        return self.remembered(bodies.from_csv(body, self.most_rows))
+
+    def remembered(self, table: BodyTable) -> Arrival:
+        """The inputs of a table that asks for predictions, which wait for their labels."""
+        X, ids = self.asked(table), self._ids(table)
+        if None in ids:
+            row = list(ids).index(None) + 1
+            raise BadInput(f"row {row} has no id, by which its target could find it later")
+        if len(set(ids)) < len(ids):
+            raise BadInput(f"two rows have the id {twice([str(name) for name in ids])!r}")
+        names = zip(map(str, ids), X, strict=True)
+        return Arrival(X[:0], np.zeros((0, self.m)), tuple(names))
 
     def arrival(self, table: BodyTable) -> Arrival:
         """Samples, inputs and labels of a table."""
@@ -232,6 +260,15 @@ class Inputs:
     def _listed(self) -> str:
         more = f" and {len(self.columns) - 8} more" if len(self.columns) > 8 else ""
         return ", ".join(map(repr, self.columns[:8])) + more
+
+
+def _labels_only(arrival: Arrival) -> Arrival:
+    if len(arrival.X) or arrival.waiting:
+        raise BadInput(
+            "rows of id and target are learned here, for inputs that were predicted before: send "
+            "rows with inputs to /samples"
+        )
+    return arrival
 
 
 def _is_seconds(cell: Any) -> bool:

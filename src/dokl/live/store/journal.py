@@ -225,6 +225,11 @@ class Store:
         except BadFile as error:
             raise StoreFailed(str(error)) from None
 
+    def has_expired(self, id: str) -> bool:
+        """Whether the input of an id went without a label, as far back as that is remembered."""
+        with telling(self.path):
+            return records.has_expired(self._db, id)
+
     def waiting_since(self, before: float, most: int = 1) -> int:
         """How many inputs have waited for labels since before a time, counted up to `most`."""
         ask = "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE since <= ? LIMIT ?)"

@@ -21,6 +21,17 @@ LONGEST_NAME = 255  # characters of an idempotency key, or of an id
 _TYPES: dict[str, np.dtype[Any]] = {"<f4": np.dtype("<f4"), "<f8": np.dtype("<f8")}
 BATCHES = 64  # read at a time when restoring
 
+# Ids whose inputs went without a label, the newest last. The table comes with the first of them:
+# journals without it, of earlier versions too, are as good as those with it.
+EXPIRED = "CREATE TABLE IF NOT EXISTS expired (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE)"
+
+
+def has_expired(db: sqlite3.Connection, id: str) -> bool:
+    """Whether the input of an id went without a label."""
+    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'expired'").fetchone() is None:
+        return False
+    return db.execute("SELECT 1 FROM expired WHERE id = ?", (id,)).fetchone() is not None
+
 
 def about(db: sqlite3.Connection, key: str) -> str | None:
     """What the store says of itself under a key."""

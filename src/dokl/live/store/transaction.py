@@ -115,6 +115,8 @@ class Transaction:
         kind = records.kind(x)
         row = (name, kind, records.pack_array(x, kind), time.time() if now is None else now)
         records.insert(self._db, "waiting", [row])
+        if records.has_expired(self._db, name):
+            self._db.execute("DELETE FROM expired WHERE id = ?", (name,))
         self._waiting(0 if known else 1)
         return known
 
@@ -134,6 +136,13 @@ class Transaction:
         return self._expired("since <= ?", before)
 
     def _expired(self, which: str, *values: float) -> int:
+        self._db.execute(records.EXPIRED)
+        note = f"INSERT OR REPLACE INTO expired (id) SELECT id FROM waiting WHERE {which}"
+        self._db.execute(note, values)
+        most = self._store.limits.waiting_labels
+        self._db.execute(
+            "DELETE FROM expired WHERE number <= (SELECT max(number) FROM expired) - ?", (most,)
+        )
         gone = self._db.execute(f"DELETE FROM waiting WHERE {which}", values).rowcount
         self._waiting(-gone)
         mark = self._store._mark
