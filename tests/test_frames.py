@@ -272,6 +272,22 @@ def test_what_cannot_be_read_says_what_to_do():
         AutoRegressor(**SMALL).fit(names, y)
 
 
+@pytest.mark.parametrize("made", [dokl.KernelRegressor(), dokl.DiffusionRegressor(n_nodes=2)])
+def test_estimators_of_numbers_name_the_one_that_takes_tables(made):
+    other = type(made).__name__.replace("Kernel", "Auto").replace("Diffusion", "Network")
+    for rows in (FRAME, FRAME[["when", "floor"]], FRAME[["place"]]):
+        with pytest.raises(BadInput, match=f"text or times, .*{other} takes them as they are"):
+            made.fit(rows, Y)
+    with pytest.raises(BadInput, match=f"Input X contains NaN: .*{other} takes them"):
+        made.fit(GAPS, SUMS)
+
+
+def test_no_rows_are_refused(model):
+    for call in (model.predict, lambda rows: AutoRegressor().fit(rows, [])):
+        with pytest.raises(BadInput, match="X has no rows"):
+            call(FRAME[:0])
+
+
 def test_a_model_without_means_refuses_gaps(model, tmp_path):
     old = AutoRegressor(**SMALL).fit(np.nan_to_num(GAPS), SUMS)
     del old.preprocessor_  # as files of earlier versions have it

@@ -176,6 +176,7 @@ def plan_columns(table: Table, kept: Array | None = None) -> tuple[Preprocessor,
 
     kept: the rows to look at; None for all.
     """
+    _check_some(table)
     forms, written = dict[str, Form](), dict[str, Any]()
     for name, cells in table.items():
         if is_category(cells):
@@ -217,6 +218,7 @@ def _columns(prepared: Preprocessor, table: Table) -> dict[str, Array]:
 def _matched(prepared: Preprocessor, X: Any, table: Table | None) -> Table:
     """Cells by name, those of the model and no others; an array has them in its order."""
     found = by_name(X, prepared.columns) if table is None else table
+    _check_some(found)
     for name in prepared.columns:
         require(name, found, "was there in training and is missing now")
     new = [name for name in found if name not in prepared.columns]
@@ -283,6 +285,30 @@ def _filled(prepared: Preprocessor, X: Array, kept: Array | None) -> Array:
     X = X.copy()
     X[kept] = prepared.fill(X[kept], learn=True)
     return X
+
+
+def _check_some(table: Table) -> None:
+    if not length_of(table):
+        raise BadInput("X has no rows: at least one is needed")
+
+
+def valid_numbers(model: Any, X: Any, **how: Any) -> Any:
+    """scikit-learn's checks of an estimator that takes numbers alone; where X is a raw table, the
+    class that takes it is named.
+    """
+    try:
+        return validate_data(model, X, **how)
+    except (TypeError, ValueError) as error:
+        name = type(model).__name__
+        other = name.replace("Kernel", "Auto").replace("Diffusion", "Network")
+        takes = "" if other == name else f", {other} takes them as they are"
+        if "Input X contains NaN" in str(error):
+            text = f"Input X contains NaN: {name} takes no missing values{takes}. Or fill them"
+            raise BadInput(f"{text} before (SimpleImputer)") from None
+        if _table_of(X) is not None:
+            text = f"X has columns of text or times, and {name} takes numbers{takes}. Or encode"
+            raise BadInput(f"{text} them before (OneHotEncoder)") from None
+        raise
 
 
 def has_gaps(model: Any) -> bool:

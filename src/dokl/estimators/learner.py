@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dokl.base.arrays import Array, Block, is_sparse
 from dokl.base.errors import Diverged
@@ -38,6 +38,7 @@ from dokl.estimators.choices import (
     variant_of,
 )
 from dokl.estimators.first import APART, FirstRows, changes, none_yet, settled
+from dokl.estimators.frames import valid_numbers
 from dokl.estimators.units import Unit, unit_of, wanted_by
 from dokl.learning.answers import class_numbers
 from dokl.learning.features import sample
@@ -245,7 +246,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: Any) -> Any:
         """Rows to predict, checked."""
         plain = self._plain_rows(X)
-        return validate_data(self, X, reset=False, **self._rules(False)) if plain is None else plain
+        return valid_numbers(self, X, reset=False, **self._rules(False)) if plain is None else plain
 
     def _plain_rows(self, X: Any) -> Any:
         """X where it beyond doubt suits a model that has started, else None.

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.estimators.checked import plain_numbers
 from dokl.estimators.choices import loss_of
+from dokl.estimators.frames import valid_numbers
 from dokl.estimators.labels import Labels, blanked
 from dokl.estimators.learner import Estimator
 from dokl.estimators.units import wanted_by
@@ -32,7 +33,7 @@ class Regression(RegressorMixin, Estimator):  # type: ignore[misc]
             if Y is not None and len(Y) == plain.shape[0] and self.state_.theta.shape[1] == 1:
                 return plain, Y.reshape(-1, 1)
         rules = self._rules(reset)
-        X, y = validate_data(self, X, y, reset=reset, multi_output=True, y_numeric=True, **rules)
+        X, y = valid_numbers(self, X, y=y, reset=reset, multi_output=True, y_numeric=True, **rules)
         scaled = wanted_by(loss_of(self.loss, False)) if reset else self._unit is not None
         Y = plain_numbers(y.reshape(len(y), -1), np.float64 if scaled else rules["dtype"])
         if Y is None:
@@ -113,7 +114,7 @@ class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
         simple = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biufU"
         if plain is not None and simple and len(y) == plain.shape[0]:
             return plain, y  # labels must be known ones, `_numbers` sees to that
-        X, y = validate_data(self, X, y, reset=reset, **self._rules(reset))
+        X, y = valid_numbers(self, X, y=y, reset=reset, **self._rules(reset))
         check_classification_targets(y)
         return X, column_or_1d(y)
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dokl.base.arrays import Array
 from dokl.estimators.checked import float_type, whole
 from dokl.estimators.choices import kernel_of, seed_of, variant_of
+from dokl.estimators.frames import valid_numbers
 from dokl.estimators.learner import all_or_nothing
 from dokl.learning.features import sample
 
@@ -53,7 +54,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def fit(self, X: Any, y: Any = None) -> RandomFeatures:
         """Draw the features; of X: (n, d) only its width d and, for sigma, its spread matter."""
         with all_or_nothing(self):
-            X = validate_data(self, X, accept_sparse="csr", dtype=float_type(self.dtype))
+            X = valid_numbers(self, X, accept_sparse="csr", dtype=float_type(self.dtype))
             kernel = kernel_of(self.kernel, self.sigma, X)
             self.sigma_ = float(getattr(kernel, "sigma", np.nan))
             D = whole("n_components", self.n_components)
@@ -67,7 +68,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """z of each row: (n, n_components)."""
         check_is_fitted(self, "feature_map_")
         kind = float_type(self.dtype)
-        X = validate_data(self, X, accept_sparse="csr", dtype=kind, reset=False)
+        X = valid_numbers(self, X, accept_sparse="csr", dtype=kind, reset=False)
         out = np.empty((X.shape[0], self.feature_map_.D), kind)
         for start in range(0, X.shape[0], 4096):  # bounds the temporaries
             rows = slice(start, start + 4096)
