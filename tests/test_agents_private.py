@@ -82,6 +82,9 @@ def test_one_token_reads_and_one_writes(token, status):
     how = {"headers": {"authorization": f"Bearer {token}"}, "base": "https://10.0.0.7:8080"}
     assert ask(app, "POST", "/samples", json=ROW, **how).status_code == status
     inputs = {key: value for key, value in ROW.items() if key != "y"}
+    late = {"id": "noon", **inputs}
+    assert ask(app, "POST", "/predict?remember=true", json=late, **how).status_code == status
+    assert ask(app, "POST", "/learn", json={"id": 1, "y": ROW["y"]}, **how).status_code == status
     for method, path, more in (
         ("GET", "/status", {}),
         ("GET", "/openapi.json", {}),

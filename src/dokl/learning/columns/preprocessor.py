@@ -131,7 +131,7 @@ class Preprocessor:
     @property
     def numbers_only(self) -> bool:
         """Whether every column is an input as it is: no text, no times."""
-        return not self.levels and not self.times
+        return len(self.numeric) == len(self.columns)
 
     def fill(self, X: Array, learn: bool = False) -> Array:
         """Inputs X (n, d), in which missing numbers are NaN, with means in their place: what
