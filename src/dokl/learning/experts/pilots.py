@@ -11,10 +11,12 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.background import Each
 from dokl.learning import answers, scales
+from dokl.learning.experts import device
 from dokl.learning.experts.bank import AT_ONCE, Bank, Generation, features, numbers_of
 from dokl.learning.experts.kinds import MapKey
 from dokl.learning.experts.maps import (
     GroupedMap,
+    NestedMap,
     drawn_rows,
     evenly_apart,
     grouped_map,
@@ -125,14 +127,26 @@ def _added_up(
         return passes.learn(known[i], z, y[rows], w[rows])
 
     try:
-        for rows in _parts(len(X) if which else 0):
-            Z = features(bank, now, X[rows], which, each)
-            known = dict(zip(which, each(one, [(i, Z[i], rows) for i in which]), strict=True))
+        if device.pays(len(X)) and not bank.settings.grouped:
+            known = {i: _on_device(bank, now, i, known[i], X, y, w) for i in which}
+        else:
+            for rows in _parts(len(X) if which else 0):
+                Z = features(bank, now, X[rows], which, each)
+                known = dict(zip(which, each(one, [(i, Z[i], rows) for i in which]), strict=True))
         known = {i: passes.solved(found) for i, found in known.items() if found.trusted}
     except NotDefinite:  # by rounding; one after another each repairs its own
         return {}, {}
     kept = {i: found.sums for i, found in known.items() if bank.sums[i] is not None}
     return {i: found.memory for i, found in known.items()}, kept
+
+
+def _on_device(
+    bank: Bank, now: Generation, i: int, known: Pass, X: Array, y: Array, w: Array
+) -> Pass:
+    """Expert i after all rows, by a GPU."""
+    made = now.maps[bank.kinds[i].features]
+    assert isinstance(made, NestedMap)
+    return device.learn(known, made, made.width(bank.kinds[i].width), now.inward(X), y, w)
 
 
 def _one_after_another(
