@@ -62,7 +62,7 @@ def test_a_memory_that_forgets_knows_nothing_of_rows_long_ago():
     whole, last = (
         blocks.learn(numbers, memories.start(40, 2, 0.1), Z[-n:], Y[-n:])[0] for n in (2000, few)
     )
-    np.testing.assert_allclose(last.theta, whole.theta, atol=1e-3)
+    np.testing.assert_allclose(last.theta, whole.theta, atol=1e-2)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "matern32"])

@@ -1,7 +1,7 @@
 """Passes over many rows on a GPU, by JAX: what `squares.passes` does, to rounding.
 
 Features, what they predict, and sums of a chunk of rows are matrix products; the device keeps the
-sums, and every solution is made here. Used by itself where JAX sees a GPU and rows are many.
+sums, and the last solution is made here. Used by itself where JAX sees a GPU and rows are many.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.learning.experts.maps import NestedMap
 from dokl.learning.squares import passes
+from dokl.learning.squares.memory import FIRST_NOISE, FIRST_ROWS, LEAST_NOISE
 from dokl.learning.squares.passes import Pass
 from dokl.learning.squares.sums import Sums
 
@@ -49,32 +50,44 @@ def learn(known: Pass, made: NestedMap, width: int, X: Array, Y: Array, w: Array
     at = min(len(X), max(0, passes.FIRST - known.sums.rows))
     if at:
         known = passes.learn(known, made.transform(X[:at], width), Y[:at], w[:at])
-    given = X if made.ranks is None else made.ranks.of(X)
+    if at == len(X):
+        return known
+    given = X[at:] if made.ranks is None else made.ranks.of(X[at:])
     with jax.enable_x64(True):
-        step = _step(made, width, known)
-        while at < len(X):
-            stop = min(len(X), at + 2 * known.solved - known.sums.rows)
-            known = _stretch(known, step, given[at:stop], Y[at:stop], w[at:stop])
-            known, at = passes.solved(known), stop
-    return known
+        return passes.solved(_passed(known, _step(made, width, known), given, Y[at:], w[at:]))
 
 
-def _stretch(known: Pass, step: Callable[..., Any], X: Array, Y: Array, w: Array) -> Pass:
-    """Rows that are judged by one solution."""
+def _passed(known: Pass, step: Callable[..., Any], X: Array, Y: Array, w: Array) -> Pass:
+    """The pass after further rows, with its newest solution not made yet."""
     import jax.numpy as jnp
 
     memory, sums = known.memory, known.sums
     judge = jnp.asarray(memory.theta), jnp.asarray(memory.covariance()), jnp.asarray(memory.noise)
     full = np.tril(sums.zz) + np.tril(sums.zz, -1).T
-    held = jnp.asarray(full), jnp.asarray(sums.zy), jnp.asarray(sums.yy), jnp.zeros(3)
+    counts = jnp.asarray([0.0, *known.squares])
+    held = jnp.asarray(full), jnp.asarray(sums.zy), jnp.asarray(sums.yy), counts
+    rows, weight, due = sums.rows, sums.weight, 2 * known.solved
     for at in range(0, len(X), CHUNK):
+        if rows >= due:
+            judge, due = _solve(known.numbers.rho, weight, *held), 2 * rows
         some = X[at : at + CHUNK], Y[at : at + CHUNK], w[at : at + CHUNK]
         held = step(held, judge, *(jnp.asarray(_padded(part)) for part in some))
+        rows, weight = rows + len(some[0]), weight + float(some[2].sum())
     zz, zy, yy, (moved, raw, calm) = (np.array(part) for part in held)
-    rows, weight = sums.rows + len(X), sums.weight + float(w.sum())
-    squares = known.squares[0] + float(raw), known.squares[1] + float(calm)
     total = Sums(rows, weight, np.asfortranarray(np.tril(zz)), zy, yy)
-    return replace(known, sums=total, moved=known.moved + int(moved), squares=squares)
+    return replace(known, sums=total, moved=known.moved + int(moved), squares=(raw, calm))
+
+
+def _solve(rho: float, weight: float, zz: Any, zy: Any, yy: Any, counts: Any) -> Any:
+    """theta, P and the noise by these sums, to judge further rows by."""
+    import jax.numpy as jnp
+    from jax.scipy.linalg import cho_factor, cho_solve
+
+    factor = cho_factor(zz + rho * jnp.eye(len(zz)), lower=True)
+    theta = cho_solve(factor, zy.T).T
+    left = jnp.maximum(yy - (theta * zy).sum(1), 0.0) * counts[2] / jnp.maximum(counts[1], 1e-300)
+    noise = (FIRST_NOISE * FIRST_ROWS + left) / (FIRST_ROWS + weight)
+    return theta, cho_solve(factor, jnp.eye(len(zz))), jnp.maximum(noise, LEAST_NOISE)
 
 
 def _padded(rows: Array) -> Array:
@@ -87,11 +100,13 @@ def _step(made: NestedMap, width: int, known: Pass) -> Callable[..., Any]:
     """A compiled function: sums with a chunk of rows, judged by a solution."""
     import jax
     import jax.numpy as jnp
-    from jax.scipy.linalg import solve_triangular
+    from scipy.linalg import solve_triangular
 
     d, s, M = made.centres.shape[1], made.scales, width - 1 - made.centres.shape[1]
     bound, calm = known.numbers.bound, known.numbers.calm
-    U, L = jnp.asarray(made.centres[:M]), jnp.asarray(made.lower[:M, :M])
+    # Products take a hundredth of the time of triangular solutions there.
+    inverse = solve_triangular(made.lower[:M, :M], np.eye(M), lower=True)
+    U, back = jnp.asarray(made.centres[:M]), jnp.asarray(s.amplitude * inverse.T)
     lengths, line = jnp.asarray(s.lengths), jnp.asarray(s.linear / math.sqrt(d))
 
     def features(X: Any) -> Any:
@@ -103,8 +118,7 @@ def _step(made: NestedMap, width: int, known: Pass) -> Callable[..., Any]:
         else:
             r = jnp.sqrt(3.0 * apart)
             K = (1.0 + r) * jnp.exp(-r)
-        K = s.amplitude * solve_triangular(L, K.T, lower=True).T
-        return jnp.concatenate([jnp.ones((len(X), 1)), X * line, K], axis=1)
+        return jnp.concatenate([jnp.ones((len(X), 1)), X * line, K @ back], axis=1)
 
     def step(held: Any, judge: Any, X: Any, Y: Any, w: Any) -> Any:
         (zz, zy, yy, counts), (theta, P, noise) = held, judge

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -106,9 +107,17 @@ def learned_rows(
     X, Y, w = _sane_rows(X, Y, w)
     rows = X, tamed(Y), w
     endless = [i for i in which if bank.kinds[i].memory == math.inf]
-    known, totals = _added_up(bank, now, endless, *rows, each)
-    others = [i for i in which if i not in known]
-    more, further = _one_after_another(bank, now, others, *rows, each)
+    forgetting = [i for i in which if i not in endless]
+    if device.pays(len(X)):  # it works for the endless ones, and the processor for the others
+        with ThreadPoolExecutor(1) as beside:
+            later = beside.submit(_one_after_another, bank, now, forgetting, *rows, each)
+            known, totals = _added_up(bank, now, endless, *rows, each)
+            known |= later.result()[0]
+    else:
+        known, totals = _added_up(bank, now, endless, *rows, each)
+        known |= _one_after_another(bank, now, forgetting, *rows, each)[0]
+    rest = [i for i in endless if i not in known]
+    more, further = _one_after_another(bank, now, rest, *rows, each)
     return known | more, totals | further
 
 
