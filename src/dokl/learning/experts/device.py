@@ -10,7 +10,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def _passed(known: Pass, step: Callable[..., Any], X: Array, Y: Array, w: Array)
     rows, weight, due = sums.rows, sums.weight, 2 * known.solved
     for at in range(0, len(X), CHUNK):
         if rows >= due:
-            judge, due = _solve(known.numbers.rho, weight, *held), 2 * rows
+            judge, due = _solution()(known.numbers.rho, weight, *held), 2 * rows
         some = X[at : at + CHUNK], Y[at : at + CHUNK], w[at : at + CHUNK]
         held = step(held, judge, *(jnp.asarray(_padded(part)) for part in some))
         rows, weight = rows + len(some[0]), weight + float(some[2].sum())
@@ -78,16 +78,22 @@ def _passed(known: Pass, step: Callable[..., Any], X: Array, Y: Array, w: Array)
     return replace(known, sums=total, moved=known.moved + int(moved), squares=(raw, calm))
 
 
-def _solve(rho: float, weight: float, zz: Any, zy: Any, yy: Any, counts: Any) -> Any:
-    """theta, P and the noise by these sums, to judge further rows by."""
+@cache
+def _solution() -> Callable[..., Any]:
+    """A compiled function: theta, P and the noise by sums, to judge further rows by."""
+    import jax
     import jax.numpy as jnp
     from jax.scipy.linalg import cho_factor, cho_solve
 
-    factor = cho_factor(zz + rho * jnp.eye(len(zz)), lower=True)
-    theta = cho_solve(factor, zy.T).T
-    left = jnp.maximum(yy - (theta * zy).sum(1), 0.0) * counts[2] / jnp.maximum(counts[1], 1e-300)
-    noise = (FIRST_NOISE * FIRST_ROWS + left) / (FIRST_ROWS + weight)
-    return theta, cho_solve(factor, jnp.eye(len(zz))), jnp.maximum(noise, LEAST_NOISE)
+    def solve(rho: Any, weight: Any, zz: Any, zy: Any, yy: Any, counts: Any) -> Any:
+        factor = cho_factor(zz + rho * jnp.eye(len(zz)), lower=True)
+        P = cho_solve(factor, jnp.eye(len(zz)))
+        theta, share = zy @ P, counts[2] / jnp.maximum(counts[1], 1e-300)
+        left = jnp.maximum(yy - (theta * zy).sum(1), 0.0) * share
+        noise = (FIRST_NOISE * FIRST_ROWS + left) / (FIRST_ROWS + weight)
+        return theta, P, jnp.maximum(noise, LEAST_NOISE)
+
+    return jax.jit(solve)
 
 
 def _padded(rows: Array) -> Array:
@@ -98,31 +104,40 @@ def _padded(rows: Array) -> Array:
 
 def _step(made: NestedMap, width: int, known: Pass) -> Callable[..., Any]:
     """A compiled function: sums with a chunk of rows, judged by a solution."""
-    import jax
     import jax.numpy as jnp
     from scipy.linalg import solve_triangular
 
     d, s, M = made.centres.shape[1], made.scales, width - 1 - made.centres.shape[1]
-    bound, calm = known.numbers.bound, known.numbers.calm
     # Products take a hundredth of the time of triangular solutions there.
     inverse = solve_triangular(made.lower[:M, :M], np.eye(M), lower=True)
-    U, back = jnp.asarray(made.centres[:M]), jnp.asarray(s.amplitude * inverse.T)
-    lengths, line = jnp.asarray(s.lengths), jnp.asarray(s.linear / math.sqrt(d))
+    back, line = s.amplitude * inverse.T, np.broadcast_to(s.linear / math.sqrt(d), d)
+    arrays = tuple(map(jnp.asarray, (made.centres[:M], back, s.lengths, line)))
+    return partial(_compiled(made.kernel, known.numbers.bound, known.numbers.calm), arrays)
 
-    def features(X: Any) -> Any:
+
+@cache
+def _compiled(kernel: str, bound: float, calm: float) -> Callable[..., Any]:
+    """For all maps of a kernel: what differs between them are arguments, as large constants would
+    take seconds to compile.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def features(arrays: Any, X: Any) -> Any:
+        U, back, lengths, line = arrays
         V = X / lengths
         apart = (V * V).sum(1)[:, None] + (U * U).sum(1) - 2.0 * V @ U.T
         apart = jnp.maximum(apart, 0.0)
-        if made.kernel == "gaussian":
+        if kernel == "gaussian":
             K = jnp.exp(-0.5 * apart)
         else:
             r = jnp.sqrt(3.0 * apart)
             K = (1.0 + r) * jnp.exp(-r)
         return jnp.concatenate([jnp.ones((len(X), 1)), X * line, K @ back], axis=1)
 
-    def step(held: Any, judge: Any, X: Any, Y: Any, w: Any) -> Any:
+    def step(arrays: Any, held: Any, judge: Any, X: Any, Y: Any, w: Any) -> Any:
         (zz, zy, yy, counts), (theta, P, noise) = held, judge
-        Z, there = features(X), w > 0.0
+        Z, there = features(arrays, X), w > 0.0
         f = Z @ theta.T
         variance = (1.0 / jnp.where(there, w, 1.0) + ((Z @ P) * Z).sum(1))[:, None] * noise
         error = Y - f
