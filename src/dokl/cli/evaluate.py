@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
-from dokl.cli.common import echo_json, examples, figure, output_switches, remark
+from dokl.cli.common import (
+    echo_json,
+    examples,
+    figure,
+    output_switches,
+    remark,
+    steps_option,
+)
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, node_rows, picture_options, story
 from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
@@ -29,6 +36,7 @@ from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, rea
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("data", type=Data)
 @click.option("--target", metavar="COLUMN", help="Only for models saved in Python.")
+@steps_option
 @click.option("--by-node/--together", default=None,
               help="Networks: by each row's own node, as is usual where DATA names it; or by what "
               "all have learned.")  # fmt: skip
@@ -37,8 +45,8 @@ from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, rea
 @picture_options
 @output_switches
 def evaluate(
-    path: Path, data: str, target: str | None, by_node: bool | None, plot: Path | None,
-    html: Path | None, as_json: bool, quiet: bool, **options: Any,
+    path: Path, data: str, target: str | None, steps_ahead: int, by_node: bool | None,
+    plot: Path | None, html: Path | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Score a MODEL file on DATA, which must have the target.
 
@@ -58,7 +66,7 @@ def evaluate(
         source, model = make_source(data, options, refused), TableModel.load(path)
     model.target = model.target if target is None else target
     with Meter("evaluating", quiet) as meter, closing(source.on_error):
-        found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet))
+        found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet), steps_ahead)
     _tell(found, f"{path} on {data}", as_json)
     for notice in notices(model):
         remark(notice, quiet)

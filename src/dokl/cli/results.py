@@ -70,6 +70,8 @@ def _words(learned: Any) -> list[str]:
     if frozen is not None:
         after = f"the model as it was after row {frozen.at:,}, which learned no more"
         found.append(f"frozen there: {after}, on the same rows")
+        held = frozen.coverage
+        found += [] if held is None or not held.n else [f"frozen there: {held.line()}"]
         found += _order(learned, frozen)
     found += [] if learned.coverage is None else [learned.coverage.line()]
     found += persistence_words(learned.persistence)

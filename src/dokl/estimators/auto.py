@@ -21,6 +21,7 @@ from dokl.estimators.frames import check_same_columns
 from dokl.estimators.late import LateLearning
 from dokl.learning.experts import learn
 from dokl.learning.experts.bank import Bank, Prediction, fingerprint, matrix_bytes, remembers, start
+from dokl.learning.experts.copies import watched
 from dokl.learning.experts.kinds import FOR_NUMBERS, Kind, Settings
 
 
@@ -65,7 +66,8 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
         """Learn once; what was said of each row before, NaN for rows of weight 0."""
         X, Y, weight, kept = self._rows(X, y, sample_weight)
         if not hasattr(self, "bank_"):
-            self.bank_ = start(X.shape[1], Y.shape[1], self._settings())
+            bank = start(X.shape[1], Y.shape[1], self._settings())
+            self.bank_ = bank if self._classifying else watched(bank)
         self.bank_, told = learn.learn(self.bank_, X, Y, weight)
         return Prediction(*(everywhere(part, kept, len(y)) for part in vars(told).values()))
 

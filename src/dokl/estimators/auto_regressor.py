@@ -124,10 +124,17 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
         told = predicting.predict_with_variance(self.bank_, rows)
         return self._shaped(told.mean), self._shaped(np.sqrt(told.variance))
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Lower and upper ends that hold the target in this share of rows, as tracked online."""
-        X = self._inputs(X)
-        width = intervals.width_at(self.bank_.tracker, coverage)
-        told = predicting.predict_with_variance(self.bank_, X)
-        reach = width * np.sqrt(told.variance)
-        return self._shaped(told.mean - reach), self._shaped(told.mean + reach)
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, steps_ahead: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends that hold the target in this share of rows.
+
+        steps_ahead: how many rows beyond the last learned one these lie, a number for all of them
+        or one for each. 1 is the next row, for a model that learns each row after predicting it.
+        The further, the wider, as frozen copies of the model erred along its stream; where rows
+        came in no order that is no wider. None: unknown. Then intervals are those at an eighth of
+        the rows learned, which stands for all rows up to a quarter: the same for a row in whatever
+        company it is predicted.
+        """
+        ends = predicting.frozen_ends(self.bank_, self._inputs(X), coverage, steps_ahead)
+        return self._shaped(ends[0]), self._shaped(ends[1])

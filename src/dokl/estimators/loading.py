@@ -31,7 +31,7 @@ from dokl.estimators.plain import unpack, unpack_made
 from dokl.estimators.saving import AUTO, ESTIMATORS, EXCHANGE, FOLDED, KIND, NETWORKS, Arrays, Extra
 from dokl.estimators.transformer import RandomFeatures
 from dokl.estimators.units import Unit
-from dokl.learning import schedules
+from dokl.learning import drift, schedules
 from dokl.learning.calibration import Calibration
 from dokl.learning.columns import Preprocessor
 from dokl.learning.experts import folding
@@ -179,6 +179,8 @@ def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     model.tracker_ = Tracker(levels, widths, np.zeros_like(widths))
     model.spread_ = folding.checked(own, "spread", m)
     model.relevance_ = folding.checked(own, "relevance", d)
+    if "drift" in own:
+        model.counts_ = drift.untrimmed(own["drift"], m)
     model.n_features_in_, model.fingerprint_ = d, str(meta["fingerprint"])
     _take_targets(model, meta, arrays)
     return model

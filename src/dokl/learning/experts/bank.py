@@ -15,6 +15,7 @@ from dokl.base.background import Each, Task
 from dokl.base.codec import UNSAVED
 from dokl.learning import intervals
 from dokl.learning import mixture as mixing
+from dokl.learning.drift import Drift
 from dokl.learning.experts import kept as keeping
 from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import Kind, MapKey, Settings
@@ -90,6 +91,8 @@ class Bank:
     idle: Array = field(default_factory=lambda: np.zeros(0, int))  # checks without weight, each
     surprise: tuple[float, int] = (0.0, 0)  # sum of squared scores since the last check, and count
     pending: Pending | None = None
+    # How frozen copies of it age; None where none are kept, as in networks.
+    drift: Drift | None = field(default=None, metadata=UNSAVED)
 
     @property
     def seen(self) -> int:

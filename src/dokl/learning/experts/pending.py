@@ -21,6 +21,7 @@ from dokl.base.arrays import Array
 from dokl.base.background import Each, Task
 from dokl.base.unlocked import one_thread
 from dokl.learning import scales
+from dokl.learning.drift import without_copies
 from dokl.learning.experts.bank import Bank, Generation, Pending, matrix_bytes, start
 from dokl.learning.experts.kinds import begin_row, next_pilot
 from dokl.learning.experts.pilots import generation, started_over
@@ -125,7 +126,8 @@ def adopted(bank: Bank, each: Each) -> Bank:
     names = "now", "memories", "sums", "awake", "idle", "surprise"
     fresh = {name: getattr(new, name) for name in names}
     mended = bank.mended + new.mended
-    return replace(bank, kept=bank.stored, pending=None, mended=mended, **fresh)
+    bank = replace(bank, kept=bank.stored, pending=None, mended=mended, **fresh)
+    return replace(bank, drift=None if bank.drift is None else without_copies(bank.drift.counts))
 
 
 def give_time(bank: Bank, rows: int) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.learning import drift
+from dokl.learning.drift import Drift
 from dokl.learning.experts import folding
 from dokl.learning.experts.bank import (
     AT_ONCE,
@@ -18,6 +20,7 @@ from dokl.learning.experts.bank import (
 )
 from dokl.learning.experts.learn import FEW, on_all_cores
 from dokl.learning.experts.maps import GroupedMap
+from dokl.learning.intervals import Tracker, width_at
 
 
 def predict(bank: Bank, X: Array) -> Array:
@@ -34,6 +37,70 @@ def predict_with_variance(bank: Bank, X: Array) -> Prediction:
         both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)
     widths = np.tile(bank.tracker.widths, (len(X), 1, 1))
     return Prediction(both[:, : bank.m], both[:, bank.m :], widths)
+
+
+def frozen_widths(
+    tracker: Tracker,
+    counts: Array | None,
+    rows: int,
+    coverage: float,
+    n: int,
+    steps_ahead: object,
+) -> Array:
+    """Half the widths of intervals for n rows, in standard deviations: (n, m).
+
+    tracker: what was tracked, counts: (1 + DISTANCES, m, SCORES) what was counted of copies, None
+    for nothing, over so many rows; steps_ahead: how many rows beyond the last learned one each
+    lies, None where that is unknown.
+    """
+    newest = width_at(tracker, coverage)
+    if steps_ahead is None:
+        steps_ahead = drift.usual_steps(rows)
+    steps = drift.check_steps(steps_ahead, n)
+    if counts is None:
+        return np.tile(newest, (n, 1))
+    return drift.widths(counts, coverage, newest, steps)
+
+
+def frozen_ends(
+    bank: Bank, X: Array, coverage: float, steps_ahead: object = None
+) -> tuple[Array, Array]:
+    """The ends (n, m) of intervals of a bank that learns no more; see `frozen_widths`.
+
+    As far as they are wider than those of the next row, they are calibrated by copies, whose
+    variances do without z'Pz of each row; so these count then, too.
+    """
+    known, told = bank.drift, predict_with_variance(bank, X)
+    counts = None if known is None else known.counts[0]
+    width = frozen_widths(bank.tracker, counts, bank.seen, coverage, len(X), steps_ahead)
+    newest, sd = width_at(bank.tracker, coverage), np.sqrt(told.variance)
+    reach = width * sd
+    if known is not None and len(known.rows) and (width > newest).any():
+        like = np.sqrt(_in_pieces(lambda rows: _as_copy(bank, known, rows), X, bank.m))
+        wider = np.log(np.maximum(width, 1e-300) / np.maximum(newest, 1e-300))
+        share = np.minimum(wider / drift.TRUSTED, 1.0)
+        reach = np.maximum(reach * (like / sd) ** share, newest * sd)
+    return told.mean - reach, told.mean + reach
+
+
+def _as_copy(bank: Bank, known: Drift, X: Array) -> Array:
+    """Variances (n, m) of rows X: (n, d), as they count for copies: with the experts' variances of
+    the newest one.
+    """
+    now, weights = bank.now, bank.weights
+    assert now is not None
+    used = np.flatnonzero(weights > 0).tolist()
+    Z, was = features(bank, now, X, used), known.experts.tolist()
+    F = np.array([now.targets.outward(Z[i] @ bank.memories[i].theta.T) for i in used])
+    V = [
+        known.variance[-1, was.index(i)]
+        if i in was
+        else bank.memories[i].noise * now.targets.size**2
+        for i in used
+    ]
+    w = weights[used][:, None, None]
+    mean = (w * F).sum(axis=0)
+    return np.asarray((w * (np.array(V)[:, None] + (F - mean) ** 2)).sum(axis=0))
 
 
 def _both(bank: Bank, now: Generation, X: Array) -> Array:

@@ -12,6 +12,8 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.files import MOST, real, whole
 from dokl.base.random_numbers import check_seed
+from dokl.learning import drift
+from dokl.learning.drift import Drift
 from dokl.learning.experts.bank import Bank, Generation, Pending, start
 from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import KEPT, Kind, MapKey, Settings, begin_row, next_pilot
@@ -57,6 +59,7 @@ def to_arrays(bank: Bank) -> Arrays:
     weight, first, second = bank.total
     out |= {"total.weight": np.array(weight), "total.first": first, "total.second": second}
     out |= _record("mixture", bank.mixture) | _record("tracker", bank.tracker)
+    out |= {} if bank.drift is None else _drift(bank.drift)
     if now is None or bank.awake is None:
         return out
     out |= _record("inputs", now.inputs) | _record("targets", now.targets)
@@ -72,6 +75,14 @@ def to_arrays(bank: Bank) -> Arrays:
         out |= {f"expert.{i}.W": memory.W[: memory.n], f"expert.{i}.c": memory.c[: memory.n]}
         out |= {} if kept is None else _record(f"sums.{i}", kept)
     return out
+
+
+def _drift(known: Drift) -> Arrays:
+    names = [each.name for each in fields(known) if each.name not in ("counts", "thetas")]
+    out = {f"drift.{name}": np.asarray(getattr(known, name)) for name in names}
+    out |= {f"drift.theta.{u}": theta for u, theta in enumerate(known.thetas)}
+    own, even = map(drift.trimmed, known.counts)
+    return out | {"drift.own": own, "drift.even": even}
 
 
 def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
@@ -94,7 +105,40 @@ def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
     waiting = None if rows is None else Pending(*rows)
     bank = replace(bank, mended=whole("mended", meta["mended"]), pending=waiting)
     check_pending(bank)
-    return bank if not meta["maps"] else _with_experts(bank, meta["maps"], arrays)
+    bank = bank if not meta["maps"] else _with_experts(bank, meta["maps"], arrays)
+    return bank if settings.classes else replace(bank, drift=_drift_of(bank, arrays))
+
+
+def _drift_of(bank: Bank, arrays: Mapping[str, Array]) -> Drift:
+    """What was counted of copies, and these; nothing yet in files of earlier versions."""
+    m, E = bank.m, len(bank.kinds)
+    if "drift.own" not in arrays:
+        return drift.start(m)
+    counts = np.stack([drift.untrimmed(arrays[f"drift.{kind}"], m) for kind in ("own", "even")])
+    C, U = len(arrays["drift.rows"]), len(arrays["drift.experts"])
+    shapes: dict[str, Any] = {"rows": (C,), "experts": (U,)}
+    shapes |= {"weights": (C, U), "variance": (C, U, m), "spread": (C, m), "since": ()}
+    shapes |= {name: arrays[f"drift.{name}"].shape for name in ("unsure", "sd")}
+    _check(arrays, {f"drift.{name}": shape for name, shape in shapes.items()})
+    found: dict[str, Any] = {name: arrays[f"drift.{name}"] for name in shapes}
+    experts, rows = found["experts"], found["rows"]
+    thetas = [arrays[f"drift.theta.{u}"] for u in range(U)]
+    finite = all(np.isfinite(each).all() for each in (*found.values(), *thetas))
+    right = (
+        finite
+        and shapes["unsure"] in ((1,), (E,))
+        and shapes["sd"] in ((1,), (m,))
+        and rows.dtype.kind == experts.dtype.kind == "i"
+        and set(experts.tolist()) <= set(range(len(bank.memories)))
+        and all(1 <= row <= bank.seen for row in rows.tolist())
+    )
+    if not right or any(
+        theta.shape != (C, *bank.memories[e].theta.shape)
+        for theta, e in zip(thetas, experts.tolist(), strict=True)
+    ):
+        raise ValueError("what is known of drift does not fit the experts")
+    found |= {"counts": counts, "since": whole("since", found["since"].item())}
+    return Drift(**found, thetas=tuple(thetas))
 
 
 def _kept(arrays: Mapping[str, Array], n: int, d: int, m: int, seen: int) -> Kept:
