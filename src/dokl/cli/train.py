@@ -41,8 +41,8 @@ PARAMETERS = {"components": "n_components"} | {
 GRADIENT_ONLY = ("kernel", "sigma", "features", "loss", "step", "alpha")
 # A model that goes on keeps what it was started with.
 START_ONLY = (
-    "method", "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes",
-    "lag", "rolling", "difference", "auto_lags", "horizon", "by", "time",
+    "method", "task", "classes", "levels", "group", "drop", "text", "numeric", "standardise",
+    "nodes", "lag", "rolling", "difference", "auto_lags", "horizon", "by", "time",
     "graph", "share", "kernel", "sigma", "components", "features", "loss", "step", "alpha",
     "random_state", "parameters",
 )  # fmt: skip
@@ -104,6 +104,9 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--classes", help="All labels, comma separated; else those of first rows."),
         click.option("--levels", multiple=True, metavar="COLUMN=A,B,...",
                      help="All levels of a text column; else those of the first rows."),
+        click.option("--group", metavar="COLUMN",
+                     help="Says of what a row is (a station, a customer), texts or whole numbers; "
+                     "each gets a place of its own. Else a text column of over 50 levels is one."),
         click.option("--drop", help="Do not use this column.", **column),  # type: ignore[arg-type]
         click.option("--text", help="Take this column as text.", **column),  # type: ignore[arg-type]
         click.option("--numeric", help="Take it as numbers.", **column),  # type: ignore[arg-type]
@@ -309,6 +312,7 @@ def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
         parameters=parameters,
         method=options["method"],
         lags=_lag_request(options),
+        group=options["group"],
         links="" if graph is None else graph_words(name, parameters["random_state"]),
     )
 

@@ -35,6 +35,11 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     experts : "all" mixes eighteen; "one" is a single expert that remembers everything, whose models
         can be merged and subtracted (`fresh`, `merge`, `without`).
     bound : a target that is off by more standard deviations pulls like one of this size.
+    groups : the place (-1 is the last) or the name of a column of X whose whole numbers say which
+        group a row belongs to: a station, a customer, an animal. Groups are no quantities: each
+        gets a place that is learned, near those which are like it, and its last errors correct its
+        next prediction. Thousands of groups are welcome. One that was not seen is predicted like
+        an average one, and so is a negative number, which stands for none.
     random_state : seed of the rows that are kept for learning scales anew; an integer gives the
         same model for the same rows.
     verbose : unused so far; kept for symmetry with other estimators.
@@ -64,6 +69,7 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
         *,
         experts: str = "all",
         bound: float = 10.0,
+        groups: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:

@@ -135,6 +135,10 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     _take_targets(model, meta, arrays)
     classes = len(model.classes_) if model._classifying else 0
     whole("classes", model.bank_.settings.classes, classes, classes)
+    if model.bank_.settings.grouped is not (model.groups is not None):
+        raise ValueError("the bank is of groups, or of none, where the parameter says otherwise")
+    if model.groups is not None:
+        model._group_column()
     if "class_count" in arrays:
         model.class_count_ = arrays["class_count"]
     if model.fingerprint_ != meta["fingerprint"]:

@@ -158,6 +158,12 @@ def folded(estimator: Any) -> Any:
             "gets"
         )
     check_is_fitted(estimator, "bank_")
+    if estimator.groups is not None:
+        raise BadInput(
+            "a model with a column of groups has a place, and errors, for every group, which no "
+            "export holds: predict with the model file itself (dokl predict, dokl serve), or train "
+            "one without groups"
+        )
     small, bank = kinds[type(estimator)](), estimator.bank_
     small.folded_, small.rows_ = (folding.folded(bank),), bank.seen
     if bank.drift is not None:

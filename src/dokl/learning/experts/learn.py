@@ -25,6 +25,7 @@ from dokl.learning import intervals
 from dokl.learning import mixture as mixing
 from dokl.learning.drift import Drift
 from dokl.learning.experts import copies, pending
+from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts import kept as keeping
 from dokl.learning.experts.bank import (
     AT_ONCE,
@@ -43,6 +44,7 @@ from dokl.learning.experts.maps import some_rows
 from dokl.learning.experts.pilots import (
     generation,
     learned_rows,
+    left_over,
     with_nothing_learned,
 )
 from dokl.learning.experts.rest import checked, surprised
@@ -104,7 +106,13 @@ def fitted(
     for everywhere, part in zip(out, vars(told).values(), strict=True):
         everywhere[meant[which]] = part
     about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
-    return replace(bank, **about, drift=drift), Prediction(*out)  # type: ignore[arg-type]
+    if fair.group_errors is not None:  # the bank has learned since what these would correct
+        left = left_over(replace(bank, mixture=fair.mixture), *(part[-WEIGHED:] for part in rows))
+        worth = fair.group_errors
+        about["group_errors"] = replace(left, mixture=worth.mixture, errors=worth.errors)
+    # Copies of a bank with groups would know nothing of the groups' last errors.
+    about["drift"] = None if settings.grouped else drift
+    return replace(bank, **about), Prediction(*out)  # type: ignore[arg-type]
 
 
 # The bank that has learned; that was weighed; by which rows; what it told of them; how it ages.
@@ -176,6 +184,10 @@ def _weighed(bank: Bank, rows: Rows, which: Array, F: Array, V: Array) -> tuple[
         reach = bound * np.sqrt(variance)[:, None] if bound < math.inf else math.inf
         mixture = mixing.weigh(mixture, np.clip(F - Y[:, None], -reach, reach), w)
     mean, variance = mixing.combine(mixture.weights(awake), F, V)
+    if bank.group_errors is not None:  # a group's last errors are those of its last rows
+        order = np.argsort(which)
+        given = rows[0][which][order], Y[order], mean[order], variance[order], w[order]
+        bank, mean[order], variance[order] = _corrected(bank, *given)
     scores = np.abs(Y - mean) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
     tracker = intervals.settle(tracker, scores)
@@ -265,13 +277,27 @@ def _learn_by_experts(
     judged = copies.Judged(bank, now, X, each)
     bank, F, V, unsure = _learn_each(bank, now, X, Y, w, each, judged.Z)
     assert bank.awake is not None
-    rule = bank.awake, None if (w == 1.0).all() else w, bank.settings.bound
-    mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, *rule)
+    weight, bound = None if (w == 1.0).all() else w, bank.settings.bound
+    mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, bank.awake, weight, bound)
+    bank, f, variance = _corrected(bank, X, Y, f, variance, weight)
     scores = np.abs(Y - f) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
     bank = replace(bank, mixture=mixture, tracker=tracker)
     told = Prediction(f, variance, widths)
     return surprised(judged.counted(bank, Y, told, unsure), scores), told
+
+
+def _corrected(
+    bank: Bank, X: Array, Y: Array, f: Array, variance: Array, weight: Array | None
+) -> tuple[Bank, Array, Array]:
+    """The bank with the errors of groups after these rows, and what it said with corrections."""
+    if bank.group_errors is None:
+        return bank, f, variance
+    group = X[:, -1].astype(np.int64)
+    errors, f, variance = correcting.learn(
+        bank.group_errors, group, Y, f, variance, weight, bank.settings.bound
+    )
+    return replace(bank, group_errors=errors), f, variance
 
 
 def _learn_each(

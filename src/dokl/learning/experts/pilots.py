@@ -13,7 +13,10 @@ from dokl.base.arrays import Array
 from dokl.base.background import Each
 from dokl.learning import answers, scales
 from dokl.learning.experts import device
+from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts.bank import AT_ONCE, Bank, Generation, features, numbers_of
+from dokl.learning.experts.folding import predict_groups
+from dokl.learning.experts.group_errors import GroupErrors
 from dokl.learning.experts.kinds import MapKey
 from dokl.learning.experts.maps import (
     GroupedMap,
@@ -188,6 +191,19 @@ def _one_after_another(
 def _parts(n: int) -> Iterator[slice]:
     """n rows in parts: all their features at once may not fit."""
     return (slice(at, min(n, at + AT_ONCE)) for at in range(0, n, AT_ONCE))
+
+
+def left_over(bank: Bank, X: Array, Y: Array, w: Array) -> GroupErrors:
+    """The errors of groups that a bank still makes on rows that it has learned: what neither a
+    place nor a centre of its own has taught it of a group.
+    """
+    known, now = correcting.start(bank.m), bank.now
+    X, Y, w = _sane_rows(X, Y, w)
+    if now is None or not len(X):
+        return known
+    variance = np.tile(now.targets.size**2, (len(X), 1))
+    given = X[:, -1].astype(np.int64), Y, predict_groups(bank, X), variance, w, bank.settings.bound
+    return correcting.learn(known, *given)[0]
 
 
 def generation(

@@ -10,6 +10,7 @@ from dokl.base.arrays import Array
 from dokl.learning import drift
 from dokl.learning.drift import Drift
 from dokl.learning.experts import folding
+from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts.bank import (
     AT_ONCE,
     Bank,
@@ -19,12 +20,17 @@ from dokl.learning.experts.bank import (
     mean_and_variance,
 )
 from dokl.learning.experts.learn import FEW, on_all_cores
-from dokl.learning.experts.maps import GroupedMap
 from dokl.learning.intervals import Tracker, width_at
+
+SOME_GROUPS = 32  # by which it is judged how much groups differ
 
 
 def predict(bank: Bank, X: Array) -> Array:
     """Means (n, m) of rows X: (n, d)."""
+    if bank.settings.grouped and bank.now is not None:
+        mean, known = folding.predict_groups(bank, X), bank.group_errors
+        group = X[:, -1].astype(np.int64)
+        return mean if known is None else correcting.predict(known, group, mean, mean)[0]
     return folding.predict(folding.folded(bank), X)
 
 
@@ -35,6 +41,9 @@ def predict_with_variance(bank: Bank, X: Array) -> Prediction:
     else:
         now = bank.now
         both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)
+        if bank.group_errors is not None:
+            given = X[:, -1].astype(np.int64), both[:, : bank.m], both[:, bank.m :]
+            both = np.hstack(correcting.predict(bank.group_errors, *given))
     widths = np.tile(bank.tracker.widths, (len(X), 1, 1))
     return Prediction(both[:, : bank.m], both[:, bank.m :], widths)
 
@@ -107,27 +116,32 @@ def _both(bank: Bank, now: Generation, X: Array) -> Array:
     weights = bank.weights
     used = np.flatnonzero(weights > 0).tolist()
     Z, F, V = features(bank, now, X, used), list[Array](), list[Array]()
-    new = {bank.kinds[i].features: _of_new_groups(bank, now, X, i) for i in used}
     for i in used:
         memory = bank.memories[i]
         F.append(now.targets.outward(Z[i] @ memory.theta.T))
         variance = (1.0 + memory.variance(Z[i]))[:, None] * memory.noise
-        V.append((variance + new[bank.kinds[i].features]) * now.targets.size**2)
+        V.append(variance * now.targets.size**2)
     w, each = weights[used][:, None, None], np.array(F)
     mean = (w * each).sum(axis=0)
-    return np.hstack([mean, (w * (np.array(V) + (each - mean) ** 2)).sum(axis=0)])
+    spread = (w * (np.array(V) + (each - mean) ** 2)).sum(axis=0)
+    if now.places is not None:
+        new = np.flatnonzero(X[:, -1] < 0)
+        spread[new] += _between_groups(bank, now, X[new])
+    return np.hstack([mean, spread])
 
 
-def _of_new_groups(bank: Bank, now: Generation, X: Array, i: int) -> Array:
-    """What groups that nobody has seen, of number -1, may differ by from all others: a variance
-    (n, 1) that least squares on the features does not know of. 0 for other rows.
+def _between_groups(bank: Bank, now: Generation, X: Array) -> Array:
+    """What rows X: (n, d) of a group that nobody has seen may differ by from the mean of all: the
+    variance (n, m) of what is predicted for them as rows of the groups there are, of some if many.
     """
-    made, out = now.maps[bank.kinds[i].features], np.zeros((len(X), 1))
-    if isinstance(made, GroupedMap):
-        rows = np.flatnonzero(X[:, -1] < 0)
-        if len(rows):
-            out[rows, 0] = made.unexplained(now.inward(X[rows]))
-    return out
+    assert now.places is not None
+    numbers = now.places.numbers
+    some = numbers[np.linspace(0, len(numbers) - 1, min(SOME_GROUPS, len(numbers))).astype(int)]
+    if not len(X) or len(some) < 2:
+        return np.zeros((len(X), bank.m))
+    each = [np.hstack([X[:, :-1], np.full((len(X), 1), number)]) for number in some]
+    found = folding.predict_groups(bank, np.concatenate(each))
+    return np.asarray(found.reshape(len(some), len(X), bank.m).var(axis=0, ddof=1))
 
 
 def _in_pieces(function: Callable[[Array], Array], X: Array, width: int) -> Array:

@@ -32,6 +32,7 @@ def fit_table(
     by: str | None = None,
     time: str | None = None,
     horizon: Any = 0,
+    group: str | None = None,
     **parameters: Any,
 ) -> TableModel:
     """A `TableModel` that has learned these rows, once and in their order: raw rows in.
@@ -40,8 +41,10 @@ def fit_table(
     texts, gaps, dates and decimal commas are taken as `dokl train` takes them. task: "regression"
     or "classification"; method: "bank" (the default) or "gradient". lags, rolling, differences:
     {column: how far back}, in rows (24) or in time ("24h"), by group and in the order of a column
-    of times; lags may be "auto". horizon: how much later the target of a row lies. parameters: of
-    the estimator: those of `AutoRegressor`, or of `KernelRegressor`.
+    of times; lags may be "auto". horizon: how much later the target of a row lies. group: the
+    column that says of what a row is (a station, a customer), texts or whole numbers, each with a
+    place of its own; else a text column of more than 50 levels is one. parameters: of the
+    estimator: those of `AutoRegressor`, or of `KernelRegressor`.
 
     >>> import dokl
     >>> rows = {"place": ["roof", "yard"] * 60, "day": ["2024-01-01", "2024-01-02"] * 60}
@@ -55,13 +58,14 @@ def fit_table(
         _pairs(lags), _pairs(rolling), _pairs(differences), by, time, horizon, lags == "auto"
     )
     text = [name for name in given if is_category(given[name]) and name != target]
-    text += [] if by is None or by in text else [by]
+    text += [name for name in (by, group) if name is not None and name not in text]
     options = Options(drop=drop, quantity=target, text=text)
     columns = Columns("these rows", tuple(table), options, unit="row")
     chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
     training = Training(
-        target, task, standardise=standardise, method=method, parameters=parameters, lags=asked
-    )
+        target, task, standardise=standardise, method=method, parameters=parameters, lags=asked,
+        group=group,
+    )  # fmt: skip
     model, source = start(training, chunk), Source("these rows")
     chunk = rows_in_order(model, chunk, source, "these rows")
     y, keep, nodes = usable(model, chunk, source, "these rows", False)

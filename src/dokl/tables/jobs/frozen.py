@@ -90,7 +90,8 @@ class FrozenComparison:
 
 def _still(model: TableModel) -> TableModel:
     """What predicts as the model does now, without the matrices that it learns by."""
-    if not hasattr(model.estimator, "network_"):
+    grouped = model.preprocessor is not None and model.preprocessor.group is not None
+    if not hasattr(model.estimator, "network_") and not grouped:
         return model.predict_only()
     still = copy.deepcopy(replace(model, estimator=None))
     still.estimator = copy.copy(model.estimator)  # learning replaces what it knows

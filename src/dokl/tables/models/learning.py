@@ -150,12 +150,13 @@ def _or_as_before(model: TableModel) -> Iterator[None]:
         with all_or_nothing(estimator):
             yield
         return
-    before = prepared.copied()
+    before, groups = prepared.copied(), len(prepared.group_levels)
     try:
         with all_or_nothing(estimator):
             yield
     except BaseException:
         vars(prepared).update(vars(before))
+        prepared.forget_groups(groups)
         model.series = series
         raise
 
