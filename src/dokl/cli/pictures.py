@@ -13,17 +13,24 @@ from dokl.cli.common import figure, percent, remark
 MOST = 20
 
 
-def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where to draw."""
+def draws(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options that say where to draw, for a command whose pictures show this."""
     options = [
         click.option("--plot", type=click.Path(path_type=Path), metavar="FILE",
-                     help="Draw error, coverage, relevance, nodes, their map: .png, .svg, .pdf."),
+                     help=f"Draw {what}: .png, .svg, .pdf."),
         click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
                      help="All of it on one page, pictures inside."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+picture_options = draws("error, coverage, relevance, nodes, their map")
 
 
 def check_places(plot: Path | None, html: Path | None) -> None:

@@ -12,6 +12,7 @@ import click
 
 from dokl.base.errors import BadInput
 from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs
+from dokl.cli.lags import SERIES_HELP, comma_list, lag_options, lag_request
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, picture_options, story
 from dokl.cli.results import tell
@@ -66,15 +67,6 @@ is a single one, which remembers everything. gradient takes one step for each ro
 a million rows a second; the options from --kernel to --alpha are its settings,
 and an error without --method gradient.
 """
-SERIES_HELP = """\b
-Series: --lag, --rolling and --difference make inputs of earlier values, of the
-target as well; --lags auto chooses some. Distances are rows (24) or times (24h:
-s, min, h, d, w). With --by every group has a past of its own. Rows must be in
-the order of their times; repeated and earlier ones are errors. With --horizon
-the target of a row is the value so much later, and the row's own value of the
-target is an input. The model file remembers the last rows: predict, evaluate
-and serve go on from there. Beside the error stands that of persistence.
-"""
 NETWORK_HELP = """\b
 Networks: with --nodes each row belongs to the node that this column names, each
 node learns from its own rows, and neighbours in --graph exchange what they know.
@@ -115,18 +107,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--standardise", type=click.Choice(STANDARDISE),
                      help="By the rows so far, by the first rows, or not. bank: off; gradient: "
                      "running; networks: fixed."),
-        click.option("--lag", multiple=True, metavar="COLUMN=1,24",
-                     help="Earlier values as inputs: so many rows, or 24h, before."),
-        click.option("--rolling", multiple=True, metavar="COLUMN=24", help="Rolling means."),
-        click.option("--difference", multiple=True, metavar="COLUMN=1",
-                     help="The newest value less an earlier one."),
-        click.option("--lags", "auto_lags", type=click.Choice(["auto"]),
-                     help="Lags that the first rows propose."),
-        click.option("--horizon", metavar="N|6h", default="0", show_default=True,
-                     help="Predict the target so many rows, or hours, later."),
-        click.option("--by", metavar="COLUMN", help="Lags: each group has a past of its own."),
-        click.option("--time", metavar="COLUMN",
-                     help="Lags: the order of rows; else the first column of dates."),
+        *lag_options(),
         click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
         click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
                      help="The network: a topology of 'dokl graph', or a file of edges."),
@@ -304,34 +285,17 @@ def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
     return Training(
         target=options["target"],
         task=options["task"],
-        classes=_listed(options["classes"]),
-        levels={name: _listed(text) for name, text in levels},
+        classes=comma_list(options["classes"]),
+        levels={name: comma_list(text) for name, text in levels},
         standardise=options["standardise"],
         node=node,
         graph=graph,
         parameters=parameters,
         method=options["method"],
-        lags=_lag_request(options),
+        lags=lag_request(options),
         group=options["group"],
         links="" if graph is None else graph_words(name, parameters["random_state"]),
     )
-
-
-def _lag_request(options: dict[str, Any]) -> Any:
-    from dokl.tables.jobs.lagged import LagRequest
-
-    def pairs(option: str, shape: str) -> tuple[tuple[str, str], ...]:
-        found = split_pairs(options[option], shape)
-        return tuple((name, back) for name, text in found for back in _listed(text))
-
-    return LagRequest(
-        pairs("lag", "COLUMN=1,24"), pairs("rolling", "COLUMN=24"), pairs("difference", "COLUMN=1"),
-        options["by"], options["time"], options["horizon"], options["auto_lags"] == "auto",
-    )  # fmt: skip
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
 def _number(value: Any) -> Any:

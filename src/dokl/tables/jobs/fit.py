@@ -14,7 +14,7 @@ from dokl.tables.jobs.start import Training, known_classes, start
 from dokl.tables.jobs.tables import rows_in_order, usable
 from dokl.tables.models import TableModel
 from dokl.tables.models.learning import learn
-from dokl.tables.readers import Options
+from dokl.tables.readers import Chunk, Options
 from dokl.tables.readers.table import Columns
 
 
@@ -52,16 +52,8 @@ def fit_table(
     >>> model.predict([{"place": "roof", "day": "2024-01-01"}]).round(1).tolist()
     [3.5]
     """
-    given = by_name(rows)
-    table = {name: _cells(cells) for name, cells in given.items()}
-    asked = LagRequest(
-        _pairs(lags), _pairs(rolling), _pairs(differences), by, time, horizon, lags == "auto"
-    )
-    text = [name for name in given if is_category(given[name]) and name != target]
-    text += [name for name in (by, group) if name is not None and name not in text]
-    options = Options(drop=drop, quantity=target, text=text)
-    columns = Columns("these rows", tuple(table), options, unit="row")
-    chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
+    asked = lag_request(lags, rolling, differences, by, time, horizon)
+    chunk = table_of(rows, target, drop, (by, group))
     training = Training(
         target, task, standardise=standardise, method=method, parameters=parameters, lags=asked,
         group=group,
@@ -72,6 +64,31 @@ def fit_table(
     classes = known_classes(training, y) if model.classifying else None
     learn(model, chunk, y, keep, nodes, classes)
     return model
+
+
+def table_of(rows: Any, target: str, drop: Any = (), groups: Sequence[str | None] = ()) -> Chunk:
+    """All rows as columns, read as those of a file are; groups: columns of them, which are text."""
+    given = by_name(rows)
+    table = {name: _cells(cells) for name, cells in given.items()}
+    text = [name for name in given if is_category(given[name]) and name != target]
+    text += [name for name in groups if name is not None and name not in text]
+    options = Options(drop=drop, quantity=target, text=text)
+    columns = Columns("these rows", tuple(table), options, unit="row")
+    return columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
+
+
+def lag_request(
+    lags: Any = (),
+    rolling: Any = (),
+    differences: Any = (),
+    by: str | None = None,
+    time: str | None = None,
+    horizon: Any = 0,
+) -> LagRequest:
+    """What is asked for by {column: how far back}; lags may be "auto"."""
+    return LagRequest(
+        _pairs(lags), _pairs(rolling), _pairs(differences), by, time, horizon, lags == "auto"
+    )
 
 
 def _pairs(back: Any) -> tuple[tuple[str, Any], ...]:
