@@ -1,5 +1,7 @@
 """`dokl backtest` and `dokl.backtest`: rolling origins beside persistence, ridge and LightGBM."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -157,6 +159,30 @@ def test_a_series_without_times_or_groups(tmp_path):
     assert frame.rows.unique().tolist() == [60]
     newest = command("backtest", path, "--target", "y", "--rows", 200, "--folds", 1, *SMALL)
     assert "80" in newest.stdout
+
+
+def test_a_model_that_forgets_is_named(tmp_path):
+    rng = np.random.default_rng(1)
+    steps = np.cumsum(rng.normal(size=400)).round(3)  # a random walk leaves what was learned
+    path = write_csv(tmp_path / "walk.csv", {"a": rng.normal(size=400).round(3), "y": steps})
+    told = json_of("backtest", path, "--target", "y", "--lags", "none", *SMALL, "--json")
+    assert any("-p experts=one" in line for line in told["words"])
+    assert any("dokl frozen is behind the last value" in line for line in told["words"])
+    told = json_of("backtest", path, "--target", "y", "--lags", "none", *SMALL, "--json",
+                   "-p", "experts=one")  # fmt: skip
+    assert not any("-p experts=one" in line for line in told["words"])
+
+
+def test_benchmark_of_series(capsys, monkeypatch):
+    pytest.importorskip("river")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    from benchmarks import time
+
+    monkeypatch.setattr("sys.argv", ["time", "passengers", "--data", "nowhere"])
+    time.main()
+    told = capsys.readouterr().out
+    assert "passengers, monthly" in told
+    assert "dokl frozen: at most 5 % behind the best of the others on" in told
 
 
 def test_what_is_not_installed_is_named(air, monkeypatch):

@@ -24,7 +24,8 @@ what was known by then, and predicts the fold.
   dokl frozen     the model as it was at the origin
   dokl following  the same model, which learns every target once it is known
   ridge, LightGBM fitted at the origin, with the same inputs and rows; LightGBM
-                  also gets hour, weekday and day of the year as numbers
+                  also gets hour, weekday and day of the year as numbers. They
+                  learn nothing after it: compare them with the frozen model
   the last value  and that of a day and a week before: persistence
 Scored are the rows for which all of them have a prediction. r2 is over the rows
 held out; in 90 % says how often 90 % intervals held the target, +- half their

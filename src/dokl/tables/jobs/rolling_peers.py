@@ -18,6 +18,7 @@ from dokl.base.arrays import Array
 from dokl.tables.jobs.rolling_rows import Pairs
 
 DAY = 86_400.0
+PEERS = ("ridge", "LightGBM")
 Peer = Callable[[Pairs, Array, Array], Array]  # (pairs, those to learn, those to predict)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.tables.jobs.rolling_origin import FOLLOWING, FROZEN, Backtest, Forecasts
+from dokl.tables.jobs.rolling_peers import PEERS
 from dokl.tables.jobs.story import GREY
 from dokl.tables.models.scores import LEVEL, Coverage, RegressionScore
 from dokl.tables.report import COLOURS, panelled
@@ -19,6 +20,7 @@ DISTANCES = 6  # parts of a fold, from its origin on
 MOST_DRAWN = 240  # rows in the picture of intervals
 FEW = 20  # rows of a month, or part, that count
 ALIKE = 0.01  # a difference of errors that is none
+MUCH = 1.2  # times the error of the model that follows
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -123,21 +125,30 @@ def words(backtest: Backtest) -> list[str]:
 
 
 def _words(forecasts: Forecasts) -> Iterator[str]:
-    every = {row["model"]: row for row in _scores(forecasts) if row["fold"] == ALL}
+    every = {row["model"]: row["rmse"] for row in _scores(forecasts) if row["fold"] == ALL}
     ahead = f"{forecasts.horizon.words} ahead: " if forecasts.horizon else ""
-    others = {name: row["rmse"] for name, row in every.items() if name not in (FOLLOWING, FROZEN)}
+    others = {name: error for name, error in every.items() if name not in (FOLLOWING, FROZEN)}
     best = min(others, key=lambda name: float(others[name]))
-    for name in (FOLLOWING, FROZEN):
-        ratio = every[name]["rmse"] / max(others[best], 1e-300)
+    for name in (FROZEN, FOLLOWING):
+        ratio = every[name] / max(others[best], 1e-300)
         if ratio > 1.0 + ALIKE:
-            yield f"{ahead}{name} is behind {best}: its error is {100 * (ratio - 1):.0f} % larger"
+            found = f"is behind {best}: its error is {100 * (ratio - 1):.0f} % larger"
         elif ratio < 1.0 - ALIKE:
-            yield (
-                f"{ahead}{name} is better than the best of the others, {best}: its error is "
-                f"{100 * (1 - ratio):.0f} % smaller"
-            )
+            found = f"is better than the best of the others, {best}: its error is "
+            found += f"{100 * (1 - ratio):.0f} % smaller"
         else:
-            yield f"{ahead}{name} is level with the best of the others, {best}"
+            found = f"is level with the best of the others, {best}"
+        more = "" if name == FROZEN or best not in PEERS else f" ({best} learns at origins only)"
+        yield f"{ahead}{name} {found}{more}"
+    if every[FROZEN] > MUCH * every[FOLLOWING] and _forgets(forecasts):
+        yield (
+            f"{ahead}frozen, the model does much worse than following, and some of its experts "
+            "forget: one that remembers all rows may be better frozen (-p experts=one)"
+        )
+
+
+def _forgets(forecasts: Forecasts) -> bool:
+    return bool(getattr(forecasts.pairs.model.estimator, "experts", "one") != "one")
 
 
 def score_table(backtest: Backtest) -> tuple[list[str], list[list[str]]]:
@@ -236,7 +247,7 @@ def _lines(axes: Any, found: dict[str, list[float]], at: list[Any]) -> None:
     plain = iter(COLOURS[2:4])
     for name, errors in found.items():
         ours = {FOLLOWING: COLOURS[0], FROZEN: COLOURS[1]}.get(name)
-        known = ours or (next(plain, GREY) if name in ("ridge", "LightGBM") else None)
+        known = ours or (next(plain, GREY) if name in PEERS else None)
         look = {"color": known or GREY, "lw": 1.6 if known else 1.0}
         look |= {"ls": "-" if known else next(styles, "-"), "marker": "o", "ms": 3}
         axes.plot(at, errors, label=name, **look)
