@@ -13,7 +13,7 @@ from dokl.base.errors import BadInput
 from dokl.base.progress import progress
 from dokl.cli.common import echo_json, examples, key_values, output_switches, remark
 from dokl.cli.lags import comma_list, lag_options, lag_request
-from dokl.cli.meter import loading
+from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draws
 from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
 
@@ -107,7 +107,8 @@ def backtest(
     origins = Origins(options["folds"], options["held_out"] / 100, options["rows"])
     say = (lambda line: None) if quiet or as_json else click.echo
     with closing(source.on_error):
-        table = read_table(source, training.target, training.lags.by)
+        with Meter("reading", quiet) as meter:
+            table = read_table(source, training.target, training.lags.by, meter.show)
         total = min(table.n, options["rows"] or table.n) * len(horizons)
         with progress(total, "backtest", False if quiet else None, unit="rows") as bar:
             found = run_backtest(table, training, horizons, origins, source, bar.advance, say)

@@ -7,6 +7,7 @@ levels of texts, lags) is chosen by the rows before the first origin.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from dokl.tables.jobs.start import Training, guesses, start
 from dokl.tables.jobs.tables import rows_in_order
 from dokl.tables.models import TableModel
 from dokl.tables.models.series import Series
-from dokl.tables.readers import Chunk
+from dokl.tables.readers import Chunk, Reader
 
 FEWEST_LEARNED, FEWEST_SCORED = 60, 10  # rows before the first origin, and in each fold
 MOST_UNKNOWN = 0.1  # of rows for which an earlier value may be missing
@@ -88,8 +89,15 @@ class Pairs:
 
 
 # -- reading -------------------------------------------------------------------------------------
-def read_table(source: Source, target: str | None, by: str | None) -> Chunk:
-    """All rows of a file at once; those before a row that is wrong, if it is to stop there."""
+def read_table(
+    source: Source,
+    target: str | None,
+    by: str | None,
+    watch: Callable[[Reader, int], None] = lambda reader, rows: None,
+) -> Chunk:
+    """All rows of a file at once; those before a row that is wrong, if it is to stop there. watch:
+    told after every chunk how many rows were read.
+    """
     text = source.options.text if by is None else (*source.options.text, by)
     told = replace(source, options=replace(source.options, text=text))
     chunks: list[Chunk] = []
@@ -97,6 +105,7 @@ def read_table(source: Source, target: str | None, by: str | None) -> Chunk:
         try:
             for chunk in source.on_error.chunks(reader):
                 chunks.append(chunk)
+                watch(reader, sum(each.n for each in chunks))
         except BadInput:
             if source.on_error.fault is None or not chunks:
                 raise
