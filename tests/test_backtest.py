@@ -161,6 +161,16 @@ def test_a_series_without_times_or_groups(tmp_path):
     assert "80" in newest.stdout
 
 
+def test_long_series_show_coverage_by_month(tmp_path):
+    days, rng = pd.date_range("2023-01-01", periods=300), np.random.default_rng(2)
+    y = (np.sin(np.arange(300) / 7) + rng.normal(size=300) / 5).round(3)
+    path = write_csv(tmp_path / "days.csv", {"day": days.strftime("%Y-%m-%d"), "y": y})
+    found = json_of("backtest", path, "--target", "y", *SMALL, "--json")
+    (only,) = found["horizons"]
+    assert list(only["coverage_by_month"]) == ["2023-07", "2023-08", "2023-09", "2023-10"]
+    assert set(only["coverage_by_month"]["2023-09"]) == {"dokl following", "dokl frozen"}
+
+
 def test_a_model_that_forgets_is_named(tmp_path):
     rng = np.random.default_rng(1)
     steps = np.cumsum(rng.normal(size=400)).round(3)  # a random walk leaves what was learned
