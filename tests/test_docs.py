@@ -28,6 +28,7 @@ sys.path.insert(0, str(DOCS / "tools"))
 pages = importlib.import_module("pages")
 cli_page = importlib.import_module("cli_page")
 states_page = importlib.import_module("states_page")
+architecture = importlib.import_module("architecture")
 
 
 @pytest.fixture
@@ -77,11 +78,12 @@ def test_readme_commands_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     making = next(pages.blocks((DOCS / "tour.md").read_text("utf-8").split("## Some data")[1]))
     exec(making.code, {})
-    for name, path in (("readings.csv", "readings.csv"), ("later.csv", "new.csv")):
+    named = {"readings.csv": "readings.csv", "new.csv": "later.csv", "more.csv": "later.csv"}
+    for path, name in named.items():
         Path(path).write_text("\n".join(Path(name).read_text().splitlines()[:1000]) + "\n")
     text = (ROOT / "README.md").read_text("utf-8")
     commands = re.findall(r"^    (dokl (?!bench|plan).*?)(?: +#.*)?$", text, re.M)
-    assert len(commands) > 2
+    assert len(commands) > 4
     for command in commands:
         pages.run_command(command)
 
@@ -99,6 +101,11 @@ def test_states_of_the_protocol_are_those_of_its_tables():
     text = states_page.PAGE.read_text("utf-8")
     assert text == states_page.page(text), "run make docs"
     assert states_page.PICTURE.read_text("utf-8") == states_page.picture(), "run make docs"
+
+
+def test_architecture_is_drawn_as_it_is_checked():
+    assert set(architecture.ABOUT) == set(architecture.rooms())
+    assert architecture.PICTURE.read_text("utf-8") == architecture.picture(), "run make docs"
 
 
 def test_every_engine_is_in_its_guide():
