@@ -109,7 +109,7 @@ def test_architecture_is_drawn_as_it_is_checked():
 
 
 def test_every_engine_is_in_its_guide():
-    text = (DOCS / "guides" / "cluster.md").read_text("utf-8")
+    text = (DOCS / "engines.md").read_text("utf-8")
     assert set(re.findall(r'^\| `"(\w+)"` \|', text, re.M)) == set(ENGINES)
 
 
