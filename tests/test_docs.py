@@ -108,6 +108,17 @@ def test_architecture_is_drawn_as_it_is_checked():
     assert architecture.PICTURE.read_text("utf-8") == architecture.picture(), "run make docs"
 
 
+def test_parts_of_agents_are_those_that_are_there():
+    text = (DOCS / "agents.md").read_text("utf-8").split("## Parts")[1].split("##")[0]
+    named = {
+        name
+        for row in re.findall(r"^\| (`.+?) \|", text, re.M)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    there = {path.parent.name for path in (ROOT / "src/dokl/live").glob("*/__init__.py")}
+    assert named == there
+
+
 def test_every_engine_is_in_its_guide():
     text = (DOCS / "engines.md").read_text("utf-8")
     assert set(re.findall(r'^\| `"(\w+)"` \|', text, re.M)) == set(ENGINES)
@@ -181,10 +192,10 @@ def test_notation_numbers():
 # --- API --------------------------------------------------------------------------------------
 
 
-def documented():
-    """{module: names} of the API pages."""
+def documented(folder="api"):
+    """{module: names} of the API pages, or of those on the inside."""
     found = {}
-    for path in (DOCS / "api").glob("*.md"):
+    for path in (DOCS / folder).glob("*.md"):
         text = path.read_text("utf-8")
         for module, options in re.findall(r"^::: ([\w.]+)\n((?:    .*\n)*)", text, re.M):
             names = yaml.safe_load(options) if options else {}
@@ -194,7 +205,7 @@ def documented():
 
 
 def test_api_names_exist():
-    for module, names in documented().items():
+    for module, names in (documented() | documented("inside")).items():
         there = importlib.import_module(module)
         assert [name for name in names if not hasattr(there, name)] == [], module
 
