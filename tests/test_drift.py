@@ -54,7 +54,7 @@ def test_a_walking_offset_widens_a_frozen_model(how, drifting):
     follows, usual = held(model, X, y, steps_ahead=1), held(model, X, y)
     by_row = held(model, X, y, steps_ahead=np.arange(1, 301))
     least = {"partial_fit": 0.8, "fit": 0.75}[how]  # `fit` has seen one stretch of drift
-    assert follows[0] < 0.6
+    assert follows[0] < 0.7
     assert usual[0] >= least
     assert by_row[0] >= least
     assert usual[1] > 1.3 * follows[1]

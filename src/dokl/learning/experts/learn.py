@@ -33,6 +33,7 @@ from dokl.learning.experts.bank import (
     Generation,
     Prediction,
     Total,
+    features,
     fingerprint,
     mean_and_variance,
     numbers_of,
@@ -123,7 +124,7 @@ def _fit_halves(bank: Bank, rows: Rows, each: Each) -> Fit:
     n = len(rows[0])
     half = n - n // 2
     ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
-    held, which = list[tuple[Array, Array]](), list[Array]()
+    held, which = list[tuple[Array, ...]](), list[Array]()
     taken, maps = list[Snapshot](), list[Generation | None]()
     for ours, theirs in ways[: 2 if n > 1 else 1]:
         learned, later = _some(rows, ours), _some(rows, theirs)
@@ -145,9 +146,9 @@ def _fit_in_one_pass(bank: Bank, rows: Rows, each: Each) -> Fit:
     known = _learned(_mapped(bank, _some(rows, chosen), each), _some(rows, slice(first)), each)
     learned, found, taken = _swept(known, _some(rows, slice(first, n)), each, first)
     which = np.setdiff1d(np.arange(first, n), chosen)
-    F, V = (part[which - first] for part in found)
-    fair, told = _weighed(bank, rows, which, F, V)
-    drift = copies.aged(fair, known.now, taken, rows, which, V, told)
+    found = tuple(part[which - first] for part in found)
+    fair, told = _weighed(bank, rows, which, *found)
+    drift = copies.aged(fair, known.now, taken, rows, which, found[1], told)
     return learned, fair, which, told, drift
 
 
@@ -173,16 +174,23 @@ def _learned(bank: Bank, rows: Rows, each: Each) -> Bank:
     return replace(bank, memories=tuple(known[i] for i in everybody), sums=kept)
 
 
-def _weighed(bank: Bank, rows: Rows, which: Array, F: Array, V: Array) -> tuple[Bank, Prediction]:
+def _weighed(
+    bank: Bank, rows: Rows, which: Array, F: Array, V: Array, late_F: Array, late_V: Array
+) -> tuple[Bank, Prediction]:
     """Mixture and widths of intervals by these rows, of which experts' predictions before they
     learned them were F with variances V: (n, E, m); and what the bank says of them.
+
+    late_F, late_V: the same by experts that had not learned the last rows, either. Both count: what
+    `fit` gives may be asked for the next row or for one long after.
     """
     Y, w = rows[1][which], rows[2][which]
     awake, bound = np.ones(len(bank.kinds), bool), bank.settings.bound
-    mixture, _, variance = mixing.mixed(bank.mixture, F, V, Y, awake, w, bound)
+    twice = np.concatenate([late_F, F]), np.concatenate([late_V, V])
+    targets, weight = np.concatenate([Y, Y]), np.concatenate([w, w])
+    mixture, _, variance = mixing.mixed(bank.mixture, *twice, targets, awake, weight, bound)
     if len(Y):
         reach = bound * np.sqrt(variance)[:, None] if bound < math.inf else math.inf
-        mixture = mixing.weigh(mixture, np.clip(F - Y[:, None], -reach, reach), w)
+        mixture = mixing.weigh(mixture, np.clip(twice[0] - targets[:, None], -reach, reach), weight)
     mean, variance = mixing.combine(mixture.weights(awake), F, V)
     if bank.group_errors is not None:  # a group's last errors are those of its last rows
         order = np.argsort(which)
@@ -200,25 +208,40 @@ def _widths(bank: Bank) -> tuple[int, int]:
 
 def _swept(
     bank: Bank, rows: Rows, each: Each, first: int = 0
-) -> tuple[Bank, tuple[Array, Array], list[Snapshot]]:
+) -> tuple[Bank, tuple[Array, ...], list[Snapshot]]:
     """The bank after these rows, not mixed; experts' means and variances (n, E, m) before each of
-    them was learned; and snapshots, each before a row, whose numbers begin with `first`.
+    them was learned, and the same by the last snapshot; and snapshots, each before a row, whose
+    numbers begin with `first`.
     """
     assert bank.now is not None
     nothing = np.empty((0, len(bank.kinds), bank.m))
-    found, taken = [(nothing, nothing)], list[Snapshot]()
+    found, taken, frozen = [(nothing,) * 4], list[Snapshot](), bank
     for at in range(0, len(rows[0]), AT_ONCE):
         if copies.snaps(at, len(rows[0])):
             taken.append((first + at, bank.memories))
+            frozen = bank
         X, Y, w = (part[at : at + AT_ONCE] for part in rows)
+        later = _by_each(frozen, bank.now, X, each)
         bank, F, V, _ = _learn_each(bank, bank.now, X, Y, w, each)
-        found.append((F, V))
+        found.append((F, V, *later))
     return bank, _stacked(found), taken
 
 
-def _stacked(parts: Iterable[tuple[Array, Array]]) -> tuple[Array, Array]:
-    F, V = map(np.concatenate, zip(*parts, strict=True))
-    return F, V
+def _by_each(bank: Bank, now: Generation, X: Array, each: Each) -> tuple[Array, Array]:
+    """Means and variances (n, E, m) of rows X: (n, d) by every expert, as it stands."""
+    which = range(len(bank.kinds))
+    Z = features(bank, now, X, which, each)
+
+    def one(i: int) -> tuple[Array, Array]:
+        memory = bank.memories[i]
+        return Z[i] @ memory.theta.T, memory.noise * (1.0 + memory.variance(Z[i]))[:, None]
+
+    F, V = (np.stack(part, axis=1) for part in zip(*each(one, which), strict=True))
+    return F * now.targets.size + now.targets.centre, V * now.targets.size**2
+
+
+def _stacked(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _joined(bank: Bank, told: list[Prediction]) -> Prediction:
