@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,21 @@ from dokl.cli.pictures import node_rows
 
 
 def tell(
-    learned: Any, path: Path, seconds: float, passes: int, as_json: bool, quiet: bool
+    learned: Any, held: Any, scores: Any, path: Path, seconds: float, as_json: bool, quiet: bool
 ) -> list[str]:
-    """Print it; what was said in words comes back."""
-    rate, words = learned.score.n / seconds, _words(learned)
+    """Print it; what was said in words comes back. held: how the model did on rows that were held
+    out, None without any; scores: see `training_scores`.
+    """
+    rate, words = learned.score.n / seconds, [*_held_words(held), *_words(learned)]
     if as_json:
-        echo_json(_results(learned, path, seconds) | {"rows_per_second": rate})
+        tested = {"test": None if held is None else evaluation_figures(held)}
+        results = _results(learned, path, seconds) | {"words": words, "rows_per_second": rate}
+        echo_json(tested | results)
         return words
-    _show(learned, passes)
-    if learned.course.nodes:
-        from dokl.tables.report import table
+    from dokl.tables.report import table
 
+    table(*scores)
+    if learned.course.nodes:
         table("nodes", *node_rows(learned.course.nodes))
     for line in words:
         click.echo(line)
@@ -35,10 +40,12 @@ def tell(
     return words
 
 
-def _show(learned: Any, passes: int) -> None:
-    """The prequential error of this run, of all runs where this one went on, and a snapshot's."""
-    from dokl.tables.report import table
-
+def training_scores(
+    learned: Any, held: Any, which: Any, passes: int
+) -> tuple[str, list[str], list[list[str]]]:
+    """A table: the error on held-out rows (which these are), the prequential one of this run, of
+    all runs where this one went on, and a snapshot's.
+    """
     title = "prequential: every row predicted before it was learned"
     title += "" if passes == 1 else f" ({passes} passes: most of them had been learned before)"
     ever, frozen = learned.model.tally, learned.frozen
@@ -48,10 +55,41 @@ def _show(learned: Any, passes: int) -> None:
     if frozen is not None:
         columns = {name or "all rows": score for name, score in columns.items()}
         columns |= {f"after row {frozen.at:,}": frozen.tracking, "frozen there": frozen.score}
-    names = list(learned.score.figures())
+    if held is not None:
+        title = f"held out: {which.words}, not learned; {title}"
+        first = {"held out": held.score}
+        names = {"": "prequential", "all rows": "prequential"}
+        columns = first | {names.get(name, name): score for name, score in columns.items()}
+    return score_table(title, columns)
+
+
+def score_table(title: str, columns: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
+    """Title, header and rows of a table of scores side by side."""
     found = [score.figures() for score in columns.values()]
+    names = dict.fromkeys(name for figures in found for name in figures)
     rows = [[name, *(_cell(name, each) for each in found)] for name in names]
-    table(title, ["", *columns], rows)
+    return title, ["", *columns], rows
+
+
+def evaluation_figures(found: Any) -> dict[str, Any]:
+    """How a model did on rows that it did not learn, for programs."""
+    coverage, nodes, earlier = found.coverage, found.course.nodes, found.persistence.figures()
+    more = {} if coverage is None else {"intervals": coverage.figures()}
+    more |= {"nodes": {n: each.figures() for n, each in sorted(nodes.items())}} if nodes else {}
+    more |= {} if earlier is None else {"persistence": earlier}
+    return {**found.score.figures(), **more}
+
+
+def evaluation_words(found: Any) -> list[str]:
+    """The same in words, as far as it is no score."""
+    from dokl.tables.jobs.persistence import persistence_words
+
+    covered = [] if found.coverage is None else [found.coverage.line()]
+    return covered + persistence_words(found.persistence)
+
+
+def _held_words(held: Any) -> list[str]:
+    return [] if held is None else [f"held out: {line}" for line in evaluation_words(held)]
 
 
 def _cell(name: str, figures: dict[str, Any]) -> str:
@@ -121,7 +159,6 @@ def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
         "remembers": getattr(model.estimator, "remembers_", None),
         "guesses": learned.guesses,
         "nodes": {name: score.figures() for name, score in learned.course.nodes.items()} or None,
-        "words": _words(learned),
         "notices": learned.notices,
         "interrupted": learned.halt is not None,
         "fault": None if learned.fault is None else str(learned.fault),

@@ -70,6 +70,31 @@ def on_error_options(command: Command) -> Command:
     return command
 
 
+def test_option(help: str) -> Callable[[Command], Command]:
+    """Rows that are held out."""
+    return click.option("--test", metavar="last:20%|random:20%", help=help)
+
+
+def held_out(test: str | None, source: Any, in_order: bool) -> tuple[Any, Any, Any]:
+    """The rows to learn, those that are held out, and which these are; None without any.
+
+    in_order: whether rows are in the order of time, and each needs those before it.
+    """
+    if test is None:
+        return source, None, None
+    from dokl.base.errors import BadInput
+    from dokl.tables.jobs.hold_out import HoldOut, check_file
+
+    which = HoldOut.of(test)
+    check_file(source)
+    if in_order and which.kind == "random":
+        raise BadInput(
+            "lags and horizons look back along the rows, and rows that are held out at random "
+            f"would be missing there: --test {test.replace('random', 'last')}"
+        )
+    return *which.split(source), which
+
+
 def make_source(path: str, given: dict[str, Any], beside: str = "refused.csv") -> Any:
     """The job's Source from what was given of the readers' options, which is taken out.
 

@@ -242,7 +242,11 @@ def _add_rows(
         given = {"keep": fine, "due": True}  # the others are looked back at
     else:
         chunk = chunk if fine.all() else chunk.rows(fine)
-    (predicted,) = answers_of(model, chunk, nodes, "predict", **given)
+    sure = model.classifying and hasattr(model.estimator, "predict_proba")
+    methods = ("predict", "predict_proba") if sure else ("predict",)
+    predicted, *shares = answers_of(model, chunk, nodes, *methods, **given)
+    for share in shares:
+        made.course.pairs.add_probabilities(y, share, model.classes_)
     made.score.add(y, predicted)
     made.persistence.add(model, every, y, fine, predicted)
     made.course.add(y, predicted, nodes)

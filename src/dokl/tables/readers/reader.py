@@ -9,6 +9,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from dokl.base.errors import BadInput, UnknownName
 from dokl.tables.readers import delimited, jsonlines, libsvm, parquet
 from dokl.tables.readers.open_file import OpenFile, reading
@@ -44,7 +46,7 @@ class Reader:
 
     def __init__(self, source: OpenFile, format: str, options: Options) -> None:
         self.name, self.format = source.name, format
-        self._source = source
+        self._source, self._take = source, options.take
         self._chunks = _READ[format](source, options)
         first = self._next()
         if first is None:
@@ -54,6 +56,15 @@ class Reader:
         self._fresh = True
 
     def _next(self) -> Chunk | None:
+        chunk = self._any()
+        while chunk is not None and self._take is not None:
+            wanted = np.asarray(self._take(np.asarray(chunk.lines)), bool)
+            if wanted.any():
+                return chunk if wanted.all() else chunk.rows(wanted)
+            chunk = self._any()
+        return chunk
+
+    def _any(self) -> Chunk | None:
         try:
             with reading(self.name):
                 chunk = next(self._chunks, None)
