@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import click
 
 from dokl.cli.common import echo_json, figure, remark
 from dokl.cli.pictures import node_rows
+
+FOLLOWS_BETTER = 1.5  # times the error of a model that goes on learning, to say that it follows
 
 
 def tell(
@@ -121,10 +124,12 @@ def _words(learned: Any) -> list[str]:
 
 
 def _order(learned: Any, frozen: Any) -> list[str]:
-    """What it means that a model that follows is much better than the one that stands still."""
+    """What it means that a model that follows is better than the frozen one; of few labels, only
+    where chance does not explain it.
+    """
     name = "error" if learned.course.classifying else "rmse"
     still, follows = (score.figures().get(name) for score in (frozen.score, frozen.tracking))
-    if still is None or follows is None or still < 2 * follows or still - follows < 0.01 * still:
+    if still is None or follows is None or still < FOLLOWS_BETTER * follows:
         return []
     both = f"{figure(name, follows)} against {figure(name, still)}"
     if learned.course.sorted_by_target(learned.score):
@@ -134,11 +139,15 @@ def _order(learned: Any, frozen: Any) -> list[str]:
             f"came last ({both}, frozen). In use there is nothing to repeat, and the frozen error "
             "is nearer the truth; shuffle the rows before training"
         ]
-    if still < 4 * follows:
+    n = frozen.score.n
+    if still == follows:
+        return []
+    if learned.course.classifying and n * (still - follows) < 2 * math.sqrt(n * (still + follows)):
         return []
     return [
-        f"the rows change along the file, and the model follows ({both}, frozen): left alone it "
-        "will do as the frozen one; if their order means nothing, shuffle them before training"
+        f"the rows change along the file, or there were too few to learn from by row "
+        f"{frozen.at:,}: {name} {both}, frozen. A model that learns no more in use will do as the "
+        "frozen one; if the order of rows means nothing, shuffle them before training"
     ]
 
 
