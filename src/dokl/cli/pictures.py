@@ -17,8 +17,7 @@ def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Where to draw."""
     options = [
         click.option("--plot", type=click.Path(path_type=Path), metavar="FILE",
-                     help="Draw predictions against targets, error, coverage, relevance, nodes: "
-                     ".png, .svg, .pdf."),
+                     help="Draw pictures of the results: .png, .svg, .pdf."),
         click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
                      help="All of it on one page, pictures inside."),
     ]  # fmt: skip

@@ -26,7 +26,9 @@ thousands (1.234,5 or 1,234), currencies ($326) and percent signs are
 recognised column by column. Dates and times become the time of day, of the week
 and of the year, on circles, where the rows cover each about twice. A text column
 becomes one 0/1 input per level; the levels are those of the first rows, at most 50; missing
-texts and other levels are zeros, and the latter are named and counted. Rows
+texts and other levels are zeros, and the latter are named and counted. Names,
+identifiers and free text, more than 50 texts that hardly repeat, are not used,
+which is said. Rows
 without a target are skipped and counted. LIBSVM rows are taken as they are. The
 first rows, which settle all this, are the first --chunk of them, 8192 where
 lines are short. What was guessed is said, with the option that changes it.

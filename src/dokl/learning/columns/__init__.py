@@ -43,6 +43,7 @@ from dokl.learning.columns.targets import (
     numeric_target,
 )
 from dokl.learning.columns.times import TimeParts
+from dokl.learning.columns.unused import check_some_left, unused_texts, unused_words
 
 __all__ = [
     "FEWEST_OF_A_CLASS",
@@ -59,10 +60,13 @@ __all__ = [
     "Span",
     "TimeParts",
     "are_classes",
+    "check_some_left",
     "class_target",
     "guessed_task",
     "is_text",
     "moment",
     "numeric_target",
     "require",
+    "unused_texts",
+    "unused_words",
 ]
