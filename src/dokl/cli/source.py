@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
-FORMATS = ("csv", "tsv", "parquet", "libsvm", "jsonl")
+FORMATS = ("csv", "tsv", "parquet", "libsvm", "jsonl", "xlsx")
 
 FILES_HELP = """\b
-Files: CSV, TSV, Parquet, LIBSVM/SVMlight, JSON lines, plain or gzip; '-' is
-stdin. The name says which (.csv .tsv .parquet .libsvm .svm .jsonl, then .gz),
-otherwise the first line does.
+Files: CSV, TSV, Parquet, LIBSVM/SVMlight, JSON lines or one array of objects,
+spreadsheets (the first sheet), plain, gzip or a zip archive of one file; '-' is
+stdin. The name says which (.csv .tsv .parquet .libsvm .svm .json .jsonl .xlsx,
+then .gz), otherwise the first line does.
 """
 
 ROWS_HELP = """\b

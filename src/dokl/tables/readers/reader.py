@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from dokl.base.errors import BadInput, UnknownName
-from dokl.tables.readers import delimited, jsonlines, libsvm, parquet
+from dokl.tables.readers import delimited, jsonlines, libsvm, parquet, spreadsheet
 from dokl.tables.readers.open_file import OpenFile, reading
 from dokl.tables.readers.options import Options
 from dokl.tables.readers.table import Chunk
@@ -23,6 +23,7 @@ _READ: dict[str, Callable[[OpenFile, Options], Iterator[Chunk]]] = {
     "jsonl": jsonlines.read,
     "libsvm": libsvm.read,
     "parquet": parquet.read,
+    "xlsx": spreadsheet.read,
 }
 FORMATS = tuple(_READ)
 _ALIASES = {
@@ -133,6 +134,9 @@ def open_table(
     known = None if options.format is None else known_format(options.format)
     opened = OpenFile(source, live)
     format = known or guessed_format(opened)
+    if opened.is_sheet and format != "xlsx":
+        opened.close()
+        raise BadInput(f"{opened.name} is a spreadsheet, and not {format}: leave out the format")
     if format == "tsv" and options.delimiter is None:
         options = replace(options, delimiter="\t")
     return Reader(opened, format, options)
@@ -155,11 +159,13 @@ def guessed_format(source: OpenFile) -> str:
     line = source.first_line
     if line.startswith(b"PAR1"):
         return "parquet"
-    name = source.name.lower().removesuffix(".gz")
+    if source.is_sheet:
+        return "xlsx"
+    name = (source.inner or source.name).lower().removesuffix(".gz")
     suffix = name.rpartition(".")[2] if "." in os.path.basename(name) else ""
     suffix = _ALIASES.get(suffix, suffix)
     if suffix in _READ:
         return suffix
-    if line.lstrip(b"\xef\xbb\xbf \t").startswith(b"{"):
+    if source.is_array or line.lstrip(b"\xef\xbb\xbf \t").startswith(b"{"):
         return "jsonl"
     return "libsvm" if _LIBSVM_LINE.match(line) else "csv"
