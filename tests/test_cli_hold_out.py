@@ -1,9 +1,13 @@
 """dokl train --test and evaluate --test: rows that are scored and not learned."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
 from commands import dokl, fails, json_of, make_folder, readings, times_file, write_csv
+from dokl.tables.jobs import hold_out
 from dokl.tables.jobs.hold_out import HoldOut
 from dokl.tables.jobs.pairs import MOST_DRAWN, Pairs
 from dokl.tables.jobs.sources import Source
@@ -150,3 +154,20 @@ def test_calibration_counts_what_every_class_was_given():
     assert pairs.calibration[[0, 3, 6, 9]].tolist() == [
         [1, 0.05, 0], [1, 0.35, 1], [1, 0.65, 0], [1, 0.95, 1]
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_model_is_kept_that_is_stopped_while_it_is_tested(folder, tmp_path, monkeypatch, signum):
+    def stopped(*given, **how):
+        os.kill(os.getpid(), signum)
+
+    monkeypatch.setattr(hold_out, "evaluate", stopped)
+    model = tmp_path / "m.dokl"
+    start = ("train", folder / "r.csv", *GRADIENT, "--test", "last:20%", "--model", model)
+    result = dokl(*start, code=128 + signum)
+    assert "prequential" in result.stdout
+    assert f"dokl evaluate {model} {folder / 'r.csv'} --test last:20%" in result.stderr
+    monkeypatch.undo()
+    assert (
+        json_of("evaluate", model, folder / "r.csv", "--test", "last:20%", "--json")["rows"] == 120
+    )

@@ -68,7 +68,7 @@ def evaluate(
         refused = f"{Path(data).name}.refused.csv"
         source, model = make_source(data, options, refused), TableModel.load(path)
     model.target = model.target if target is None else target
-    _, rest, which = held_out(test, source, model.series is not None)
+    _, rest, which = held_out(test, source, model.series is not None, quiet)
     source = source if rest is None else rest
     with Meter("evaluating", quiet) as meter, closing(source.on_error):
         found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet))

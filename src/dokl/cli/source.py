@@ -78,7 +78,7 @@ def test_option(help: str) -> Callable[[Command], Command]:
     return click.option("--test", metavar="last:20%|random:20%", help=help)
 
 
-def held_out(test: str | None, source: Any, in_order: bool) -> tuple[Any, Any, Any]:
+def held_out(test: str | None, source: Any, in_order: bool, quiet: bool) -> tuple[Any, Any, Any]:
     """The rows to learn, those that are held out, and which these are; None without any.
 
     in_order: whether rows are in the order of time, and each needs those before it.
@@ -86,6 +86,7 @@ def held_out(test: str | None, source: Any, in_order: bool) -> tuple[Any, Any, A
     if test is None:
         return source, None, None
     from dokl.base.errors import BadInput
+    from dokl.cli.meter import Meter
     from dokl.tables.jobs.hold_out import HoldOut, check_file
 
     which = HoldOut.of(test)
@@ -95,7 +96,8 @@ def held_out(test: str | None, source: Any, in_order: bool) -> tuple[Any, Any, A
             "lags and horizons look back along the rows, and rows that are held out at random "
             f"would be missing there: --test {test.replace('random', 'last')}"
         )
-    return *which.split(source), which
+    with Meter("counting rows", quiet) as meter:
+        return *which.split(source, meter.show), which
 
 
 def make_source(path: str, given: dict[str, Any], beside: str = "refused.csv") -> Any:

@@ -196,7 +196,7 @@ def train(
     source = make_source(data, options, f"{path}.refused.csv")
     training = _training(options, source, model)
     in_order = training.lags if model is None else model.series is not None
-    source, rest, which = held_out(test, source, bool(in_order))
+    source, rest, which = held_out(test, source, bool(in_order), quiet)
     with Meter("training", quiet, passes) as meter:
         learned = job.train(
             source, training, path, model, passes, skip,
@@ -213,24 +213,32 @@ def train(
         lists = {"what was guessed": learned.guesses, "to know": [*words, *learned.notices]}
         draw(told, scores, plot, html, lists, quiet or as_json)
     _end(context, learned, path)
+    if isinstance(untested, int):
+        again = shlex.join(["dokl", "evaluate", str(path), data, "--test", str(test)])
+        said = f"interrupted; {path} is written, and the rows held out were not scored. Score them"
+        click.echo(f"{said} with:\n  {again}", err=True)
+        sys.exit(128 + untested)
     if untested is not None:
         said = f"{path} is written, but the rows held out cannot be scored: {untested}"
         raise BadInput(said, options=untested.options)
 
 
-def _score(learned: Any, rest: Any, which: Any, quiet: bool) -> tuple[Any, BadInput | None]:
+def _score(learned: Any, rest: Any, which: Any, quiet: bool) -> tuple[Any, BadInput | int | None]:
     """How the model does on the rows that were held out, if it has learned the others; or why that
-    cannot be found out.
+    cannot be found out, or the signal that stopped it.
     """
     if rest is None or learned.halt is not None or learned.fault is not None:
         return None, None
     from dokl.tables.jobs.hold_out import score_held_out
+    from dokl.tables.jobs.stopping import Stopped
 
     try:
         with Meter("testing", quiet) as meter:
             held = score_held_out(learned.model, rest, which, meter.show)
     except BadInput as error:
         return None, error
+    except Stopped as stop:
+        return None, stop.signum
     return held, held.fault
 
 

@@ -16,6 +16,7 @@ from dokl.base.random_numbers import uniforms
 from dokl.tables.jobs.faults import OnError
 from dokl.tables.jobs.predict import Evaluation, Watch, evaluate
 from dokl.tables.jobs.sources import Source
+from dokl.tables.jobs.stopping import stoppable
 from dokl.tables.models import TableModel
 
 _WRITTEN = re.compile(r"(last|random):\s*(\d+(?:\.\d+)?)\s*%")
@@ -59,12 +60,12 @@ class HoldOut:
             return f"the last {percent} of the rows"
         return f"{percent} of the rows, drawn at random"
 
-    def split(self, source: Source) -> tuple[Source, Source]:
-        """The rows to learn, and those that are held out."""
+    def split(self, source: Source, watch: Watch | None = None) -> tuple[Source, Source]:
+        """The rows to learn, and those that are held out. watch: called while rows are counted."""
         if self.kind == "random":
             held = self._drawn
         else:
-            first = _first_line(source, self.share)
+            first = _first_line(source, self.share, watch)
             held = lambda lines: lines >= first  # noqa: E731
         options = source.options
         return (
@@ -93,7 +94,7 @@ def check_file(source: Source) -> None:
         raise BadInput("--test reads DATA more than once, and stdin can be read only once: save it")
 
 
-def _first_line(source: Source, share: float) -> int:
+def _first_line(source: Source, share: float, watch: Watch | None) -> int:
     """The line of the first of the last rows."""
     count, seen = 0, list[Sequence[int]]()
     options = replace(source.options, columns=(), drop=(), text=(), numeric=(), compiled=False)
@@ -104,6 +105,8 @@ def _first_line(source: Source, share: float) -> int:
             whole = last - first + 1 == chunk.n
             seen.append(range(first, last + 1) if whole else [*chunk.lines])
             count += chunk.n
+            if watch is not None:
+                watch(reader, count)
     held = round(share * count)
     if not 0 < held < count:
         raise BadInput(f"{source.path}: {100 * share:g} % of its {count:,} rows are {held:,}")
@@ -120,10 +123,12 @@ def score_held_out(
 ) -> Evaluation:
     """Score a model that has just learned the other rows; it stays as it is.
 
-    A label that only held-out rows have is an error like any other wrong row.
+    A label that only held-out rows have is an error like any other wrong row. Ctrl-C and SIGTERM
+    raise `Stopped`.
     """
     prepared = None if model.preprocessor is None else model.preprocessor.copied()
     source.on_error.again = True  # rows that are wrong were told while it learned
-    found = evaluate(replace(model, preprocessor=prepared), source, watch=watch)
+    with stoppable():
+        found = evaluate(replace(model, preprocessor=prepared), source, watch=watch)
     found.persistence.on &= which.in_order
     return found
