@@ -3,6 +3,9 @@
 E experts of exact least squares, each with features and a matrix P of its own, learn in blocks of B
 rows by `engines.jax_blocks`; beside them sixteen on all cores of the CPU, by BLAS. Of the traffic
 to memory only what is needed is counted: P read for P Z', and read and written for P - W'W.
+
+With --fit ROWS instead: `AutoRegressor().fit` of so many rows of 10 inputs, all experts, with the
+GPU and (unless --no-cpu) without.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dokl import AutoRegressor
+from dokl.learning.experts import device
 from dokl.learning.squares import blocks
 from dokl.learning.squares.memory import Memory, Numbers, start
 from dokl.simulation.engines import jax_blocks
@@ -111,13 +116,36 @@ def ceilings(n: int) -> None:
     print(f"{jax.devices()[0].device_kind}: copy {copy:.2f} TB/s, float64 {flops:.1f} TFLOP/s")
 
 
+def fit(rows: int, cpu: bool) -> None:
+    """Seconds of `AutoRegressor().fit`, and its error on rows that it has not seen."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows + 5000, 10))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] + 0.1 * rng.normal(size=len(X))
+    AutoRegressor(random_state=0).fit(X[:500], y[:500])  # whatever is loaded at first use
+    runs = [("GPU, with compiling", True), ("GPU", True), *([("CPU", False)] * cpu)]
+    for name, there in runs:
+        device.present = lambda there=there: there  # type: ignore[misc,assignment]
+        began = time.perf_counter()
+        model = AutoRegressor(random_state=0).fit(X[:rows], y[:rows])
+        seconds = time.perf_counter() - began
+        error = float(np.mean((model.predict(X[rows:]) - y[rows:]) ** 2))
+        print(
+            f"fit of {rows:,} rows, {name}: {seconds:.1f} s, squared error {error:.5f}", flush=True
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experts", type=int, nargs="+", default=[16, 128, 1024])
     parser.add_argument("--features", type=int, nargs="+", default=[500, 1000])
     parser.add_argument("--rows", type=int, nargs="+", default=[64, 128], help="of a block")
     parser.add_argument("--blocks", type=int, default=4, help="of one call")
+    parser.add_argument("--fit", type=int, metavar="ROWS", help="fit a model of so many rows")
+    parser.add_argument("--no-cpu", action="store_true", help="with --fit: only with the GPU")
     args = parser.parse_args()
+    if args.fit:
+        fit(args.fit, not args.no_cpu)
+        return
     jax.config.update("jax_enable_x64", True)
     ceilings(8192 if jax.default_backend() != "cpu" else 512)
     print("   D    E    B   ms/block    rows/s x E   TB/s share  TFLOP/s  apart by")

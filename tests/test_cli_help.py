@@ -60,7 +60,7 @@ def test_every_example_parses(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_that_prints_results_has_json_and_quiet(name):
     options = {option for p in commands.commands[name].params for option in p.opts}
-    if name in ("train", "evaluate", "graph", "run", "demo", "bench"):
+    if name in ("train", "evaluate", "backtest", "graph", "run", "demo", "bench"):
         assert {"--json", "--quiet"} <= options
     if name == "predict":
         assert {"--as", "--quiet"} <= options

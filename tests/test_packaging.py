@@ -99,7 +99,7 @@ def test_sdist_has_what_building_and_testing_need(sdist):
     no_caches(sdist)
     wanted = {f"src/{name}" for name in source_files()}
     wanted |= {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
-    wanted |= {"constraints.txt"}
+    wanted |= {"constraints.txt", "SECURITY.md", "CITATION.cff"}
     wanted |= {"Makefile", "mkdocs.yml", "docs/index.md", "tests/naive.py", "tests/conftest.py"}
     assert wanted <= sdist
     tops = {PurePosixPath(name).parts[0] for name in sdist if name != "."}

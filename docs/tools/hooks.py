@@ -13,6 +13,7 @@ FROM_ROOT = {
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
     "reproduction.md": "REPRODUCTION.md",
+    "security.md": "SECURITY.md",
 }
 # Links to these become plain words where they are absent; any other dead link is an error.
 OPTIONAL = (

@@ -50,6 +50,7 @@ _HOME = {
     "RandomFeatures": "estimators",
     "TableModel": "tables.models",
     "fit_table": "tables.jobs.fit",
+    "backtest": "tables.jobs.backtest",
     "save": "tables.models",
     "load": "tables.models",
 }

@@ -17,6 +17,7 @@ import click
 from dokl import __version__
 from dokl.base.errors import DoklError
 from dokl.cli.agent import agent
+from dokl.cli.backtest import backtest
 from dokl.cli.bench import bench
 from dokl.cli.completion import completion
 from dokl.cli.demo import demo
@@ -128,8 +129,8 @@ def commands() -> None:
 
 
 for command in (
-    demo, train, predict, evaluate, inspect, export, serve, graph, run, plan, bench, reproduce,
-    network, agent, up, watch, completion,
+    demo, train, predict, evaluate, backtest, inspect, export, serve, graph, run, plan, bench,
+    reproduce, network, agent, up, watch, completion,
 ):  # fmt: skip
     commands.add_command(command)
 

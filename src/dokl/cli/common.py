@@ -74,6 +74,14 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def steps_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How far beyond training DATA begins."""
+    return click.option(
+        "--steps-ahead", type=click.IntRange(1), default=1, show_default=True, metavar="N",
+        help="Intervals: the first row of DATA is the Nth after the last learned one.",
+    )(command)  # fmt: skip
+
+
 def share_of(interval: float) -> float:
     """A share of one; below 1 % nobody wants, but may have written 0.9."""
     if interval < 1:

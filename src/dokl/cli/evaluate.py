@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
-from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.common import echo_json, examples, output_switches, remark, steps_option
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, node_rows, picture_options, story
 from dokl.cli.results import evaluation_figures, evaluation_words, score_table
@@ -39,6 +39,7 @@ from dokl.cli.source import (
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("data", type=Data)
 @click.option("--target", metavar="COLUMN", help="Only for models saved in Python.")
+@steps_option
 @click.option("--by-node/--together", default=None,
               help="Networks: by each row's own node, as is usual where DATA names it; or by what "
               "all have learned.")  # fmt: skip
@@ -48,8 +49,9 @@ from dokl.cli.source import (
 @picture_options
 @output_switches
 def evaluate(
-    path: Path, data: str, target: str | None, by_node: bool | None, test: str | None,
-    plot: Path | None, html: Path | None, as_json: bool, quiet: bool, **options: Any,
+    path: Path, data: str, target: str | None, steps_ahead: int, by_node: bool | None,
+    test: str | None, plot: Path | None, html: Path | None, as_json: bool, quiet: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Score a MODEL file on DATA, which must have the target.
 
@@ -70,8 +72,9 @@ def evaluate(
     model.target = model.target if target is None else target
     _, rest, which = held_out(test, source, model.series is not None, quiet)
     source = source if rest is None else rest
+    ahead = steps_ahead if which is None or which.in_order else None
     with Meter("evaluating", quiet) as meter, closing(source.on_error):
-        found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet))
+        found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet), ahead)
     found.persistence.on &= which is None or which.in_order
     scores = _scores(found, model, f"{path} on {data}")
     _tell(found, scores, model, as_json)

@@ -13,17 +13,24 @@ from dokl.cli.common import figure, percent, remark
 MOST = 20
 
 
-def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where to draw."""
+def draws(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options that say where to draw, for a command whose pictures show this."""
     options = [
         click.option("--plot", type=click.Path(path_type=Path), metavar="FILE",
-                     help="Draw pictures of the results: .png, .svg, .pdf."),
+                     help=f"Draw {what}: .png, .svg, .pdf."),
         click.option("--html", type=click.Path(path_type=Path), metavar="FILE",
                      help="All of it on one page, pictures inside."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+picture_options = draws("predictions and targets, error, coverage, relevance, nodes, their map")
 
 
 def check_places(plot: Path | None, html: Path | None) -> None:
@@ -74,8 +81,9 @@ def draw(
             shares = list(told.relevance.items())[:MOST]
             rows = [[name, percent(share, 1)] for name, share in shares]
             tables.append(("relevance of inputs", ["input", "share"], rows))
-        if told.course.nodes:
-            tables.append(("nodes", *node_rows(told.course.nodes)))
+        if told.nodes:
+            which = "nodes" if told.held is None else "nodes, held-out rows"
+            tables.append((which, *node_rows(told.nodes)))
         write(html, told.title, picture(told), tables, lists)
         remark(f"page in {html}", quiet)
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
-from dokl.cli.common import examples, remark, share_of
+from dokl.cli.common import examples, remark, share_of, steps_option
 from dokl.cli.meter import Meter, loading
 from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
 
@@ -39,6 +39,7 @@ ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": 
 @click.option("--scores", "more", flag_value="scores", help="Also the scores of the classes.")
 @click.option("--interval", type=click.FloatRange(0, 100, True, True), metavar="PERCENT",
               help="Also lower and upper ends that hold so many of 100 targets.")  # fmt: skip
+@steps_option
 @click.option("--std", is_flag=True, help="Also the standard deviation of each prediction.")
 @click.option("--by-node/--together", default=None,
               help="Networks: by each row's own node, as is usual where DATA names it; or by what "
@@ -48,14 +49,15 @@ ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": 
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no remarks.")
 def predict(
     path: Path, data: str, out: Path | None, kind: str | None, keep: tuple[str, ...],
-    more: str | None, interval: float | None, std: bool, by_node: bool | None, quiet: bool,
-    **options: Any,
+    more: str | None, interval: float | None, steps_ahead: int, std: bool, by_node: bool | None,
+    quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Predict the rows of DATA with a MODEL file.
 
     Rows are predicted as they arrive: a pipe need not end. Columns that the model does not know
     are passed over. Intervals are those of regressions trained without settings: as wide as it took
-    for this share of the targets while the model learned.
+    for this share of the targets while the model learned, by copies of it that learned no more: the
+    further a row lies beyond training the wider, if the rows change along the file.
     """
     kind = kind or ENDINGS.get("" if out is None else out.suffix.lower(), "csv")
     refused = f"{out}.refused.csv" if out is not None else "refused.csv"
@@ -68,7 +70,7 @@ def predict(
 
         source, model = make_source(data, options, refused), TableModel.load(path)
     share = None if interval is None else share_of(interval)
-    asked = job.PredictionRequest(more, share, std, by_node)
+    asked = job.PredictionRequest(more, share, std, by_node, steps_ahead)
     fault: BadInput | None = None
     with (
         Meter("predicting", quiet or out is None) as meter,

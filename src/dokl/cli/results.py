@@ -30,8 +30,8 @@ def tell(
     from dokl.tables.report import table
 
     table(*scores)
-    if learned.course.nodes:
-        table("nodes", *node_rows(learned.course.nodes))
+    for title, nodes in nodes_of(learned, held).items():
+        table(title, *node_rows(nodes))
     for line in words:
         click.echo(line)
     remark(f"{rate:,.0f} rows/s; model in {path}", quiet)
@@ -74,6 +74,13 @@ def score_table(title: str, columns: Mapping[str, Any]) -> tuple[str, list[str],
     return title, ["", *columns], rows
 
 
+def nodes_of(learned: Any, held: Any) -> dict[str, Any]:
+    """Scores of nodes, {title: scores}: of held-out rows where there are some."""
+    course = learned.course if held is None else held.course
+    title = "nodes" if held is None else "nodes, held-out rows"
+    return {title: course.nodes} if course.nodes else {}
+
+
 def evaluation_figures(found: Any) -> dict[str, Any]:
     """How a model did on rows that it did not learn, for programs."""
     coverage, nodes, earlier = found.coverage, found.course.nodes, found.persistence.figures()
@@ -111,6 +118,8 @@ def _words(learned: Any) -> list[str]:
     if frozen is not None:
         after = f"the model as it was after row {frozen.at:,}, which learned no more"
         found.append(f"frozen there: {after}, on the same rows")
+        held = frozen.coverage
+        found += [] if held is None or not held.n else [f"frozen there: {held.line()}"]
         found += _order(learned, frozen)
     found += [] if learned.coverage is None else [learned.coverage.line()]
     found += persistence_words(learned.persistence)

@@ -12,6 +12,7 @@ import click
 
 from dokl.base.errors import BadInput
 from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs
+from dokl.cli.lags import SERIES_HELP, comma_list, lag_options, lag_request
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, picture_options, story
 from dokl.cli.results import tell, training_scores
@@ -43,8 +44,8 @@ PARAMETERS = {"components": "n_components"} | {
 GRADIENT_ONLY = ("kernel", "sigma", "features", "loss", "step", "alpha")
 # A model that goes on keeps what it was started with.
 START_ONLY = (
-    "method", "task", "classes", "levels", "drop", "text", "numeric", "standardise", "nodes",
-    "lag", "rolling", "difference", "auto_lags", "horizon", "by", "time",
+    "method", "task", "classes", "levels", "group", "drop", "text", "numeric", "standardise",
+    "nodes", "lag", "rolling", "difference", "auto_lags", "horizon", "by", "time",
     "graph", "share", "kernel", "sigma", "components", "features", "loss", "step", "alpha",
     "random_state", "parameters",
 )  # fmt: skip
@@ -68,15 +69,6 @@ them, are mixed by how they do; a thousand rows a second, or more. -p experts=on
 is a single one, which remembers everything. gradient takes one step for each row,
 a million rows a second; the options from --kernel to --alpha are its settings,
 and an error without --method gradient.
-"""
-SERIES_HELP = """\b
-Series: --lag, --rolling and --difference make inputs of earlier values, of the
-target as well; --lags auto chooses some. Distances are rows (24) or times (24h:
-s, min, h, d, w). With --by every group has a past of its own. Rows must be in
-the order of their times; repeated and earlier ones are errors. With --horizon
-the target of a row is the value so much later, and the row's own value of the
-target is an input. The model file remembers the last rows: predict, evaluate
-and serve go on from there. Beside the error stands that of persistence.
 """
 NETWORK_HELP = """\b
 Networks: with --nodes each row belongs to the node that this column names, each
@@ -107,6 +99,9 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--classes", help="All labels, comma separated; else those of first rows."),
         click.option("--levels", multiple=True, metavar="COLUMN=A,B,...",
                      help="All levels of a text column; else those of the first rows."),
+        click.option("--group", metavar="COLUMN",
+                     help="Says of what a row is (a station, a customer), texts or whole numbers; "
+                     "each gets a place of its own. Else a text column of over 50 levels is one."),
         click.option("--drop", help="Do not use this column.", **column),  # type: ignore[arg-type]
         click.option("--text", help="Take this column as text.", **column),  # type: ignore[arg-type]
         click.option("--numeric", help="Take it as numbers.", **column),  # type: ignore[arg-type]
@@ -115,18 +110,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--standardise", type=click.Choice(STANDARDISE),
                      help="By the rows so far, by the first rows, or not. bank: off; gradient: "
                      "running; networks: fixed."),
-        click.option("--lag", multiple=True, metavar="COLUMN=1,24",
-                     help="Earlier values as inputs: so many rows, or 24h, before."),
-        click.option("--rolling", multiple=True, metavar="COLUMN=24", help="Rolling means."),
-        click.option("--difference", multiple=True, metavar="COLUMN=1",
-                     help="The newest value less an earlier one."),
-        click.option("--lags", "auto_lags", type=click.Choice(["auto"]),
-                     help="Lags that the first rows propose."),
-        click.option("--horizon", metavar="N|6h", default="0", show_default=True,
-                     help="Predict the target so many rows, or hours, later."),
-        click.option("--by", metavar="COLUMN", help="Lags: each group has a past of its own."),
-        click.option("--time", metavar="COLUMN",
-                     help="Lags: the order of rows; else the first column of dates."),
+        *lag_options(),
         click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
         click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
                      help="The network: a topology of 'dokl graph', or a file of edges."),
@@ -343,33 +327,17 @@ def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
     return Training(
         target=options["target"],
         task=options["task"],
-        classes=_listed(options["classes"]),
-        levels={name: _listed(text) for name, text in levels},
+        classes=comma_list(options["classes"]),
+        levels={name: comma_list(text) for name, text in levels},
         standardise=options["standardise"],
         node=node,
         graph=graph,
         parameters=parameters,
         method=options["method"],
-        lags=_lag_request(options),
+        lags=lag_request(options),
+        group=options["group"],
         links="" if graph is None else graph_words(name, parameters["random_state"]),
     )
-
-
-def _lag_request(options: dict[str, Any]) -> Any:
-    from dokl.tables.jobs.lagged import LagRequest
-
-    def pairs(option: str, shape: str) -> tuple[tuple[str, str], ...]:
-        found = split_pairs(options[option], shape)
-        return tuple((name, back) for name, text in found for back in _listed(text))
-
-    return LagRequest(
-        pairs("lag", "COLUMN=1,24"), pairs("rolling", "COLUMN=24"), pairs("difference", "COLUMN=1"),
-        options["by"], options["time"], options["horizon"], options["auto_lags"] == "auto",
-    )  # fmt: skip
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
 def _number(value: Any) -> Any:

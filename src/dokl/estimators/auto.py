@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from dokl.base.errors import BadInput, MissingExtra, UnknownName
 from dokl.estimators.checked import checked_weight, everywhere, machine_memory, whole
 from dokl.estimators.choices import seed_of
 from dokl.estimators.frames import check_same_columns
+from dokl.estimators.grouped import group_column, grouped_last
 from dokl.estimators.late import LateLearning
 from dokl.learning.experts import learn
 from dokl.learning.experts.bank import Bank, Prediction, fingerprint, matrix_bytes, remembers, start
-from dokl.learning.experts.kinds import FOR_NUMBERS, Kind, Settings
+from dokl.learning.experts.copies import watched
+from dokl.learning.experts.kinds import FOR_NUMBERS, Kind, Settings, of_groups
 
 
 class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
@@ -30,6 +33,7 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
     n_components: int
     experts: str
     bound: float
+    groups: int | str | None
     random_state: Any
     verbose: bool
 
@@ -50,11 +54,15 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
             raise BadInput(f"bound must be above 0 standard deviations, got {self.bound!r}")
         kinds, lasting = sets[self.experts](), self.experts == "one"
         check_memory(kinds, most)
-        seed = seed_of(self.random_state)
-        return Settings(kinds, most, float(self.bound), seed, sums=lasting)
+        seed, grouped = seed_of(self.random_state), self.groups is not None
+        made = Settings(kinds, most, float(self.bound), seed, sums=lasting)
+        if not grouped:
+            return made
+        # One expert stays what sums say, so that models can be added and taken away.
+        return replace(made, kinds=of_groups(kinds), grouped=True, group_errors=not lasting)
 
     def _fit(self, X: Array, y: Array, sample_weight: Any) -> Prediction:
-        X, Y, weight, _ = self._rows(X, y, sample_weight)
+        X, Y, weight, _ = self._rows(self._arranged(X), y, sample_weight)
         if not len(X):
             raise BadInput("all sample weights are zero: there is nothing to start from")
         bank, told = learn.fitted(self._settings(), X, Y, weight)
@@ -63,9 +71,11 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
 
     def _partial_fit(self, X: Array, y: Array, sample_weight: Any) -> Prediction:
         """Learn once; what was said of each row before, NaN for rows of weight 0."""
-        X, Y, weight, kept = self._rows(X, y, sample_weight)
+        X, Y, weight, kept = self._rows(self._arranged(X), y, sample_weight)
         if not hasattr(self, "bank_"):
-            self.bank_ = start(X.shape[1], Y.shape[1], self._settings())
+            bank = start(X.shape[1], Y.shape[1], self._settings())
+            watching = not (self._classifying or bank.settings.grouped)
+            self.bank_ = watched(bank) if watching else bank
         self.bank_, told = learn.learn(self.bank_, X, Y, weight)
         return Prediction(*(everywhere(part, kept, len(y)) for part in vars(told).values()))
 
@@ -84,7 +94,27 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any) -> Array:
         check_is_fitted(self, "bank_")
-        return self._read_rows(X)
+        return self._arranged(self._read_rows(X))
+
+    def _arranged(self, X: Array) -> Array:
+        """Rows X: (n, d) as the bank wants them: the number of the group last."""
+        if self.groups is None:
+            return X
+        return grouped_last(X, self._group_column())
+
+    def _group_column(self) -> int:
+        """The place of the column of groups among the inputs."""
+        known = getattr(self, "preprocessor_", None)
+        if known is None or known.numbers_only:
+            names = getattr(self, "feature_names_in_", None)
+            return group_column(self.groups, self.n_features_in_, names)
+        name = self._group_name(known.columns)
+        if name not in known.names_out:
+            raise BadInput(f"groups={self.groups!r} names a column of times: give numbers or texts")
+        return int(known.names_out.index(name))
+
+    def _group_name(self, names: tuple[str, ...]) -> str | None:
+        return None if self.groups is None else names[group_column(self.groups, len(names), names)]
 
     # -- what it can tell --------------------------------------------------------------------
     @property
@@ -95,7 +125,12 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "bank_")
         now = self.bank_.now
-        return np.full(self.bank_.d, 1 / self.bank_.d) if now is None else now.scales.relevance
+        if now is None:
+            return np.full(self.bank_.d, 1 / self.bank_.d)
+        if now.places is None:
+            return now.scales.relevance
+        bend = np.insert(1.0 / now.scales.lengths, self._group_column(), now.places.bend)
+        return np.asarray(bend / bend.sum())
 
     @property
     def experts_(self) -> list[dict[str, Any]]:

@@ -50,6 +50,7 @@ class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore
         *,
         experts: str = "all",
         bound: float = math.inf,
+        groups: int | str | None = None,
         class_weight: Any = None,
         random_state: Any = None,
         verbose: bool = False,

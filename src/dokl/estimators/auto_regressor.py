@@ -35,6 +35,11 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     experts : "all" mixes eighteen; "one" is a single expert that remembers everything, whose models
         can be merged and subtracted (`fresh`, `merge`, `without`).
     bound : a target that is off by more standard deviations pulls like one of this size.
+    groups : the place (-1 is the last) or the name of a column of X whose whole numbers say which
+        group a row belongs to: a station, a customer, an animal. Groups are no quantities: each
+        gets a place that is learned, near those which are like it, and its last errors correct its
+        next prediction. Thousands of groups are welcome. One that was not seen is predicted like
+        an average one, and so is a negative number, which stands for none.
     random_state : seed of the rows that are kept for learning scales anew; an integer gives the
         same model for the same rows.
     verbose : unused so far; kept for symmetry with other estimators.
@@ -64,6 +69,7 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
         *,
         experts: str = "all",
         bound: float = 10.0,
+        groups: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -124,10 +130,17 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
         told = predicting.predict_with_variance(self.bank_, rows)
         return self._shaped(told.mean), self._shaped(np.sqrt(told.variance))
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Lower and upper ends that hold the target in this share of rows, as tracked online."""
-        X = self._inputs(X)
-        width = intervals.width_at(self.bank_.tracker, coverage)
-        told = predicting.predict_with_variance(self.bank_, X)
-        reach = width * np.sqrt(told.variance)
-        return self._shaped(told.mean - reach), self._shaped(told.mean + reach)
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, steps_ahead: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends that hold the target in this share of rows.
+
+        steps_ahead: how many rows beyond the last learned one these lie, a number for all of them
+        or one for each. 1 is the next row, for a model that learns each row after predicting it.
+        The further, the wider, as frozen copies of the model erred along its stream; where rows
+        came in no order that is no wider. None: unknown. Then intervals are those at an eighth of
+        the rows learned, which stands for all rows up to a quarter: the same for a row in whatever
+        company it is predicted.
+        """
+        ends = predicting.frozen_ends(self.bank_, self._inputs(X), coverage, steps_ahead)
+        return self._shaped(ends[0]), self._shaped(ends[1])

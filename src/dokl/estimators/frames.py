@@ -34,6 +34,8 @@ from dokl.learning.columns import MAX_LEVELS, Preprocessor, require
 
 Table = Mapping[str, Any]
 _NOT_NUMBERS = (str, datetime.date, datetime.time, np.datetime64)
+# In one order, which decides how products of matrices are rounded.
+_NUMBERS: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": "allow-nan"}
 _AS_TYPES = "In a data frame, give the column as numbers, as times, or as a category"
 
 
@@ -87,9 +89,8 @@ class FrameInputs:
             self._forget()
         table = _table_of(X) if self._raw else None
         if table is None and (known is None or known.numbers_only):
-            X, y = validate_data(
-                self, X, y, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", **rules
-            )
+            how = _NUMBERS | rules
+            X, y = validate_data(self, X, y, reset=reset, **how)
             if self._raw and (reset or known is not None):
                 fresh = Preprocessor(column_names_of(self), {}, "off") if known is None else known
                 prepared = fresh.copied()
@@ -114,6 +115,10 @@ class FrameInputs:
     def _forget(self) -> None:
         """Begin anew: let go what belongs to the columns before."""
 
+    def _group_name(self, names: tuple[str, ...]) -> str | None:
+        """Which of the columns by these names holds groups, if one does."""
+        return None
+
     def _learn_encoded(
         self, X: Array, y: Any, kept: Array | None, **rules: Any
     ) -> tuple[Array, Array]:
@@ -133,8 +138,7 @@ class FrameInputs:
         if known is None or not self._raw:
             return rows
         if known.numbers_only and _table_of(X) is None:
-            how: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-            return np.asarray(validate_data(self, X, reset=False, **how))
+            return np.asarray(validate_data(self, X, reset=False, **_NUMBERS))
         return known.with_gaps(rows, _columns(known, _matched(known, X, _table_of(X))))
 
     def _read_rows(self, X: Any) -> Array:
@@ -142,8 +146,7 @@ class FrameInputs:
         known: Preprocessor | None = getattr(self, "preprocessor_", None)
         table = _table_of(X) if self._raw else None
         if table is None and (known is None or known.numbers_only):
-            how: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-            rows: Array = np.asarray(validate_data(self, X, reset=False, **how))
+            rows: Array = np.asarray(validate_data(self, X, reset=False, **_NUMBERS))
             if known is None:
                 _check_full(rows)
             return rows if known is None else known.fill(rows)
@@ -157,7 +160,7 @@ class FrameInputs:
         """What columns are, by the first rows; and these rows as columns."""
         if not reset:
             raise _numbers_only()
-        prepared, columns = plan_columns(table, kept)
+        prepared, columns = plan_columns(table, kept, self._group_name(tuple(table)))
         vars(self).pop("feature_names_in_", None)
         self.n_features_in_ = len(table)
         if column_names(X):
@@ -171,10 +174,12 @@ class FrameInputs:
         return tags
 
 
-def plan_columns(table: Table, kept: Array | None = None) -> tuple[Preprocessor, dict[str, Array]]:
+def plan_columns(
+    table: Table, kept: Array | None = None, group: str | None = None
+) -> tuple[Preprocessor, dict[str, Array]]:
     """What the columns of a table are, by these rows; and the rows as columns, (n,) each.
 
-    kept: the rows to look at; None for all.
+    kept: the rows to look at; None for all. group: a column of groups, by numbers or by texts.
     """
     _check_some(table)
     forms, written = dict[str, Form](), dict[str, Any]()
@@ -196,7 +201,11 @@ def plan_columns(table: Table, kept: Array | None = None) -> tuple[Preprocessor,
     levels = {name: known for name, known in declared.items() if 0 < len(known) <= MAX_LEVELS}
     times = [name for name, form in forms.items() if form.kind == "time"]
     first = columns if kept is None else {name: cells[kept] for name, cells in columns.items()}
-    prepared = Preprocessor.plan(first, (), "off", levels, times=times)
+    texts = group is not None and kinds.get(group) == ()
+    levels = {name: known for name, known in levels.items() if name != group}
+    prepared = Preprocessor.plan(
+        first, (), "off", levels, times=times, group=group if texts else None
+    )
     prepared.forms = {name: form.spec() for name, form in forms.items() if not form.plain}
     return prepared, columns
 
@@ -212,6 +221,8 @@ def _columns(prepared: Preprocessor, table: Table) -> dict[str, Array]:
     """The columns of a table, (n,) each, read as they were at first."""
     forms = {name: Form.from_spec(spec) for name, spec in prepared.forms.items()}
     kinds = {name: forms.get(name, prepared.levels.get(name)) for name in prepared.columns}
+    if prepared.group is not None:
+        kinds[prepared.group] = ()
     return {name: column(name, table[name], kind) for name, kind in kinds.items()}
 
 

@@ -31,7 +31,7 @@ from dokl.estimators.plain import unpack, unpack_made
 from dokl.estimators.saving import AUTO, ESTIMATORS, EXCHANGE, FOLDED, KIND, NETWORKS, Arrays, Extra
 from dokl.estimators.transformer import RandomFeatures
 from dokl.estimators.units import Unit
-from dokl.learning import schedules
+from dokl.learning import drift, schedules
 from dokl.learning.calibration import Calibration
 from dokl.learning.columns import Preprocessor
 from dokl.learning.experts import folding
@@ -135,6 +135,10 @@ def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     _take_targets(model, meta, arrays)
     classes = len(model.classes_) if model._classifying else 0
     whole("classes", model.bank_.settings.classes, classes, classes)
+    if model.bank_.settings.grouped is not (model.groups is not None):
+        raise ValueError("the bank is of groups, or of none, where the parameter says otherwise")
+    if model.groups is not None:
+        model._group_column()
     if "class_count" in arrays:
         model.class_count_ = arrays["class_count"]
     if model.fingerprint_ != meta["fingerprint"]:
@@ -179,6 +183,8 @@ def _unfolded(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     model.tracker_ = Tracker(levels, widths, np.zeros_like(widths))
     model.spread_ = folding.checked(own, "spread", m)
     model.relevance_ = folding.checked(own, "relevance", d)
+    if "drift" in own:
+        model.counts_ = drift.untrimmed(own["drift"], m)
     model.n_features_in_, model.fingerprint_ = d, str(meta["fingerprint"])
     _take_targets(model, meta, arrays)
     return model

@@ -18,7 +18,7 @@ from dokl.estimators.auto_regressor import AutoRegressor
 from dokl.estimators.calibrated import Calibrated
 from dokl.estimators.frames import FrameInputs
 from dokl.estimators.network import NetworkEstimator
-from dokl.learning import calibration, intervals
+from dokl.learning import calibration
 from dokl.learning.experts import folding, predicting
 from dokl.learning.experts.folding import Part
 from dokl.learning.intervals import Tracker
@@ -73,6 +73,7 @@ class FoldedRegressor(RegressorMixin, PredictOnly):  # type: ignore[misc]
     """An `AutoRegressor` without its matrices: the same predictions, intervals of one width."""
 
     _flat: bool
+    counts_: Array | None = None  # of frozen copies by distance (`dokl.learning.drift`)
 
     def _shaped(self, values: Array) -> Array:
         return values[:, 0] if self._flat else values
@@ -86,10 +87,15 @@ class FoldedRegressor(RegressorMixin, PredictOnly):  # type: ignore[misc]
             )
         return self._shaped(self._scores(X))
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Lower and upper ends, as far apart as those of the full model were on average."""
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, steps_ahead: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends, as far apart as those of the full model were on average; by
+        steps_ahead as for `AutoRegressor`.
+        """
         mean = self._scores(X)
-        reach = intervals.width_at(self.tracker_, coverage) * self.spread_
+        about = self.tracker_, self.counts_, self.rows_, coverage, len(mean), steps_ahead
+        reach = predicting.frozen_widths(*about) * self.spread_
         return self._shaped(mean - reach), self._shaped(mean + reach)
 
 
@@ -152,8 +158,16 @@ def folded(estimator: Any) -> Any:
             "gets"
         )
     check_is_fitted(estimator, "bank_")
+    if estimator.groups is not None:
+        raise BadInput(
+            "a model with a column of groups has a place, and errors, for every group, which no "
+            "export holds: predict with the model file itself (dokl predict, dokl serve), or train "
+            "one without groups"
+        )
     small, bank = kinds[type(estimator)](), estimator.bank_
     small.folded_, small.rows_ = (folding.folded(bank),), bank.seen
+    if bank.drift is not None:
+        small.counts_ = bank.drift.counts[1]
     small.tracker_ = replace(bank.tracker, energy=np.zeros_like(bank.tracker.energy))
     newest = predicting.predict_with_variance(bank, bank.stored.newest()[0][-NEWEST:])
     small.spread_ = np.sqrt(newest.variance).mean(axis=0) if bank.seen else np.ones(bank.m)

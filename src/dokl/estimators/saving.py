@@ -40,7 +40,7 @@ from dokl.estimators.parameters import check_components
 from dokl.estimators.plain import pack, pack_made
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.estimators.transformer import RandomFeatures
-from dokl.learning import schedules
+from dokl.learning import drift, schedules
 from dokl.learning.columns import Preprocessor
 from dokl.learning.experts import folding
 from dokl.learning.experts import saving as banks
@@ -183,6 +183,8 @@ def _folded(model: Any) -> tuple[dict[str, Any], Arrays]:
         made = {f"{i}.{k}": a for i, (_, own) in enumerate(parts) for k, a in own.items()}
     made |= {"levels": model.tracker_.levels, "widths": model.tracker_.width}
     made |= {"spread": model.spread_, "relevance": model.relevance_}
+    if getattr(model, "counts_", None) is not None:
+        made["drift"] = drift.trimmed(model.counts_)
     arrays = {f"folded.{name}": array for name, array in made.items()} | _labels(model)
     return {"folded": about, **_about_targets(model)}, arrays
 

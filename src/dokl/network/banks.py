@@ -21,7 +21,7 @@ from dokl.learning.experts import bank as banks
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts import predicting
 from dokl.learning.experts.bank import Bank, Prediction
-from dokl.learning.experts.kinds import Kind, Settings
+from dokl.learning.experts.kinds import Kind, Settings, of_groups
 from dokl.learning.experts.scaling import Scaling
 from dokl.network import node as nodes
 from dokl.network import sharing as share
@@ -95,8 +95,7 @@ def start(d: int, m: int, settings: Settings, sharing: SharingRule) -> BankNetwo
 
 def _shared_settings(settings: Settings, sharing: SharingRule) -> Settings:
     """Settings of the network's bank."""
-    own = tuple(kind for kind in settings.kinds if not kind.ranked)  # maps of groups have no ranks
-    kinds = own if sharing.way == "rows" else SUMMED
+    kinds = of_groups(settings.kinds) if sharing.way == "rows" else SUMMED
     return replace(settings, kinds=kinds, grouped=True)
 
 

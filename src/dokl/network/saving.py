@@ -138,6 +138,8 @@ def _check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:
     check_settings(settings, n)
     if settings.grouped is not grouped:
         raise ValueError("a bank is of groups, or of none, where it should not be")
+    if settings.group_errors or bank.group_errors is not None:
+        raise ValueError("nodes have corrections of their own, and not of groups")
     whole("n", kept.n, n, n)
     whole("seen", kept.seen, n)
     for name, shape in (("X", (n, d)), ("Y", (n, m)), ("weight", (n,)), ("arrival", (n,))):

@@ -13,6 +13,9 @@ model. Its size never grows.
 - A column of **text** becomes one input of 0 or 1 for each level, "place=roof". The levels are
   those of the first rows, at most `max_levels`, the most frequent ones. A missing text, and a level
   that came up later, give zeros; the latter are counted in `unseen`.
+- A column of text whose levels are many is a **group**: one input, the last, with the number of the
+  level, in the order in which levels came. It is no quantity: `AutoRegressor(groups=-1)` gives each
+  number a place of its own. Levels that come up later get numbers, too.
 - A column of **times** (seconds) becomes the time of day, of the week and of the year, each as
   cosine and sine of a circle. What does not vary in the first rows is left out, and so are circles
   that they do not cover twice.
@@ -29,10 +32,19 @@ model. Its size never grows.
 
 from __future__ import annotations
 
+from dokl.learning.columns.groups import group_among, like_identifiers
 from dokl.learning.columns.lags import LagColumns, LagPlan, moment
 from dokl.learning.columns.moments import Moments, Scale
 from dokl.learning.columns.past import GroupRows, RecentRows
-from dokl.learning.columns.preprocessor import MAX_LEVELS, MODES, Preprocessor, is_text, require
+from dokl.learning.columns.preprocessor import (
+    MAX_LEVELS,
+    MODES,
+    MOST_GROUPS,
+    NO_LEVEL,
+    Preprocessor,
+    is_text,
+    require,
+)
 from dokl.learning.columns.spans import Span
 from dokl.learning.columns.targets import (
     FEWEST_OF_A_CLASS,
@@ -53,7 +65,9 @@ __all__ = [
     "MAX_LEVELS",
     "MODES",
     "MOST_CLASSES",
+    "MOST_GROUPS",
     "Moments",
+    "NO_LEVEL",
     "Preprocessor",
     "RecentRows",
     "Scale",
@@ -62,8 +76,10 @@ __all__ = [
     "are_classes",
     "check_some_left",
     "class_target",
+    "group_among",
     "guessed_task",
     "is_text",
+    "like_identifiers",
     "moment",
     "numeric_target",
     "require",

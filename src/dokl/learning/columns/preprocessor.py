@@ -20,6 +20,10 @@ MODES = ("running", "fixed", "off")
 MAX_LEVELS = 50
 MOST_NAMED = 5  # new levels of a column, by name
 _UNSEEN, _MISSING = -1, -2
+# Levels of a group that get numbers, as they come; those beyond count as unknown.
+MOST_GROUPS = 100_000
+NO_GROUP = 0  # the number of a missing text, a level like others
+NO_LEVEL = "\0"  # a text that is no level of any column, whoever wrote it
 
 
 class Preprocessor:
@@ -30,7 +34,12 @@ class Preprocessor:
     know. unseen: how many texts of each column had a level that was not there in the beginning;
     new_levels: the first few of these, by name. times: what is taken of columns of times. forms:
     how cells are written where that is unusual, missing: spellings of missing values, where they
-    are others than usual; both for whoever reads the cells.
+    are others than usual; both for whoever reads the cells. not_kept: how many levels the first
+    rows had beyond those that are kept.
+
+    group: a column of texts that becomes one input, the last: the number of the level, from 1 on in
+    the order in which `learn_transform` met them (group_levels), 0 where it is missing, and -1
+    where it is unknown. What learns gives each number a place.
     """
 
     def __init__(
@@ -41,6 +50,7 @@ class Preprocessor:
         excluded: Iterable[str] = (),
         columns: Iterable[str] | None = None,
         times: Mapping[str, TimeParts] | None = None,
+        group: str | None = None,
     ) -> None:
         if standardise not in MODES:
             raise UnknownName("standardisation", standardise, MODES)
@@ -49,7 +59,9 @@ class Preprocessor:
         self.times = dict(times or {})
         self.forms: dict[str, dict[str, str]] = {}
         self.missing: tuple[str, ...] = ()
-        used = (*self.numeric, *self.times, *self.levels)
+        self.not_kept: dict[str, int] = {}
+        self.group, self.group_levels = group, dict[str, int]()
+        used = (*self.numeric, *self.times, *self.levels, *([] if group is None else [group]))
         self.columns = used if columns is None else tuple(columns)
         if sorted(self.columns) != sorted(used):
             raise BadInput(f"columns must be those that are used: {listed(used)}")
@@ -74,17 +86,19 @@ class Preprocessor:
         max_levels: int = MAX_LEVELS,
         times: Iterable[str] = (),
         longer: float = 1.0,
+        group: str | None = None,
     ) -> Self:
         """Look at the first rows: names, kinds, levels; with "fixed", also mean and deviation.
 
         exclude: the target, and whatever else is no input. levels: those of some text columns,
         where the first rows do not show them all. times: columns of numbers that are seconds;
-        longer: how many times as long as these rows all rows are, if that is known.
+        longer: how many times as long as these rows all rows are, if that is known. group: a column
+        of texts whose levels become numbers, if any.
         """
-        told, exclude = dict(levels or {}), tuple(exclude)
-        for name in (*exclude, *told):
+        told, exclude, grouped = dict(levels or {}), tuple(exclude), [group] if group else []
+        for name in (*exclude, *told, *grouped):
             require(name, columns, "is not there")
-            if name in told and not is_text(columns[name]):
+            if name in (*told, *grouped) and not is_text(columns[name]):
                 raise BadInput(f"column {name!r} holds numbers, which have no levels")
         used = {name: column for name, column in columns.items() if name not in exclude}
         if not used:
@@ -93,11 +107,13 @@ class Preprocessor:
         plain = [name for name, column in used.items() if not is_text(column)]
         numeric = [name for name in plain if name not in parts]
         found = {
-            name: told[name] if name in told else _levels(name, used[name], max_levels)
+            name: list(told[name]) if name in told else _levels(name, used[name], max_levels)
             for name in used
-            if name not in plain
+            if name not in (*plain, *grouped)
         }
-        plan = cls(numeric, found, standardise, exclude, used, parts)
+        plan = cls(numeric, found, standardise, exclude, used, parts, group)
+        texts = {name: len(set(used[name].tolist()) - {None}) for name in found if name not in told}
+        plan.not_kept = {k: n - len(found[k]) for k, n in texts.items() if n > len(found[k])}
         if not plan.d:
             raise BadInput(
                 f"no column is left to learn from: the times in {listed(parts or found)} cover no "
@@ -113,7 +129,7 @@ class Preprocessor:
         """Names of the inputs, as they stand in X."""
         hot = (f"{name}={level}" for name, levels in self.levels.items() for level in levels)
         round_ = (each for name, parts in self.times.items() for each in parts.names(name))
-        return (*self.scaled, *round_, *hot)
+        return (*self.scaled, *round_, *hot, *([] if self.group is None else [self.group]))
 
     @property
     def d(self) -> int:
@@ -122,7 +138,7 @@ class Preprocessor:
 
     def learn_transform(self, columns: Mapping[str, Array]) -> Array:
         """Go on with the rows of a stream: X (n, d), each row scaled by what came up to it."""
-        return self._inputs(columns, learn=not self.frozen)
+        return self._inputs(columns, learn=not self.frozen, going_on=True)
 
     def transform(self, columns: Mapping[str, Array]) -> Array:
         """X (n, d), all rows scaled by what was learned; nothing is learned."""
@@ -195,6 +211,9 @@ class Preprocessor:
         meta |= {"times": self._packed_times()} if self.times else {}
         meta |= {"forms": self.forms} if self.forms else {}
         meta |= {"missing": list(self.missing)} if self.missing else {}
+        meta |= {"not_kept": self.not_kept} if self.not_kept else {}
+        if self.group is not None:
+            meta |= {"group": self.group, "group_levels": list(self.group_levels)}
         return meta, {name: getattr(self.moments, name).copy() for name in ARRAYS}
 
     @classmethod
@@ -209,7 +228,11 @@ class Preprocessor:
                 _texts(meta["excluded"]),
                 None if order is None else _texts(order),
                 {str(name): TimeParts.from_spec(parts) for name, parts in meta.get("times", ())},
+                None if meta.get("group") is None else str(meta["group"]),
             )
+            given = _texts(meta.get("group_levels", []))
+            made.group_levels = {level: i for i, level in enumerate(given, 1)}
+            made.not_kept = {str(k): int(n) for k, n in meta.get("not_kept", {}).items()}
             made.missing = tuple(_texts(meta.get("missing", [])))
             made.forms = {str(name): dict(form) for name, form in meta.get("forms", {}).items()}
             made.frozen = bool(meta["frozen"])
@@ -224,10 +247,13 @@ class Preprocessor:
         return made
 
     # -- columns into X ----------------------------------------------------------------------
-    def _inputs(self, columns: Mapping[str, Array], learn: bool) -> Array:
-        """Everything is checked before anything is learned."""
+    def _inputs(self, columns: Mapping[str, Array], learn: bool, going_on: bool = False) -> Array:
+        """Everything is checked before anything is learned. going_on: levels of the group that
+        nobody knows yet get numbers, also where the scaling is fixed.
+        """
         numbers = self._numbers(columns)
         codes = {name: self._coded(name, columns) for name in self.levels}
+        groups = None if self.group is None else _trained(self.group, columns, "text").tolist()
         n = numbers.shape[1]
         learn = learn and n > 0
         moments = self.moments
@@ -237,6 +263,8 @@ class Preprocessor:
         X[:, : len(self.scaled)] = scaled.T
         self._fill_circles(X, columns)
         self._fill_levels(X, codes, columns)
+        if groups is not None:
+            X[:, -1] = self._numbered(groups, going_on)
         used = {*self.columns, *self.excluded}
         self.ignored = tuple(name for name in columns if name not in used)
         return X
@@ -251,7 +279,7 @@ class Preprocessor:
     def _fill_levels(
         self, X: Array, codes: Mapping[str, Array], columns: Mapping[str, Array]
     ) -> None:
-        start = X.shape[1] - sum(map(len, self.levels.values()))
+        start = X.shape[1] - sum(map(len, self.levels.values())) - (self.group is not None)
         for name, code in codes.items():
             rows = np.flatnonzero(code >= 0)
             X[rows, start + code[rows]] = 1.0
@@ -261,6 +289,20 @@ class Preprocessor:
                 if len(self.new_levels[name]) < MOST_NAMED:
                     self.new_levels[name][str(columns[name][i])] = None
             start += len(self.levels[name])
+
+    def _numbered(self, texts: list[str | None], learn: bool) -> list[int]:
+        """The number of each level of the group."""
+        known = self.group_levels
+        if learn:
+            for text in dict.fromkeys(texts):
+                if text not in (None, NO_LEVEL) and len(known) < MOST_GROUPS:
+                    known.setdefault(str(text), 1 + len(known))
+        return [NO_GROUP if text is None else known.get(text, _UNSEEN) for text in texts]
+
+    def forget_groups(self, n: int) -> None:
+        """Keep the first n levels of the group: those before a call that failed."""
+        while len(self.group_levels) > n:
+            self.group_levels.popitem()
 
     def _numbers(self, columns: Mapping[str, Array]) -> Array:
         """The numeric columns and the days since the start, (p, n)."""

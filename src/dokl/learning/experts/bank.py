@@ -15,7 +15,10 @@ from dokl.base.background import Each, Task
 from dokl.base.codec import UNSAVED
 from dokl.learning import intervals
 from dokl.learning import mixture as mixing
+from dokl.learning.drift import Drift
+from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts import kept as keeping
+from dokl.learning.experts.group_errors import GroupErrors
 from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import Kind, MapKey, Settings
 from dokl.learning.experts.maps import GroupedMap, NestedMap
@@ -72,7 +75,8 @@ class Bank:
     """d inputs, m outputs. now: None before the first map; memories, awake: one per expert.
 
     total: what is known of targets before the first map.
-    kept: rows up to a pilot that is pending, and all of them where none is.
+    kept: rows up to a pilot that is pending, and all of them where none is. group_errors: where the
+    settings want them.
     """
 
     settings: Settings
@@ -90,6 +94,9 @@ class Bank:
     idle: Array = field(default_factory=lambda: np.zeros(0, int))  # checks without weight, each
     surprise: tuple[float, int] = (0.0, 0)  # sum of squared scores since the last check, and count
     pending: Pending | None = None
+    # How frozen copies of it age; None where none are kept, as in networks.
+    drift: Drift | None = field(default=None, metadata=UNSAVED)
+    group_errors: GroupErrors | None = None
 
     @property
     def seen(self) -> int:
@@ -131,7 +138,9 @@ def start(d: int, m: int, settings: Settings) -> Bank:
     """A bank that has seen nothing."""
     total = 0.0, np.zeros(m), np.zeros(m)
     mixture, tracker = mixing.start(len(settings.kinds)), intervals.start(settings.levels, m)
-    return Bank(settings, d, m, keeping.nothing(d, m), mixture, total, tracker=tracker)
+    errors = correcting.start(m) if settings.group_errors else None
+    kept = keeping.nothing(d, m)
+    return Bank(settings, d, m, kept, mixture, total, tracker=tracker, group_errors=errors)
 
 
 def mean_and_variance(total: Total) -> tuple[Array, Array]:

@@ -115,6 +115,26 @@ def folded(bank: Bank, group: int = -1) -> Folded:
     return Folded(now.inputs, now.targets, base, slope, tuple(bumps), ranks)
 
 
+@one_thread()
+def predict_groups(bank: Bank, X: Array) -> Array:
+    """Means (n, m) of rows X: (n, d) of many groups, whose number is the last column, by the same
+    sums of kernels; without what is known of their errors.
+    """
+    now, out = bank.now, np.zeros((len(X), bank.m))
+    assert now is not None
+    rows, d = now.inward(X), bank.d - 1
+    for key, theta in _added(bank).items():
+        made, M = now.maps[key], theta.shape[1] - d - 1
+        assert isinstance(made, GroupedMap)
+        heights = _heights(made.lower, 1.0, theta[:, d + 1 :])
+        slope = theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d))
+        out += theta[:, 0] + rows[:, :-1] @ slope.T
+        for at in range(0, len(X), AT_ONCE):
+            part = slice(at, at + AT_ONCE)
+            out[part] += made.covariance(rows[part], made.centres[:M]) @ heights.T
+    return now.targets.outward(out)
+
+
 def folded_on_map(
     made: NestedMap | GroupedMap, inputs: Scaling, targets: Scaling, theta: Array, group: int
 ) -> Folded:

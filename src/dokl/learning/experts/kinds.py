@@ -116,6 +116,11 @@ def one() -> tuple[Kind, ...]:
     return (Kind("learned", "gaussian"),)
 
 
+def of_groups(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
+    """Those that can learn rows of groups: their maps have no ranks."""
+    return tuple(kind for kind in kinds if not kind.ranked)
+
+
 FOR_NUMBERS = {"all": for_numbers, "one": one}
 FOR_CLASSES = {"all": for_classes, "one": one}
 
@@ -126,7 +131,8 @@ class Settings:
     standard deviations; seed: of the reservoir and of the pilots' choice of rows; levels: of
     intervals; sums: whether an infinite memory keeps its sums, for adding and taking away; classes:
     how many there are, 0 where targets are numbers; grouped: whether the last input is the number
-    of the row's group (a node of a network), whose place is learned.
+    of the row's group (a node of a network, a level of a column), whose place is learned;
+    group_errors: whether each group's errors are remembered, too, and correct its predictions.
     """
 
     kinds: tuple[Kind, ...] = field(default_factory=for_numbers)
@@ -139,3 +145,4 @@ class Settings:
     sums: bool = False
     classes: int = 0
     grouped: bool = False
+    group_errors: bool = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -23,8 +23,10 @@ from dokl.base.errors import BadInput, FingerprintMismatch
 from dokl.base.unlocked import one_thread, threads
 from dokl.learning import intervals
 from dokl.learning import mixture as mixing
+from dokl.learning.drift import Drift
+from dokl.learning.experts import copies, pending
+from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts import kept as keeping
-from dokl.learning.experts import pending
 from dokl.learning.experts.bank import (
     AT_ONCE,
     Bank,
@@ -36,11 +38,13 @@ from dokl.learning.experts.bank import (
     numbers_of,
     start,
 )
+from dokl.learning.experts.copies import Snapshot
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.maps import some_rows
 from dokl.learning.experts.pilots import (
     generation,
     learned_rows,
+    left_over,
     with_nothing_learned,
 )
 from dokl.learning.experts.rest import checked, surprised
@@ -67,6 +71,7 @@ def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[
     with on_all_cores(len(X) >= FEW) as each:
         while at < len(X):
             left = min(pending.rows_left(bank), AT_ONCE - bank.seen % AT_ONCE)
+            left = min(left, copies.rows_left(bank))
             stop = min(len(X), at + left)
             bank, said = _learn_some(bank, X[at:stop], Y[at:stop], w[at:stop], each)
             told.append(said)
@@ -96,15 +101,22 @@ def fitted(
     few = len(meant) <= (GROUPED_ENOUGH if settings.grouped else ENOUGH)
     with on_all_cores() as each:
         fit = _fit_halves if few else _fit_in_one_pass
-        bank, fair, which, told = fit(bank, rows, each)
+        bank, fair, which, told, drift = fit(bank, rows, each)
     out = [np.full((len(X), *part.shape[1:]), np.nan) for part in vars(told).values()]
     for everywhere, part in zip(out, vars(told).values(), strict=True):
         everywhere[meant[which]] = part
     about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
+    if fair.group_errors is not None:  # the bank has learned since what these would correct
+        left = left_over(replace(bank, mixture=fair.mixture), *(part[-WEIGHED:] for part in rows))
+        worth = fair.group_errors
+        about["group_errors"] = replace(left, mixture=worth.mixture, errors=worth.errors)
+    # Copies of a bank with groups would know nothing of the groups' last errors.
+    about["drift"] = None if settings.grouped else drift
     return replace(bank, **about), Prediction(*out)  # type: ignore[arg-type]
 
 
-Fit = tuple[Bank, Bank, Array, Prediction]  # that has learned; weighed; by which rows; told of them
+# The bank that has learned; that was weighed; by which rows; what it told of them; how it ages.
+Fit = tuple[Bank, Bank, Array, Prediction, Drift]
 
 
 def _fit_halves(bank: Bank, rows: Rows, each: Each) -> Fit:
@@ -112,14 +124,18 @@ def _fit_halves(bank: Bank, rows: Rows, each: Each) -> Fit:
     half = n - n // 2
     ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
     held, which = list[tuple[Array, Array]](), list[Array]()
+    taken, maps = list[Snapshot](), list[Generation | None]()
     for ours, theirs in ways[: 2 if n > 1 else 1]:
         learned, later = _some(rows, ours), _some(rows, theirs)
         known = _learned(_mapped(bank, learned, each), learned, each)
-        held.append(_swept(known, later, each)[1])
+        _, found, snapshots = _swept(known, later, each, theirs.start or 0)
+        held.append(found)
         which.append(np.arange(n)[theirs])
+        taken, maps = taken or snapshots, [*maps, known.now]
     fair, told = _weighed(bank, rows, np.concatenate(which), *_stacked(held))
+    drift = copies.aged(fair, maps[0], taken, rows, which[0], held[0][1], told)
     bank = _learned(_mapped(bank, rows, each), rows, each)
-    return bank, fair, np.concatenate(which), told
+    return bank, fair, np.concatenate(which), told, drift
 
 
 def _fit_in_one_pass(bank: Bank, rows: Rows, each: Each) -> Fit:
@@ -127,10 +143,12 @@ def _fit_in_one_pass(bank: Bank, rows: Rows, each: Each) -> Fit:
     first = n - min(n // 2, WEIGHED)
     chosen = some_rows(bank.settings.seed, n, n - n // 2, "maps")
     known = _learned(_mapped(bank, _some(rows, chosen), each), _some(rows, slice(first)), each)
-    learned, found = _swept(known, _some(rows, slice(first, n)), each)
+    learned, found, taken = _swept(known, _some(rows, slice(first, n)), each, first)
     which = np.setdiff1d(np.arange(first, n), chosen)
-    fair, told = _weighed(bank, rows, which, *(part[which - first] for part in found))
-    return learned, fair, which, told
+    F, V = (part[which - first] for part in found)
+    fair, told = _weighed(bank, rows, which, F, V)
+    drift = copies.aged(fair, known.now, taken, rows, which, V, told)
+    return learned, fair, which, told, drift
 
 
 def _some(rows: Rows, which: Array | slice) -> Rows:
@@ -166,6 +184,10 @@ def _weighed(bank: Bank, rows: Rows, which: Array, F: Array, V: Array) -> tuple[
         reach = bound * np.sqrt(variance)[:, None] if bound < math.inf else math.inf
         mixture = mixing.weigh(mixture, np.clip(F - Y[:, None], -reach, reach), w)
     mean, variance = mixing.combine(mixture.weights(awake), F, V)
+    if bank.group_errors is not None:  # a group's last errors are those of its last rows
+        order = np.argsort(which)
+        given = rows[0][which][order], Y[order], mean[order], variance[order], w[order]
+        bank, mean[order], variance[order] = _corrected(bank, *given)
     scores = np.abs(Y - mean) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
     tracker = intervals.settle(tracker, scores)
@@ -176,18 +198,22 @@ def _widths(bank: Bank) -> tuple[int, int]:
     return bank.m, len(bank.tracker.levels)
 
 
-def _swept(bank: Bank, rows: Rows, each: Each) -> tuple[Bank, tuple[Array, Array]]:
-    """The bank after these rows, not mixed, and experts' means and variances (n, E, m) before each
-    of them was learned.
+def _swept(
+    bank: Bank, rows: Rows, each: Each, first: int = 0
+) -> tuple[Bank, tuple[Array, Array], list[Snapshot]]:
+    """The bank after these rows, not mixed; experts' means and variances (n, E, m) before each of
+    them was learned; and snapshots, each before a row, whose numbers begin with `first`.
     """
     assert bank.now is not None
     nothing = np.empty((0, len(bank.kinds), bank.m))
-    found = [(nothing, nothing)]
+    found, taken = [(nothing, nothing)], list[Snapshot]()
     for at in range(0, len(rows[0]), AT_ONCE):
+        if copies.snaps(at, len(rows[0])):
+            taken.append((first + at, bank.memories))
         X, Y, w = (part[at : at + AT_ONCE] for part in rows)
-        bank, F, V = _learn_each(bank, bank.now, X, Y, w, each)
+        bank, F, V, _ = _learn_each(bank, bank.now, X, Y, w, each)
         found.append((F, V))
-    return bank, _stacked(found)
+    return bank, _stacked(found), taken
 
 
 def _stacked(parts: Iterable[tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -221,7 +247,7 @@ def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[B
         bank = pending.adopted(bank, each)
     elif bank.now is not None:
         bank = checked(bank, bank.now, bank.seen)
-    return pending.begun(bank), told
+    return pending.begun(copies.kept(bank)), told
 
 
 def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, Total]:
@@ -248,30 +274,54 @@ def _learn_by_experts(
     bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
 ) -> tuple[Bank, Prediction]:
     """Rows learned by every expert, and mixed by what each would have gained."""
-    bank, F, V = _learn_each(bank, now, X, Y, w, each)
+    judged = copies.Judged(bank, now, X, each)
+    bank, F, V, unsure = _learn_each(bank, now, X, Y, w, each, judged.Z)
     assert bank.awake is not None
-    rule = bank.awake, None if (w == 1.0).all() else w, bank.settings.bound
-    mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, *rule)
+    weight, bound = None if (w == 1.0).all() else w, bank.settings.bound
+    mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, bank.awake, weight, bound)
+    bank, f, variance = _corrected(bank, X, Y, f, variance, weight)
     scores = np.abs(Y - f) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
     bank = replace(bank, mixture=mixture, tracker=tracker)
-    return surprised(bank, scores), Prediction(f, variance, widths)
+    told = Prediction(f, variance, widths)
+    return surprised(judged.counted(bank, Y, told, unsure), scores), told
+
+
+def _corrected(
+    bank: Bank, X: Array, Y: Array, f: Array, variance: Array, weight: Array | None
+) -> tuple[Bank, Array, Array]:
+    """The bank with the errors of groups after these rows, and what it said with corrections."""
+    if bank.group_errors is None:
+        return bank, f, variance
+    group = X[:, -1].astype(np.int64)
+    errors, f, variance = correcting.learn(
+        bank.group_errors, group, Y, f, variance, weight, bank.settings.bound
+    )
+    return replace(bank, group_errors=errors), f, variance
 
 
 def _learn_each(
-    bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
-) -> tuple[Bank, Array, Array]:
-    """Rows learned by every expert, and their means and variances (n, E, m) before."""
+    bank: Bank,
+    now: Generation,
+    X: Array,
+    Y: Array,
+    w: Array,
+    each: Each,
+    Z: Mapping[int, Array] | None = None,
+) -> tuple[Bank, Array, Array, Array]:
+    """Rows learned by every expert, and before that their means and variances (n, E, m), and by how
+    much each was unsure of a row, z'Pz (n, E). Z: the rows' features, if they are known.
+    """
     assert bank.awake is not None
     up = np.flatnonzero(bank.awake).tolist()
     n, E, m = len(X), len(bank.kinds), bank.m
-    F, V = np.zeros((n, E, m)), np.zeros((n, E, m))
-    bank, each_found = learn_rows(bank, now, up, X, Y, w, each)
+    F, V, unsure = np.zeros((n, E, m)), np.zeros((n, E, m)), np.zeros((n, E))
+    bank, each_found = learn_rows(bank, now, up, X, Y, w, each, Z)
     for i, found in zip(up, each_found, strict=True):
-        F[:, i] = found.f
+        F[:, i], unsure[:, i] = found.f, found.q
         V[:, i] = found.noise * (1.0 + found.q)[:, None]
     F, V = F * now.targets.size + now.targets.centre, V * now.targets.size**2
-    return bank, F, V
+    return bank, F, V, unsure
 
 
 def frozen(bank: Bank) -> Bank:
@@ -284,6 +334,7 @@ def emptied(bank: Bank) -> Bank:
     """A bank with the same maps and scalings that has seen nothing."""
     assert bank.now is not None
     empty = start(bank.d, bank.m, bank.settings)
+    empty = empty if bank.drift is None else copies.watched(empty)
     return with_nothing_learned(replace(empty, now=bank.now), bank.now)
 
 

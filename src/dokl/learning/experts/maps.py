@@ -188,14 +188,6 @@ class GroupedMap:
             Z[:, d + 1 :] = K
         return Z
 
-    def unexplained(self, X: Array) -> Array:
-        """The variance (n,) of the kernel at rows X: (n, d + 1) that the centres do not explain."""
-        d, s = X.shape[1] - 1, self.scales
-        line = s.linear**2 / d if self.slopes else 0.0
-        whole = s.amplitude**2 + s.offset**2 + line * (X[:, :-1] ** 2).sum(axis=1)
-        left = whole - (self.transform(X)[:, d + 1 :] ** 2).sum(axis=1)
-        return np.asarray(np.maximum(left, 0.0))
-
     def covariance(self, A: Array, B: Array) -> Array:
         """The kernel between rows A: (n, d + 1) and B: (k, d + 1), without noise."""
         s, (a, g), (b, h) = self.scales, _split(A), _split(B)

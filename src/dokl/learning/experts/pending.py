@@ -21,9 +21,11 @@ from dokl.base.arrays import Array
 from dokl.base.background import Each, Task
 from dokl.base.unlocked import one_thread
 from dokl.learning import scales
+from dokl.learning.drift import without_copies
 from dokl.learning.experts.bank import Bank, Generation, Pending, matrix_bytes, start
+from dokl.learning.experts.group_errors import begin_again
 from dokl.learning.experts.kinds import begin_row, next_pilot
-from dokl.learning.experts.pilots import generation, started_over
+from dokl.learning.experts.pilots import generation, left_over, started_over
 from dokl.learning.experts.rows import learn_rows
 
 # Rows that the new experts learn at a time. At adoption they have fewer than these left to learn.
@@ -31,6 +33,9 @@ STEP = 32
 # Seconds that the thread has for each row; from a share of the rows before adoption on, so many
 # more. The last are for a machine that is too slow: many pauses of half a second, and no long one.
 PACE = (0.0, 0.05), (0.5, 0.04), (0.75, 0.4)
+# Newest rows of the sample whose errors long memories of groups begin with. That is done at the row
+# of the pilot itself, and takes a tenth of a second.
+LEFT_OVER = 2000
 MOST_SECONDS = 1.0  # that one call waits
 # What new experts may take in memory before they are adopted, those of all banks together. Beyond,
 # the work is done when it is needed: a network of hundreds of nodes has pilots at the same step.
@@ -125,7 +130,14 @@ def adopted(bank: Bank, each: Each) -> Bank:
     names = "now", "memories", "sums", "awake", "idle", "surprise"
     fresh = {name: getattr(new, name) for name in names}
     mended = bank.mended + new.mended
-    return replace(bank, kept=bank.stored, pending=None, mended=mended, **fresh)
+    bank = replace(bank, kept=bank.stored, pending=None, mended=mended, **fresh)
+    if bank.drift is not None:
+        bank = replace(bank, drift=without_copies(bank.drift.counts))
+    if bank.group_errors is None:
+        return bank
+    newest = [part[-LEFT_OVER:] for part in bank.kept.all()]
+    errors = begin_again(bank.group_errors, left_over(bank, *newest))
+    return replace(bank, group_errors=errors)
 
 
 def give_time(bank: Bank, rows: int) -> None:

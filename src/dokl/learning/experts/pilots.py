@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +12,15 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.background import Each
 from dokl.learning import answers, scales
+from dokl.learning.experts import device
+from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts.bank import AT_ONCE, Bank, Generation, features, numbers_of
+from dokl.learning.experts.folding import predict_groups
+from dokl.learning.experts.group_errors import GroupErrors
 from dokl.learning.experts.kinds import MapKey
 from dokl.learning.experts.maps import (
     GroupedMap,
+    NestedMap,
     drawn_rows,
     evenly_apart,
     grouped_map,
@@ -104,9 +110,17 @@ def learned_rows(
     X, Y, w = _sane_rows(X, Y, w)
     rows = X, tamed(Y), w
     endless = [i for i in which if bank.kinds[i].memory == math.inf]
-    known, totals = _added_up(bank, now, endless, *rows, each)
-    others = [i for i in which if i not in known]
-    more, further = _one_after_another(bank, now, others, *rows, each)
+    forgetting = [i for i in which if i not in endless]
+    if device.pays(len(X)):  # it works for the endless ones, and the processor for the others
+        with ThreadPoolExecutor(1) as beside:
+            later = beside.submit(_one_after_another, bank, now, forgetting, *rows, each)
+            known, totals = _added_up(bank, now, endless, *rows, each)
+            known |= later.result()[0]
+    else:
+        known, totals = _added_up(bank, now, endless, *rows, each)
+        known |= _one_after_another(bank, now, forgetting, *rows, each)[0]
+    rest = [i for i in endless if i not in known]
+    more, further = _one_after_another(bank, now, rest, *rows, each)
     return known | more, totals | further
 
 
@@ -125,14 +139,26 @@ def _added_up(
         return passes.learn(known[i], z, y[rows], w[rows])
 
     try:
-        for rows in _parts(len(X) if which else 0):
-            Z = features(bank, now, X[rows], which, each)
-            known = dict(zip(which, each(one, [(i, Z[i], rows) for i in which]), strict=True))
+        if device.pays(len(X)) and not bank.settings.grouped:
+            known = {i: _on_device(bank, now, i, known[i], X, y, w) for i in which}
+        else:
+            for rows in _parts(len(X) if which else 0):
+                Z = features(bank, now, X[rows], which, each)
+                known = dict(zip(which, each(one, [(i, Z[i], rows) for i in which]), strict=True))
         known = {i: passes.solved(found) for i, found in known.items() if found.trusted}
     except NotDefinite:  # by rounding; one after another each repairs its own
         return {}, {}
     kept = {i: found.sums for i, found in known.items() if bank.sums[i] is not None}
     return {i: found.memory for i, found in known.items()}, kept
+
+
+def _on_device(
+    bank: Bank, now: Generation, i: int, known: Pass, X: Array, y: Array, w: Array
+) -> Pass:
+    """Expert i after all rows, by a GPU."""
+    made = now.maps[bank.kinds[i].features]
+    assert isinstance(made, NestedMap)
+    return device.learn(known, made, made.width(bank.kinds[i].width), now.inward(X), y, w)
 
 
 def _one_after_another(
@@ -165,6 +191,19 @@ def _one_after_another(
 def _parts(n: int) -> Iterator[slice]:
     """n rows in parts: all their features at once may not fit."""
     return (slice(at, min(n, at + AT_ONCE)) for at in range(0, n, AT_ONCE))
+
+
+def left_over(bank: Bank, X: Array, Y: Array, w: Array) -> GroupErrors:
+    """The errors of groups that a bank still makes on rows that it has learned: what neither a
+    place nor a centre of its own has taught it of a group.
+    """
+    known, now = correcting.start(bank.m), bank.now
+    X, Y, w = _sane_rows(X, Y, w)
+    if now is None or not len(X):
+        return known
+    variance = np.tile(now.targets.size**2, (len(X), 1))
+    given = X[:, -1].astype(np.int64), Y, predict_groups(bank, X), variance, w, bank.settings.bound
+    return correcting.learn(known, *given)[0]
 
 
 def generation(

@@ -7,7 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.learning import drift
+from dokl.learning.drift import Drift
 from dokl.learning.experts import folding
+from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts.bank import (
     AT_ONCE,
     Bank,
@@ -17,11 +20,17 @@ from dokl.learning.experts.bank import (
     mean_and_variance,
 )
 from dokl.learning.experts.learn import FEW, on_all_cores
-from dokl.learning.experts.maps import GroupedMap
+from dokl.learning.intervals import Tracker, width_at
+
+SOME_GROUPS = 32  # by which it is judged how much groups differ
 
 
 def predict(bank: Bank, X: Array) -> Array:
     """Means (n, m) of rows X: (n, d)."""
+    if bank.settings.grouped and bank.now is not None:
+        mean, known = folding.predict_groups(bank, X), bank.group_errors
+        group = X[:, -1].astype(np.int64)
+        return mean if known is None else correcting.predict(known, group, mean, mean)[0]
     return folding.predict(folding.folded(bank), X)
 
 
@@ -32,35 +41,107 @@ def predict_with_variance(bank: Bank, X: Array) -> Prediction:
     else:
         now = bank.now
         both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)
+        if bank.group_errors is not None:
+            given = X[:, -1].astype(np.int64), both[:, : bank.m], both[:, bank.m :]
+            both = np.hstack(correcting.predict(bank.group_errors, *given))
     widths = np.tile(bank.tracker.widths, (len(X), 1, 1))
     return Prediction(both[:, : bank.m], both[:, bank.m :], widths)
+
+
+def frozen_widths(
+    tracker: Tracker,
+    counts: Array | None,
+    rows: int,
+    coverage: float,
+    n: int,
+    steps_ahead: object,
+) -> Array:
+    """Half the widths of intervals for n rows, in standard deviations: (n, m).
+
+    tracker: what was tracked, counts: (1 + DISTANCES, m, SCORES) what was counted of copies, None
+    for nothing, over so many rows; steps_ahead: how many rows beyond the last learned one each
+    lies, None where that is unknown.
+    """
+    newest = width_at(tracker, coverage)
+    if steps_ahead is None:
+        steps_ahead = drift.usual_steps(rows)
+    steps = drift.check_steps(steps_ahead, n)
+    if counts is None:
+        return np.tile(newest, (n, 1))
+    return drift.widths(counts, coverage, newest, steps)
+
+
+def frozen_ends(
+    bank: Bank, X: Array, coverage: float, steps_ahead: object = None
+) -> tuple[Array, Array]:
+    """The ends (n, m) of intervals of a bank that learns no more; see `frozen_widths`.
+
+    As far as they are wider than those of the next row, they are calibrated by copies, whose
+    variances do without z'Pz of each row; so these count then, too.
+    """
+    known, told = bank.drift, predict_with_variance(bank, X)
+    counts = None if known is None else known.counts[0]
+    width = frozen_widths(bank.tracker, counts, bank.seen, coverage, len(X), steps_ahead)
+    newest, sd = width_at(bank.tracker, coverage), np.sqrt(told.variance)
+    reach = width * sd
+    if known is not None and len(known.rows) and (width > newest).any():
+        like = np.sqrt(_in_pieces(lambda rows: _as_copy(bank, known, rows), X, bank.m))
+        wider = np.log(np.maximum(width, 1e-300) / np.maximum(newest, 1e-300))
+        share = np.minimum(wider / drift.TRUSTED, 1.0)
+        reach = np.maximum(reach * (like / sd) ** share, newest * sd)
+    return told.mean - reach, told.mean + reach
+
+
+def _as_copy(bank: Bank, known: Drift, X: Array) -> Array:
+    """Variances (n, m) of rows X: (n, d), as they count for copies: with the experts' variances of
+    the newest one.
+    """
+    now, weights = bank.now, bank.weights
+    assert now is not None
+    used = np.flatnonzero(weights > 0).tolist()
+    Z, was = features(bank, now, X, used), known.experts.tolist()
+    F = np.array([now.targets.outward(Z[i] @ bank.memories[i].theta.T) for i in used])
+    V = [
+        known.variance[-1, was.index(i)]
+        if i in was
+        else bank.memories[i].noise * now.targets.size**2
+        for i in used
+    ]
+    w = weights[used][:, None, None]
+    mean = (w * F).sum(axis=0)
+    return np.asarray((w * (np.array(V)[:, None] + (F - mean) ** 2)).sum(axis=0))
 
 
 def _both(bank: Bank, now: Generation, X: Array) -> Array:
     weights = bank.weights
     used = np.flatnonzero(weights > 0).tolist()
     Z, F, V = features(bank, now, X, used), list[Array](), list[Array]()
-    new = {bank.kinds[i].features: _of_new_groups(bank, now, X, i) for i in used}
     for i in used:
         memory = bank.memories[i]
         F.append(now.targets.outward(Z[i] @ memory.theta.T))
         variance = (1.0 + memory.variance(Z[i]))[:, None] * memory.noise
-        V.append((variance + new[bank.kinds[i].features]) * now.targets.size**2)
+        V.append(variance * now.targets.size**2)
     w, each = weights[used][:, None, None], np.array(F)
     mean = (w * each).sum(axis=0)
-    return np.hstack([mean, (w * (np.array(V) + (each - mean) ** 2)).sum(axis=0)])
+    spread = (w * (np.array(V) + (each - mean) ** 2)).sum(axis=0)
+    if now.places is not None:
+        new = np.flatnonzero(X[:, -1] < 0)
+        spread[new] += _between_groups(bank, now, X[new])
+    return np.hstack([mean, spread])
 
 
-def _of_new_groups(bank: Bank, now: Generation, X: Array, i: int) -> Array:
-    """What groups that nobody has seen, of number -1, may differ by from all others: a variance
-    (n, 1) that least squares on the features does not know of. 0 for other rows.
+def _between_groups(bank: Bank, now: Generation, X: Array) -> Array:
+    """What rows X: (n, d) of a group that nobody has seen may differ by from the mean of all: the
+    variance (n, m) of what is predicted for them as rows of the groups there are, of some if many.
     """
-    made, out = now.maps[bank.kinds[i].features], np.zeros((len(X), 1))
-    if isinstance(made, GroupedMap):
-        rows = np.flatnonzero(X[:, -1] < 0)
-        if len(rows):
-            out[rows, 0] = made.unexplained(now.inward(X[rows]))
-    return out
+    assert now.places is not None
+    numbers = now.places.numbers
+    some = numbers[np.linspace(0, len(numbers) - 1, min(SOME_GROUPS, len(numbers))).astype(int)]
+    if not len(X) or len(some) < 2:
+        return np.zeros((len(X), bank.m))
+    each = [np.hstack([X[:, :-1], np.full((len(X), 1), number)]) for number in some]
+    found = folding.predict_groups(bank, np.concatenate(each))
+    return np.asarray(found.reshape(len(some), len(X), bank.m).var(axis=0, ddof=1))
 
 
 def _in_pieces(function: Callable[[Array], Array], X: Array, width: int) -> Array:

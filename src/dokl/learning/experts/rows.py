@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dokl.base.arrays import Array
@@ -20,12 +20,20 @@ class MendedNotice(UserWarning):
 
 
 def learn_rows(
-    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
+    bank: Bank,
+    now: Generation,
+    which: Sequence[int],
+    X: Array,
+    Y: Array,
+    w: Array,
+    each: Each,
+    made: Mapping[int, Array] | None = None,
 ) -> tuple[Bank, list[Found]]:
     """The bank after these experts have learned rows X: (n, d), Y: (n, m) of weight w: (n,), and
-    what each of them predicted; the mixture stays as it is.
+    what each of them predicted; the mixture stays as it is. made: the features of X, if they are.
     """
-    y, Z = now.targets.inward(Y), features(bank, now, X, which, each)
+    y = now.targets.inward(Y)
+    Z = features(bank, now, X, which, each) if made is None else made
     weight = None if (w == 1.0).all() else w
 
     def one(i: int) -> tuple[Memory, Found, int]:

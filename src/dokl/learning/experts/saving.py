@@ -12,10 +12,14 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.files import MOST, real, whole
 from dokl.base.random_numbers import check_seed
+from dokl.learning import drift
+from dokl.learning.drift import Drift
 from dokl.learning.experts.bank import Bank, Generation, Pending, start
+from dokl.learning.experts.group_errors import MEMORIES, MOST_GROUPS, GroupErrors
 from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import KEPT, Kind, MapKey, Settings, begin_row, next_pilot
-from dokl.learning.experts.maps import NestedMap, factor
+from dokl.learning.experts.maps import GroupedMap, NestedMap, factor
+from dokl.learning.experts.places import DIMENSIONS, GroupPlaces
 from dokl.learning.experts.ranks import Ranks, checked_ranks
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.intervals import Tracker, check_level
@@ -57,6 +61,8 @@ def to_arrays(bank: Bank) -> Arrays:
     weight, first, second = bank.total
     out |= {"total.weight": np.array(weight), "total.first": first, "total.second": second}
     out |= _record("mixture", bank.mixture) | _record("tracker", bank.tracker)
+    out |= {} if bank.drift is None else _drift(bank.drift)
+    out |= _group_errors(bank.group_errors)
     if now is None or bank.awake is None:
         return out
     out |= _record("inputs", now.inputs) | _record("targets", now.targets)
@@ -65,13 +71,33 @@ def to_arrays(bank: Bank) -> Arrays:
     for i, made in enumerate(now.maps.values()):
         out |= _record(f"map.{i}.scales", made.scales)
         out[f"map.{i}.centres"] = made.centres
-        if isinstance(made, NestedMap) and made.ranks is not None:
+        if isinstance(made, GroupedMap):
+            out |= _record(f"map.{i}.places", made.places)
+            out[f"map.{i}.lower"] = _triangle(made.lower)
+        elif made.ranks is not None:
             out |= _record("ranks", made.ranks)
     for i, (memory, kept) in enumerate(zip(bank.memories, bank.sums, strict=True)):
         out |= _record(f"expert.{i}", memory)
         out |= {f"expert.{i}.W": memory.W[: memory.n], f"expert.{i}.c": memory.c[: memory.n]}
         out |= {} if kept is None else _record(f"sums.{i}", kept)
     return out
+
+
+def _drift(known: Drift) -> Arrays:
+    names = [each.name for each in fields(known) if each.name not in ("counts", "thetas")]
+    out = {f"drift.{name}": np.asarray(getattr(known, name)) for name in names}
+    out |= {f"drift.theta.{u}": theta for u, theta in enumerate(known.thetas)}
+    own, even = map(drift.trimmed, known.counts)
+    return out | {"drift.own": own, "drift.even": even}
+
+
+def _group_errors(known: GroupErrors | None) -> Arrays:
+    """What is known of groups, if anything."""
+    if known is None:
+        return {}
+    parts = _record("groups", replace(known, mixture=None))  # type: ignore[arg-type]
+    del parts["groups.mixture"]
+    return parts | _record("groups.mixture", known.mixture)
 
 
 def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
@@ -81,8 +107,8 @@ def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
     for name, size in (("n", n), ("d", d), ("m", m)):
         whole(name, meta[name], size, size)
     settings = _settings(meta["settings"], n)
-    if settings.grouped:
-        raise ValueError("rows of a lone learner are not of groups")
+    if settings.grouped and d < 2:
+        raise ValueError("there are groups, and no input")
     bank, L, E = start(d, m, settings), len(settings.levels), len(settings.kinds)
     kept = _kept(arrays, n, d, m, whole("seen", meta["seen"], n))
     _check(arrays, {"total.weight": (), "total.first": (m,), "total.second": (m,)})
@@ -94,7 +120,43 @@ def from_arrays(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bank:
     waiting = None if rows is None else Pending(*rows)
     bank = replace(bank, mended=whole("mended", meta["mended"]), pending=waiting)
     check_pending(bank)
-    return bank if not meta["maps"] else _with_experts(bank, meta["maps"], arrays)
+    if settings.group_errors:
+        bank = replace(bank, group_errors=_known_errors(arrays, m))
+    bank = bank if not meta["maps"] else _with_experts(bank, meta["maps"], arrays)
+    unwatched = settings.classes or settings.grouped
+    return bank if unwatched else replace(bank, drift=_drift_of(bank, arrays))
+
+
+def _drift_of(bank: Bank, arrays: Mapping[str, Array]) -> Drift:
+    """What was counted of copies, and these; nothing yet in files of earlier versions."""
+    m, E = bank.m, len(bank.kinds)
+    if "drift.own" not in arrays:
+        return drift.start(m)
+    counts = np.stack([drift.untrimmed(arrays[f"drift.{kind}"], m) for kind in ("own", "even")])
+    C, U = len(arrays["drift.rows"]), len(arrays["drift.experts"])
+    shapes: dict[str, Any] = {"rows": (C,), "experts": (U,)}
+    shapes |= {"weights": (C, U), "variance": (C, U, m), "spread": (C, m), "since": ()}
+    shapes |= {name: arrays[f"drift.{name}"].shape for name in ("unsure", "sd")}
+    _check(arrays, {f"drift.{name}": shape for name, shape in shapes.items()})
+    found: dict[str, Any] = {name: arrays[f"drift.{name}"] for name in shapes}
+    experts, rows = found["experts"], found["rows"]
+    thetas = [arrays[f"drift.theta.{u}"] for u in range(U)]
+    finite = all(np.isfinite(each).all() for each in (*found.values(), *thetas))
+    right = (
+        finite
+        and shapes["unsure"] in ((1,), (E,))
+        and shapes["sd"] in ((1,), (m,))
+        and rows.dtype.kind == experts.dtype.kind == "i"
+        and set(experts.tolist()) <= set(range(len(bank.memories)))
+        and all(1 <= row <= bank.seen for row in rows.tolist())
+    )
+    if not right or any(
+        theta.shape != (C, *bank.memories[e].theta.shape)
+        for theta, e in zip(thetas, experts.tolist(), strict=True)
+    ):
+        raise ValueError("what is known of drift does not fit the experts")
+    found |= {"counts": counts, "since": whole("since", found["since"].item())}
+    return Drift(**found, thetas=tuple(thetas))
 
 
 def _kept(arrays: Mapping[str, Array], n: int, d: int, m: int, seen: int) -> Kept:
@@ -128,25 +190,35 @@ def check_pending(bank: Bank) -> None:
 
 
 def _with_experts(bank: Bank, keys: Any, arrays: Mapping[str, Array]) -> Bank:
-    maps, d, m, E = {}, bank.d, bank.m, len(bank.kinds)
+    maps: dict[Any, Any] = {}
+    d, m, E = bank.d, bank.m, len(bank.kinds)
     ranked, ranks = {kind.features for kind in bank.kinds if kind.ranked}, None
     if ranked:
         ranks = checked_ranks(Ranks(arrays["ranks.values"], arrays["ranks.scores"]), d)
+    inputs, places = d - bank.settings.grouped, None
     for i, (base, kernel) in enumerate(keys):
         centres = arrays[f"map.{i}.centres"]
         M = len(centres)
         _check(arrays, {f"map.{i}.centres": (M, d)})
-        if f"map.{i}.lower" in arrays:  # files of before have it
+        if f"map.{i}.lower" in arrays or bank.settings.grouped:  # as in all files of before
             lower = _full(arrays[f"map.{i}.lower"], M)
         else:
             _check_used(bank, (base, _kernel(kernel)), arrays, M)
             lower = factor(kernel, centres)
-        own = _scales(f"map.{i}.scales", arrays, d)
-        by_ranks = ranks if (base, kernel) in ranked else None
-        maps[base, _kernel(kernel)] = NestedMap(kernel, own, centres, lower, by_ranks)
+        own = _scales(f"map.{i}.scales", arrays, inputs)
+        if bank.settings.grouped:
+            there, learned = _places(f"map.{i}.places", arrays), base == "learned"
+            places = there if learned else places
+            made: Any = GroupedMap(kernel, own, there, centres, lower, learned)
+        else:
+            by_ranks = ranks if (base, kernel) in ranked else None
+            made = NestedMap(kernel, own, centres, lower, by_ranks)
+        maps[base, _kernel(kernel)] = made
+    if bank.settings.grouped and places is None:
+        raise ValueError("there are groups, and no map on which their places were learned")
     now = Generation(
-        _scaling("inputs", arrays, d), _scaling("targets", arrays, m),
-        _scales("scales", arrays, d), maps,
+        _scaling("inputs", arrays, inputs), _scaling("targets", arrays, m),
+        _scales("scales", arrays, inputs), maps, places,
     )  # fmt: skip
     known, totals = [], []
     for i, kind in enumerate(bank.kinds):
@@ -190,9 +262,13 @@ def _settings(packed: Mapping[str, Any], n: int) -> Settings:
     whole("kept", packed["kept"], max(1, n), max(KEPT, n))
     whole("classes", packed["classes"], 0, MOST)
     check_seed(packed["seed"])
-    for name in ("sums", "grouped"):
+    for name in ("sums", "grouped", "group_errors"):
         if not isinstance(packed.get(name, False), bool):
             raise ValueError(f"{name} is {packed[name]!r}: true or false is expected")
+    if packed.get("grouped", False) and any(kind.ranked for kind in kinds):
+        raise ValueError("experts on ranks cannot learn rows of groups")
+    if packed.get("group_errors", False) and not packed.get("grouped", False):
+        raise ValueError("errors of groups are remembered, and there are no groups")
     lists = {"pilots": pilots, "levels": tuple(map(check_level, packed["levels"]))}
     return Settings(**{**packed, **lists, "kinds": kinds, "bound": bound})
 
@@ -232,6 +308,40 @@ def _scaling(prefix: str, arrays: Mapping[str, Array], k: int) -> Scaling:
     if not (made.size > 0).all():
         raise ValueError(f"{prefix}.size must be above 0")
     return made
+
+
+def _places(prefix: str, arrays: Mapping[str, Array]) -> GroupPlaces:
+    G = len(arrays[f"{prefix}.numbers"])
+    shapes: dict[str, Any] = {"numbers": (G,), "points": (G, DIMENSIONS), "alone": (G,)}
+    made: GroupPlaces = _recorded(GroupPlaces, prefix, arrays, **shapes)
+    _ascending(f"{prefix}.numbers", made.numbers)
+    if not (made.alone > 0).all():
+        raise ValueError(f"{prefix}.alone must be above 0")
+    return made
+
+
+def _known_errors(arrays: Mapping[str, Array], m: int) -> GroupErrors:
+    """What is known of the errors of groups."""
+    G, M = len(arrays["groups.numbers"]), len(MEMORIES)
+    shapes: dict[str, Any] = {"numbers": (G,), "last": (G,), "total": (G, M, m), "weight": (G, M)}
+    mixture = _recorded(
+        Mixture, "groups.mixture", arrays, gain=(1 + M,), square=(1 + M,), largest=()
+    )
+    given = {**arrays, "groups.mixture": np.zeros(())}
+    made: GroupErrors = _recorded(
+        GroupErrors, "groups", given, errors=(1 + M, m), rows=(), most=(), **shapes
+    )
+    _ascending("groups.numbers", made.numbers)
+    whole("groups.most", made.most, max(1, G), MOST_GROUPS)
+    whole("groups.rows", made.rows)
+    if not (made.errors > 0).all() or (made.weight < 0).any() or made.last.dtype.kind != "i":
+        raise ValueError("groups have errors that cannot be")
+    return replace(made, mixture=mixture)
+
+
+def _ascending(name: str, numbers: Array) -> None:
+    if numbers.dtype.kind != "i" or (np.diff(numbers) <= 0).any():
+        raise ValueError(f"{name} are not whole numbers that ascend")
 
 
 def _memory(prefix: str, arrays: Mapping[str, Array], D: int, m: int) -> Memory:

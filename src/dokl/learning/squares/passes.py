@@ -23,8 +23,8 @@ from dokl.learning.squares.sums import Sums
 
 # Rows that are learned one after another first: there is no solution yet to judge them by.
 FIRST = 512
-# What the first row of LONG lengths of a memory still counts is exp(-LONG/2), 3e-7.
-LONG = 30
+# What the first row of LONG lengths of a memory still counts is exp(-LONG/2), 0.2 %.
+LONG = 12
 # Where more rows than this share were moved, the function has changed along the rows. Then only
 # `blocks` follows it.
 FEW_MOVED = 0.01

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dokl import __version__
 from dokl.learning.cells.forms import words
 from dokl.learning.cells.times import COUNTED
+from dokl.learning.columns import MAX_LEVELS
 from dokl.live.description.cells import ISO, forms_of, times_of
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _schemas(network: Network) -> Data:
         inputs[column] = {"type": ["string", "number", "null"], "description": about}
     inputs.pop(agreed.target, None)
     for name, levels in agreed.levels:
-        inputs[name] = {"type": ["string", "null"], "examples": list(levels)}
+        inputs[name] = {"type": ["string", "null"], "examples": list(levels[:MAX_LEVELS])}
     inputs |= {name: {"description": "Not used."} for name in agreed.drop}
     target: Data = {"enum": list(agreed.labels)} if agreed.classifying else {"type": "number"}
     name = {"type": ["string", "integer"], "description": "Joins inputs and a later label."}

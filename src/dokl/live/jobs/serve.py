@@ -80,7 +80,10 @@ class ModelAgent(Agent):
         if "intervals" in names:
             if not model.has_intervals:
                 raise BadInput("intervals are for regressions by --method bank")
-            (ends,) = learning.answers(model, chunk, "predict_interval", coverage=self.level)
+            # Samples are learned as they come: a row is the next one.
+            follows = self.learns and model.knows_distances
+            how: dict[str, Any] = {"steps_ahead": 1} if follows else {}
+            (ends,) = learning.answers(model, chunk, "predict_interval", coverage=self.level, **how)
             found |= {"lower": ends[0].tolist(), "upper": ends[1].tolist(), "coverage": self.level}
         if "probabilities" in names:
             if not hasattr(model.estimator, "predict_proba"):

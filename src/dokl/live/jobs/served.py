@@ -20,7 +20,7 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning import answers
-from dokl.learning.columns import Preprocessor
+from dokl.learning.columns import NO_LEVEL, Preprocessor
 from dokl.live.description import (
     About,
     AgreedInputs,
@@ -39,7 +39,6 @@ from dokl.tables.readers import Chunk
 
 NAME = "model"
 UNSEEN, MISSING = -1.0, -2.0
-_NO_LEVEL = "\0"  # a text that is no level of any column
 
 
 class RawRows:
@@ -51,6 +50,12 @@ class RawRows:
         self.numeric, self.levels = tuple(numeric), {k: tuple(v) for k, v in levels.items()}
         self.names_out = (*self.numeric, *(f"{name} is there" for name in numeric), *self.levels)
         self.d = len(self.names_out)
+        # -2 and -1 count from the end.
+        self._texts = {name: (*known, None, NO_LEVEL) for name, known in self.levels.items()}
+        self._numbers: dict[str, dict[Any, float]] = {
+            name: {level: float(i) for i, level in enumerate(known)} | {None: MISSING}
+            for name, known in self.levels.items()
+        }
 
     def transform(self, columns: Mapping[str, Array]) -> Array:
         """X (n, d) of columns as `Inputs` reads them."""
@@ -61,8 +66,7 @@ class RawRows:
         return np.column_stack([*filled, *there, *codes]).astype(np.float64)
 
     def _codes(self, name: str, texts: Array) -> list[float]:
-        known: dict[Any, float] = {level: float(i) for i, level in enumerate(self.levels[name])}
-        known[None] = MISSING
+        known = self._numbers[name]
         return [known.get(text, UNSEEN) for text in texts.tolist()]
 
     def columns(self, X: Array) -> dict[str, Array]:
@@ -71,8 +75,7 @@ class RawRows:
         found = {
             name: np.where(X[:, p + i] > 0, X[:, i], np.nan) for i, name in enumerate(self.numeric)
         }
-        for i, (name, levels) in enumerate(self.levels.items()):
-            texts = (*levels, None, _NO_LEVEL)  # -2 and -1 count from the end
+        for i, (name, texts) in enumerate(self._texts.items()):
             column = np.empty(len(X), object)
             column[:] = [texts[int(code)] for code in X[:, 2 * p + i]]
             found[name] = column
@@ -153,8 +156,8 @@ class ModelLearner(Learner):
         chunk = self.chunk(X)
         if model.series is not None:
             by = model.series.plan.by
-            if by is not None and _NO_LEVEL in chunk.columns[by].tolist():
-                row = chunk.columns[by].tolist().index(_NO_LEVEL)
+            if by is not None and NO_LEVEL in chunk.columns[by].tolist():
+                row = chunk.columns[by].tolist().index(NO_LEVEL)
                 raise BadInput(
                     f"row {row + 1}, column {by!r}: the model has lags by group, and was not "
                     "trained with this one"
@@ -243,7 +246,9 @@ class SeriesInputs(AgreedInputs):
 def _raw_inputs(model: TableModel) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
     """Columns of numbers, and texts with their levels, as rows have them: lags are made of them."""
     assert model.preprocessor is not None
-    levels = dict(model.preprocessor.levels)
+    levels, group = dict(model.preprocessor.levels), model.preprocessor.group
+    if group is not None:
+        levels[group] = tuple(model.preprocessor.group_levels)
     if model.series is None:
         return model.preprocessor.numeric, levels
     plan = model.series.plan

@@ -97,7 +97,7 @@ def read(source: Source, training: Training, most: int | None) -> OwnTable:
     parts: list[tuple[Any, Any, Array]] = []
     with source.open(target=training.target) as reader:
         models = start(plain, reader.first), start(scaled, reader.first)
-        said = guesses(training, reader.first, models[0])
+        said = guesses(told, reader.first, models[0])
         rows = 0
         for chunk in reader:
             y, keep = targets(models[0], chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dokl.base.errors import BadInput
@@ -15,7 +15,7 @@ from dokl.tables.jobs.start import Training, known_classes, not_used, start
 from dokl.tables.jobs.tables import rows_in_order, usable
 from dokl.tables.models import TableModel
 from dokl.tables.models.learning import learn
-from dokl.tables.readers import Options
+from dokl.tables.readers import Chunk, Options
 from dokl.tables.readers.table import Columns
 
 
@@ -33,6 +33,7 @@ def fit_table(
     by: str | None = None,
     time: str | None = None,
     horizon: Any = 0,
+    group: str | None = None,
     **parameters: Any,
 ) -> TableModel:
     """A `TableModel` that has learned these rows, once and in their order: raw rows in.
@@ -41,8 +42,10 @@ def fit_table(
     texts, gaps, dates and decimal commas are taken as `dokl train` takes them. task: "regression"
     or "classification"; method: "bank" (the default) or "gradient". lags, rolling, differences:
     {column: how far back}, in rows (24) or in time ("24h"), by group and in the order of a column
-    of times; lags may be "auto". horizon: how much later the target of a row lies. parameters: of
-    the estimator: those of `AutoRegressor`, or of `KernelRegressor`.
+    of times; lags may be "auto". horizon: how much later the target of a row lies. group: the
+    column that says of what a row is (a station, a customer), texts or whole numbers, each with a
+    place of its own; else a text column of more than 50 levels is one. parameters: of the
+    estimator: those of `AutoRegressor`, or of `KernelRegressor`.
 
     >>> import dokl
     >>> rows = {"place": ["roof", "yard"] * 60, "day": ["2024-01-01", "2024-01-02"] * 60}
@@ -50,19 +53,12 @@ def fit_table(
     >>> model.predict([{"place": "roof", "day": "2024-01-01"}]).round(1).tolist()
     [3.5]
     """
-    given = by_name(rows)
-    table = {name: _cells(cells) for name, cells in given.items()}
-    asked = LagRequest(
-        _pairs(lags), _pairs(rolling), _pairs(differences), by, time, horizon, lags == "auto"
-    )
-    text = [name for name in given if is_category(given[name]) and name != target]
-    text += [] if by is None or by in text else [by]
-    options = Options(drop=drop, quantity=target, text=text)
-    columns = Columns("these rows", tuple(table), options, unit="row")
-    chunk = columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
+    asked = lag_request(lags, rolling, differences, by, time, horizon)
+    chunk = table_of(rows, target, drop, (by, group))
     training = Training(
-        target, task, standardise=standardise, method=method, parameters=parameters, lags=asked
-    )
+        target, task, standardise=standardise, method=method, parameters=parameters, lags=asked,
+        group=group,
+    )  # fmt: skip
     model, source = start(training, chunk), Source("these rows")
     for line in not_used(chunk, model):
         warnings.warn(line, stacklevel=2)
@@ -71,6 +67,31 @@ def fit_table(
     classes = known_classes(training, y) if model.classifying else None
     learn(model, chunk, y, keep, nodes, classes)
     return model
+
+
+def table_of(rows: Any, target: str, drop: Any = (), groups: Sequence[str | None] = ()) -> Chunk:
+    """All rows as columns, read as those of a file are; groups: columns of them, which are text."""
+    given = by_name(rows)
+    table = {name: _cells(cells) for name, cells in given.items()}
+    text = [name for name in given if is_category(given[name]) and name != target]
+    text += [name for name in groups if name is not None and name not in text]
+    options = Options(drop=drop, quantity=target, text=text)
+    columns = Columns("these rows", tuple(table), options, unit="row")
+    return columns.chunk(table, range(1, 1 + len(next(iter(table.values())))))
+
+
+def lag_request(
+    lags: Any = (),
+    rolling: Any = (),
+    differences: Any = (),
+    by: str | None = None,
+    time: str | None = None,
+    horizon: Any = 0,
+) -> LagRequest:
+    """What is asked for by {column: how far back}; lags may be "auto"."""
+    return LagRequest(
+        _pairs(lags), _pairs(rolling), _pairs(differences), by, time, horizon, lags == "auto"
+    )
 
 
 def _pairs(back: Any) -> tuple[tuple[str, Any], ...]:

@@ -129,6 +129,7 @@ def score_held_out(
     prepared = None if model.preprocessor is None else model.preprocessor.copied()
     source.on_error.again = True  # rows that are wrong were told while it learned
     with stoppable():
-        found = evaluate(replace(model, preprocessor=prepared), source, watch=watch)
+        still, ahead = replace(model, preprocessor=prepared), 1 if which.in_order else None
+        found = evaluate(still, source, watch=watch, steps_ahead=ahead)
     found.persistence.on &= which.in_order
     return found

@@ -48,7 +48,7 @@ class LagRequest:
 def planned_series(asked: LagRequest, chunk: Chunk, target: str) -> Series:
     """Lags and horizon, by the first rows; nothing is remembered yet."""
     horizon = Span.of(asked.horizon, least=0)
-    time = asked.time or next(iter(_dated(chunk)), None)
+    time = asked.time or next(iter(times_with_dates(chunk)), None)
     for name in (asked.by, asked.time):
         if name is not None and name not in chunk.columns:
             raise BadInput(f"no column {name!r} for lags; there are {listed(chunk.names)}")
@@ -71,7 +71,7 @@ def planned_series(asked: LagRequest, chunk: Chunk, target: str) -> Series:
     return Series(LagColumns(replace(plan, hidden=hidden)), horizon)
 
 
-def _dated(chunk: Chunk) -> list[str]:
+def times_with_dates(chunk: Chunk) -> list[str]:
     """Columns of times that have a date."""
     return [name for name in chunk.times if chunk.forms[name].order != "clock"]
 

@@ -109,7 +109,7 @@ class Persistence:
         self._plan = LagPlan(by=by, time=time)
         self._order = LagColumns(self._plan)
         horizon = Span() if series is None else series.horizon
-        self._spans = _spans(self._plan, horizon, chunk)
+        self._spans = earlier_values(self._plan, horizon, chunk)
         self._past = RecentRows.none(self._spans.values())
         self.scores = {
             name: (make_score(self.classifying), make_score(self.classifying))
@@ -152,7 +152,7 @@ class Persistence:
         return [name for name, each in found.items() if each["model"] > WORSE * each[self.error]]
 
 
-def _spans(plan: LagPlan, horizon: Span, chunk: Chunk) -> dict[str, Span]:
+def earlier_values(plan: LagPlan, horizon: Span, chunk: Chunk) -> dict[str, Span]:
     """The earlier values that are known when a row is predicted."""
     found = {"the last value": horizon if horizon else Span.of(1)}
     if plan.time is None:

@@ -30,13 +30,15 @@ class PredictionRequest:
     """What is wanted besides predictions. more: "proba" or "scores" of each class; interval: the
     share of targets, such as 0.9, that it is to hold; std: how sure the model is of each row;
     by_node: by what each row's own node has learned, or a network's nodes together; None is the
-    first for rows that name a node of the network.
+    first for rows that name a node of the network; steps_ahead: how many rows beyond the last
+    learned one the first row lies.
     """
 
     more: str | None = None
     interval: float | None = None
     std: bool = False
     by_node: bool | None = None
+    steps_ahead: int = 1
 
     def check(self, model: TableModel) -> None:
         """Refuse what this model cannot say."""
@@ -80,12 +82,14 @@ def predictions(
         closing(whose),
     ):
         for chunk in source.on_error.chunks(reader):
+            first = asked.steps_ahead + rows
             rows += chunk.n
             chunk = rows_in_order(model, chunk, source, reader.name, learn=False)
             nodes, fine = whose.nodes(chunk, np.ones(chunk.n, bool), reader.name)
             some = chunk if fine.all() else chunk.rows(fine)
             if some.n:
-                yield _copies(some, keep) | predicted_columns(model, some, asked, nodes)
+                steps = first + np.flatnonzero(fine)
+                yield _copies(some, keep) | predicted_columns(model, some, asked, nodes, steps)
                 remember(model, some)
             if watch is not None:
                 watch(reader, rows)
@@ -124,11 +128,14 @@ def _check(model: TableModel, by_node: bool | None) -> None:
 
 
 def predicted_columns(
-    model: TableModel, chunk: Chunk, asked: PredictionRequest, nodes: Nodes
+    model: TableModel, chunk: Chunk, asked: PredictionRequest, nodes: Nodes, steps: Array
 ) -> dict[str, Array]:
-    """Columns of results for a chunk: `prediction`, then what was asked for besides."""
+    """Columns of results for a chunk: `prediction`, then what was asked for besides.
+
+    steps: (n,) how many rows beyond the last learned one each lies.
+    """
     if asked.interval is not None or asked.std:
-        return _with_spread(model, chunk, asked, nodes)
+        return _with_spread(model, chunk, asked, nodes, steps)
     methods = ["predict", *([] if asked.more is None else [MORE[asked.more]])]
     predicted, *others = answers_of(model, chunk, nodes, *methods)
     columns = _named("prediction", predicted)
@@ -142,7 +149,7 @@ def predicted_columns(
 
 
 def _with_spread(
-    model: TableModel, chunk: Chunk, asked: PredictionRequest, nodes: Nodes
+    model: TableModel, chunk: Chunk, asked: PredictionRequest, nodes: Nodes, steps: Array
 ) -> dict[str, Array]:
     """Predictions beside the ends of intervals, and standard deviations, as far as asked for."""
     found: dict[str, Array] = {}
@@ -151,13 +158,18 @@ def _with_spread(
     else:
         (predicted,) = answers_of(model, chunk, nodes, "predict")
     if asked.interval is not None:
-        how = {"coverage": asked.interval}
+        how = {"coverage": asked.interval, **_distances(model, steps)}
         ((lower, upper),) = answers_of(model, chunk, nodes, "predict_interval", **how)
         found = {"lower": lower, "upper": upper} | found
     columns = _named("prediction", predicted)
     for name, values in found.items():
         columns |= _named(name, values)
     return columns
+
+
+def _distances(model: TableModel, steps: Array) -> dict[str, Any]:
+    """What intervals are told of how far rows lie beyond the last learned one."""
+    return {"steps_ahead": steps} if model.knows_distances else {}
 
 
 def _named(name: str, values: Array) -> dict[str, Array]:
@@ -193,10 +205,12 @@ def evaluate(
     by_node: bool | None = None,
     watch: Watch | None = None,
     say: Say | None = None,
+    steps_ahead: int | None = 1,
 ) -> Evaluation:
     """Score a model on rows with targets, and its 90 % intervals if any; nothing is learned.
 
-    by_node, say: as for `predictions`.
+    by_node, say: as for `predictions`; steps_ahead: how many rows beyond the last learned one the
+    first row lies; None where rows lie among those that were learned.
     """
     _check(model, by_node)
     coverage = Coverage() if model.has_intervals else None
@@ -206,7 +220,8 @@ def evaluate(
     try:
         with source.open(wanted(model, target=True, node=by_node)) as reader, closing(whose):
             for chunk in source.on_error.chunks(reader):
-                _add(made, model, chunk, whose, source, reader.name)
+                first = None if steps_ahead is None else steps_ahead + rows
+                _add(made, model, chunk, whose, source, reader.name, first)
                 rows += chunk.n
                 if watch is not None:
                     watch(reader, rows)
@@ -221,21 +236,37 @@ def evaluate(
 
 
 def _add(
-    made: Evaluation, model: TableModel, chunk: Chunk, whose: Whose, source: Source, name: str
+    made: Evaluation,
+    model: TableModel,
+    chunk: Chunk,
+    whose: Whose,
+    source: Source,
+    name: str,
+    first: int | None,
 ) -> None:
     chunk = rows_in_order(model, chunk, source, name, learn=False)
     y, keep, _ = usable(model, chunk, source, name, False)
     nodes, fine = whose.nodes(chunk, keep, name)
     y = y[fine[keep]]
     if len(y):
-        _add_rows(made, model, chunk, y, fine, nodes)
+        at = np.flatnonzero(fine)
+        steps = np.ones_like(at) if first is None else first + at
+        _add_rows(made, model, chunk, y, fine, nodes, steps)
     remember(model, chunk)
 
 
 def _add_rows(
-    made: Evaluation, model: TableModel, chunk: Chunk, y: Array, fine: Array, nodes: Nodes
+    made: Evaluation,
+    model: TableModel,
+    chunk: Chunk,
+    y: Array,
+    fine: Array,
+    nodes: Nodes,
+    steps: Array,
 ) -> None:
-    """Rows whose targets are y; fine: (n,), which rows of the chunk these are."""
+    """Rows whose targets are y; fine: (n,), which rows of the chunk these are; steps: how far each
+    lies beyond the last learned one.
+    """
     given: dict[str, Any] = {}
     every = chunk
     if model.series is not None:
@@ -251,7 +282,7 @@ def _add_rows(
     made.persistence.add(model, every, y, fine, predicted)
     made.course.add(y, predicted, nodes)
     if made.coverage is not None:
-        how = {"coverage": made.coverage.level, **given}
+        how = {"coverage": made.coverage.level, **_distances(model, steps), **given}
         (ends,) = answers_of(model, chunk, nodes, "predict_interval", **how)
         made.coverage.add(y, *ends)
         if y.ndim == 1:

@@ -26,8 +26,10 @@ from dokl.learning.columns import (
     Preprocessor,
     Span,
     check_some_left,
+    group_among,
     guessed_task,
     is_text,
+    like_identifiers,
     unused_texts,
     unused_words,
 )
@@ -64,7 +66,8 @@ class Training:
     for a bank, which brings inputs to unit size itself, "running" for one node that learns by
     gradients, "fixed" for a network. node: the column that names the node of each row; graph: the
     network, a networkx graph of these names; links: where it is from, in words. lags: columns of
-    earlier values, and the horizon.
+    earlier values, and the horizon. group: the column whose levels are groups; None is the text
+    column with the most levels, if these are too many to be an input each.
     """
 
     target: str | None = None
@@ -78,6 +81,7 @@ class Training:
     method: str | None = None
     links: str = ""
     lags: LagRequest = field(default_factory=LagRequest)
+    group: str | None = None
 
 
 def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
@@ -101,10 +105,12 @@ def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
             f"the target {target!r} holds times, and numbers or classes are predicted: take a "
             f"column of hours, for example, and --numeric {target} if it does hold numbers"
         )
-    unused = unused_texts(columns, [*given, target, *training.levels])
+    named = [name for name in (target, training.group) if name is not None]
+    unused = unused_texts(columns, [*given, *named, *training.levels])
     check_some_left([name for name in columns if name not in given], unused)
     given = [*given, *unused]
-    how: dict[str, Any] = {"times": chunk.times, "longer": longer}
+    group = _group(training, columns, given)
+    how: dict[str, Any] = {"times": chunk.times, "longer": longer, "group": group}
     inputs = Preprocessor.plan(columns, given, "off", training.levels, **how).d
     method = _method(training, inputs)
     mode = _scaling(training, method)
@@ -112,7 +118,8 @@ def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
     prepared.forms = {name: form.spec() for name, form in chunk.forms.items()}
     if training.node is not None:
         _agree(prepared, chunk)
-    estimator = _estimator(training, method, _classifying(training, chunk.columns[target]))
+    classifying = _classifying(training, chunk.columns[target])
+    estimator = _estimator(training, method, classifying, group is not None)
     return TableModel(estimator, prepared, target, training.node, series=series)
 
 
@@ -128,6 +135,27 @@ def _series(training: Training, chunk: Chunk, target: str) -> Series | None:
             "the nodes, and name their column by --by"
         )
     return planned_series(training.lags, chunk, target)
+
+
+def _group(training: Training, columns: Mapping[str, Array], given: list[str]) -> str | None:
+    """The column of groups: the one that was named, else by its levels."""
+    name = training.group
+    if "groups" in training.parameters:
+        raise BadInput("name the column of groups by --group (in Python group=...)")
+    if name is None:
+        grouping = training.method != "gradient" and training.node is None
+        return group_among(columns, [*given, *training.levels]) if grouping else None
+    if training.node is not None:
+        raise BadInput(f"the nodes of a network are its groups: leave out --group {name}")
+    if training.method == "gradient":
+        raise BadInput("only --method bank learns groups: leave out --method gradient, or --group")
+    if name in given:
+        raise BadInput(f"column {name!r} is the target, and no group of inputs")
+    if name in training.levels:
+        raise BadInput(
+            f"column {name!r} is a group, whose levels need not be named: leave out --levels"
+        )
+    return name
 
 
 def _method(training: Training, d: int) -> str:
@@ -160,6 +188,7 @@ def _of_rows(training: Training, chunk: Chunk) -> TableModel:
     """A model of LIBSVM rows, which are taken as they are."""
     named: dict[str, Any] = {"target": training.target, "node": training.node}
     named |= {"levels": training.levels or None, "lags": training.lags or None}
+    named["group"] = training.group
     for option, value in named.items():
         if value is not None:
             raise BadInput(f"a LIBSVM file has no named columns: leave out the {option}")
@@ -214,7 +243,7 @@ def nodes_grouped(training: Training, chunk: Chunk, model: TableModel) -> list[s
     ]
 
 
-def _estimator(training: Training, method: str, classifying: bool) -> Any:
+def _estimator(training: Training, method: str, classifying: bool, grouped: bool = False) -> Any:
     network = training.node is not None
     kind: Any = METHODS[method][network][classifying]
     parameters = dict(training.parameters)
@@ -222,6 +251,8 @@ def _estimator(training: Training, method: str, classifying: bool) -> Any:
         parameters = {"experts": "one", **parameters}
     if network:
         parameters["graph"] = training.graph
+    if grouped:
+        parameters["groups"] = -1  # where a `Preprocessor` puts it
     known = [name for name in kind._get_param_names() if name != "n_nodes"]
     for name in parameters:
         others = (way for way in METHODS if _has(METHODS[way][network][classifying], name))
@@ -286,10 +317,10 @@ def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, .
     prepared = model.preprocessor
     open_ = [] if prepared is None else [n for n in prepared.levels if n not in training.levels]
     if open_ and prepared is not None:
-        sizes = {name: len(prepared.levels[name]) for name in open_}
-        many = {name: f"{n} level{'' if n == 1 else 's'}" for name, n in sizes.items()}
-        shown = listed([f"{name} ({many[name]})" for name in open_])
+        shown = listed([f"{name} ({_sizes(prepared, name)})" for name in open_])
         found.append(f"taken as text: {shown}; --levels COLUMN=A,B,... or --numeric COLUMN")
+    if prepared is not None:
+        found += _of_groups(training, chunk, prepared)
     found += not_used(chunk, model)
     if training.links:
         found.append(
@@ -313,6 +344,34 @@ def not_used(chunk: Chunk, model: TableModel) -> Iterable[str]:
     left = set(model.preprocessor.excluded) - {model.target, model.node}
     some = {name: values for name, values in chunk.columns.items() if name in left}
     return unused_words(unused_texts(some, ()))
+
+
+def _sizes(prepared: Preprocessor, name: str) -> str:
+    """How many levels a column has, and how many of them are inputs."""
+    kept, beyond = len(prepared.levels[name]), prepared.not_kept.get(name, 0)
+    levels = f"{kept + beyond:,} level{'' if kept + beyond == 1 else 's'}"
+    return f"{levels}, of which the {kept} most frequent are inputs" if beyond else levels
+
+
+def _of_groups(training: Training, chunk: Chunk, prepared: Preprocessor) -> list[str]:
+    """What is a group, and what might be one."""
+    found, name = list[str](), prepared.group
+    if name is not None:
+        n = len(set(chunk.columns[name].tolist()) - {None})
+        own = "" if training.group else "--group COLUMN names another, "
+        found.append(
+            f"column {name!r}: {n:,} levels in the first rows, each a group with a place of its "
+            f"own; {own}--drop {name} leaves it out"
+        )
+    if training.method == "gradient" or training.node is not None or training.group is not None:
+        return found
+    used = {name: chunk.columns[name] for name in prepared.numeric if name in chunk.columns}
+    likely = like_identifiers(used, list(prepared.forms))
+    return found + [
+        f"column {name!r}: {n:,} whole numbers that look like names of things and are taken as a "
+        f"quantity; --group {name} gives each a place of its own"
+        for name, n in likely.items()
+    ]
 
 
 def known_classes(training: Training, y: Array) -> Array:

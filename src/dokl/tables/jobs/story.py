@@ -49,6 +49,11 @@ class Story:
     persistence: Persistence | None = None
 
     @property
+    def nodes(self) -> dict[str, Score]:
+        """Scores of nodes, on held-out rows where there are some."""
+        return (self.course if self.held is None else self.held[0]).nodes
+
+    @property
     def rows(self) -> str:
         """Which rows targets are compared on."""
         if self.held is not None:
@@ -70,7 +75,7 @@ def draw(story: Story) -> Any:
         panels.append(_coverage)
     panels += [_persistence] if story.persistence and story.persistence.figures() else []
     panels += [_relevance] if story.relevance else []
-    panels += [_nodes] if story.course.nodes else []
+    panels += [_nodes] if story.nodes else []
     panels += [_places] if story.sharing is not None and story.sharing.places is not None else []
     if len(panels) % 2:  # the first one is wide, which suits a curve
         panels.remove(_error)
@@ -190,13 +195,14 @@ def draw_relevance(shares: dict[str, float], axes: Any) -> None:
 
 
 def _nodes(story: Story, axes: Any) -> None:
-    found = {name: error_of(score) for name, score in story.course.nodes.items()}
+    found = {name: error_of(score) for name, score in story.nodes.items()}
     scale = 100 if story.course.classifying else 1
     worst = sorted(found.items(), key=lambda each: each[1])[-MOST_NODES:]
     axes.barh([_short(name) for name, _ in worst], [scale * v for _, v in worst], color=COLOURS[3])
     left = len(found) - len(worst)
-    axes.set_title("error of each node" + (f" ({left} better ones not shown)" if left else ""),
-                   fontsize=10)  # fmt: skip
+    which = "" if story.held is None else ", held-out rows"
+    more = f" ({left} better ones not shown)" if left else ""
+    axes.set_title(f"error of each node{which}{more}", fontsize=10)
     axes.set_xlabel("wrong labels (%)" if story.course.classifying else "root mean square error")
     axes.tick_params(axis="y", labelsize=8)
 

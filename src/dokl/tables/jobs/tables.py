@@ -8,6 +8,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, listed
+from dokl.estimators.auto import Auto
 from dokl.estimators.learner import MANY_INPUTS, Estimator
 from dokl.learning.columns import Preprocessor
 from dokl.tables.jobs.sources import Source, Wanted
@@ -156,7 +157,8 @@ def notices(model: TableModel, score: Score | None = None) -> list[str]:
     """What the user may not have meant. score: of rows before they were learned."""
     prepared = model.preprocessor
     found = [] if score is None else _nothing_learned(model, score)
-    return found if prepared is None else found + _unknown_levels(prepared)
+    alone = isinstance(model.estimator, Auto)
+    return found if prepared is None else found + _unknown_levels(prepared, alone)
 
 
 def _nothing_learned(model: TableModel, score: Score) -> list[str]:
@@ -175,12 +177,30 @@ def _nothing_learned(model: TableModel, score: Score) -> list[str]:
     ]
 
 
-def _unknown_levels(prepared: Preprocessor) -> list[str]:
+def _unknown_levels(prepared: Preprocessor, alone: bool) -> list[str]:
+    """alone: whether a column could be a group instead."""
     return [
-        f"column {name!r}: {count:,} texts are none of the levels that the first rows had "
-        f"({listed(prepared.levels[name], 5) or 'none'}), but new: "
+        f"column {name!r}: {count:,} texts are {_none_of(prepared, name)}: "
         f"{', '.join(map(repr, prepared.new_levels[name]))}; they count as none of them. "
-        f"--levels names all levels at the start"
+        f"{_instead(prepared, name, alone)}"
         for name, count in prepared.unseen.items()
         if count
     ]
+
+
+def _none_of(prepared: Preprocessor, name: str) -> str:
+    known, beyond = prepared.levels[name], prepared.not_kept.get(name, 0)
+    if beyond:
+        return (
+            f"none of the {len(known)} levels that are inputs, the most frequent of the "
+            f"{len(known) + beyond:,} that the first rows had"
+        )
+    return f"none of the levels that the first rows had ({listed(known, 5) or 'none'}), but new"
+
+
+def _instead(prepared: Preprocessor, name: str, alone: bool) -> str:
+    if not prepared.not_kept.get(name):
+        return "--levels names all levels at the start"
+    if alone:
+        return f"--group {name} gives each level a place of its own"
+    return f"--levels {name}=A,B,... names those that are to be inputs"

@@ -214,7 +214,8 @@ class _Work:
     def _open(self) -> Reader:
         if self.model is None:
             told, node = self.source.options, self.training.node
-            named = [name for name in (node, self.training.lags.by) if name is not None]
+            columns = node, self.training.lags.by, self.training.group
+            named = [name for name in columns if name is not None]
             text = (*told.text, *named)
             by_gradients = node is not None or self.training.method == "gradient"
             options = replace(told, text=text, compiled=by_gradients)

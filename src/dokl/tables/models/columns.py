@@ -39,6 +39,8 @@ def kinds(model: TableModel, target: bool = False, node: bool = False) -> dict[s
     by = None if model.series is None else model.series.plan.by
     if by is not None and by not in levels:
         found[by] = ()
+    if model.preprocessor is not None and model.preprocessor.group is not None:
+        found[model.preprocessor.group] = ()
     if target and model.target is not None:
         found[model.target] = written.get(model.target, _target_kind(model, None))
     if node and model.node is not None:

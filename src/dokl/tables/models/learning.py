@@ -75,7 +75,8 @@ def _due(model: TableModel, chunk: Chunk, X: Array) -> tuple[Array, Array]:
         number = np.searchsorted(model.classes_, found) if model.classifying else found
         said[:, 0] = number
         if model.has_intervals:
-            said[:, 1:] = np.transpose(model.estimator.predict_interval(X, coverage=LEVEL))
+            how = {"steps_ahead": 1} if model.knows_distances else {}
+            said[:, 1:] = np.transpose(model.estimator.predict_interval(X, coverage=LEVEL, **how))
     X, before, waiting = model.series.due(chunk.columns, X, said)
     model.series = replace(model.series, waiting=waiting)
     return X, before
@@ -149,12 +150,13 @@ def _or_as_before(model: TableModel) -> Iterator[None]:
         with all_or_nothing(estimator):
             yield
         return
-    before = prepared.copied()
+    before, groups = prepared.copied(), len(prepared.group_levels)
     try:
         with all_or_nothing(estimator):
             yield
     except BaseException:
         vars(prepared).update(vars(before))
+        prepared.forget_groups(groups)
         model.series = series
         raise
 

@@ -141,6 +141,11 @@ class TableModel:
         return hasattr(self.estimator, "predict_interval") and not old
 
     @property
+    def knows_distances(self) -> bool:
+        """Whether its intervals are wider the further a row lies beyond the last learned one."""
+        return self.has_intervals and not hasattr(self.estimator, "nodes_")
+
+    @property
     def labels(self) -> list[Any] | None:
         """The classes as they are shown, None in a regression."""
         if not self.classifying:
@@ -176,12 +181,17 @@ class TableModel:
 
     @_where_there_is("predict_interval")
     def predict_interval(
-        self, rows: Any, coverage: float = 0.9, nodes: Any = None
+        self, rows: Any, coverage: float = 0.9, nodes: Any = None, steps_ahead: Any = None
     ) -> tuple[Array, Array]:
         """Lower and upper ends (n,) that hold the target in this share of rows; nodes: of a
-        network, whose: a name, or one for each row.
+        network, whose: a name, or one for each row; steps_ahead: of a model of one place, how many
+        rows beyond the last learned one these lie, a number or one for each, None where unknown.
         """
         chunk, how = chunk_for(self, rows), {"coverage": coverage, "nodes": nodes}
+        if steps_ahead is not None:
+            if not self.knows_distances:
+                raise BadInput("steps_ahead is for models of one place, and this is a network")
+            how["steps_ahead"] = steps_ahead
         lower, upper = answers(self, chunk, "predict_interval", **how)[0]
         return lower, upper
 

@@ -1,0 +1,179 @@
+"""dokl backtest"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dokl.base.errors import BadInput
+from dokl.base.progress import progress
+from dokl.cli.common import echo_json, examples, key_values, output_switches, remark
+from dokl.cli.lags import comma_list, lag_options, lag_request
+from dokl.cli.meter import Meter, loading
+from dokl.cli.pictures import check_places, draws
+from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
+
+HELP = """\b
+How: the rows are sorted by time, and the last of them, --held-out percent, are
+cut into --folds. At the beginning of a fold, its origin, everybody has learned
+what was known by then, and predicts the fold.
+  dokl frozen     the model as it was at the origin
+  dokl following  the same model, which learns every target once it is known
+  ridge, LightGBM fitted at the origin, with the same inputs and rows; LightGBM
+                  also gets hour, weekday and day of the year as numbers. They
+                  learn nothing after it: compare them with the frozen model
+  the last value  and that of a day and a week before: persistence
+Scored are the rows for which all of them have a prediction. r2 is over the rows
+held out; in 90 % says how often 90 % intervals held the target, +- half their
+width. --horizon 1,6,24 tries several. Lags are chosen by the rows before the
+first origin unless some are named; --lags none takes none.
+
+\b
+All rows are in memory. Ctrl-C prints the folds that are done.
+"""
+
+
+def _options(command: Any) -> Any:
+    """What to backtest, and how."""
+    column: dict[str, Any] = {"multiple": True, "metavar": "COLUMN"}
+    lags = [
+        click.option("--lags", "auto_lags", type=click.Choice(["auto", "none"]),
+                     help="auto, unless lags are named: the rows propose some."),
+        click.option("--horizon", metavar="N|6h,...", default="0", show_default=True,
+                     help="Predict the target so many rows, or hours, later; one or several."),
+    ]  # fmt: skip
+    options = [
+        click.option("--target", metavar="COLUMN", required=True, help="Column to predict."),
+        *lag_options()[:3], *lags, *lag_options()[5:],
+        click.option("--folds", type=click.IntRange(1), default=4, show_default=True,
+                     help="Origins."),
+        click.option("--held-out", type=click.FloatRange(1, 95), default=40.0, show_default=True,
+                     metavar="PERCENT", help="Of the rows, the last ones: those that are scored."),
+        click.option("--rows", type=click.IntRange(1), metavar="N", help="Only the newest N."),
+        click.option("--drop", help="Do not use this column.", **column),
+        click.option("--text", help="Take this column as text.", **column),
+        click.option("--numeric", help="Take it as numbers.", **column),
+        click.option("--components", type=click.IntRange(1), metavar="D",
+                     help="Size of the model, as for train."),
+        click.option("--seed", "random_state", type=int, default=0, show_default=True,
+                     help="Of features, and of the rows that are kept."),
+        click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
+                     help="Any other parameter of the model."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=HELP
+    + "\n"
+    + FILES_HELP
+    + "\n"
+    + examples(
+        "dokl backtest air.csv --target temp --horizon 6 --by station",
+        "dokl backtest air.csv --target temp --horizon 1,6,24h --folds 6 --html air.html",
+        "dokl backtest flow.csv --target flow --lag flow=1,24 --held-out 20 --folds 1 --json",
+    )
+)
+@click.argument("data", type=Data)
+@_options
+@reading_options
+@on_error_options
+@draws("intervals, errors and coverage")
+@output_switches
+def backtest(
+    data: str, plot: Path | None, html: Path | None, as_json: bool, quiet: bool, **options: Any
+) -> None:
+    """Try from origins in the past how well DATA could have been predicted.
+
+    DATA is in the order of time, or has a column of times, and the target is a number. Prints the
+    errors of a model that learns on and of one that is frozen, beside those of repeating earlier
+    values, ridge and LightGBM, and how often 90 % intervals held the target.
+    """
+    check_places(plot, html)
+    with loading(quiet):
+        from dokl.tables.jobs import rolling_report as report
+        from dokl.tables.jobs.faults import closing
+        from dokl.tables.jobs.rolling_origin import run_backtest
+        from dokl.tables.jobs.rolling_rows import Origins, read_table
+    source = make_source(data, options, f"{Path(data).name}.refused.csv")
+    training = _training(options)
+    horizons = comma_list(options["horizon"])
+    origins = Origins(options["folds"], options["held_out"] / 100, options["rows"])
+    say = (lambda line: None) if quiet or as_json else click.echo
+    with closing(source.on_error):
+        with Meter("reading", quiet) as meter:
+            table = read_table(source, training.target, training.lags.by, meter.show)
+        total = min(table.n, options["rows"] or table.n) * len(horizons)
+        with progress(total, "backtest", False if quiet else None, unit="rows") as bar:
+            found = run_backtest(table, training, horizons, origins, source, bar.advance, say)
+    _tell(found, data, as_json, quiet)
+    remark(source.on_error.words, quiet or not source.on_error.count)
+    title = f"{training.target} of {Path(data).name}, backtest"
+    if plot is not None:
+        from dokl.tables.report import save_picture
+
+        save_picture(report.draw(found, title), plot)
+        remark(f"picture in {plot}", quiet or as_json)
+    if html is not None:
+        _write_page(found, title, html)
+        remark(f"page in {html}", quiet or as_json)
+    if found.interrupted:
+        click.echo("interrupted: the figures are of the folds that were done by then", err=True)
+        sys.exit(130)
+    if source.on_error.fault is not None:
+        fault = source.on_error.fault
+        raise BadInput(f"{fault}. The scores are those of the rows before", options=fault.options)
+
+
+def _training(options: dict[str, Any]) -> Any:
+    from dokl.tables.jobs.start import Training
+
+    named = any(options[name] for name in ("lag", "rolling", "difference"))
+    chosen = options["auto_lags"] or ("none" if named else "auto")
+    asked = replace(lag_request({**options, "horizon": 0}), auto=chosen == "auto")
+    parameters = {"random_state": options["random_state"], **key_values(options["parameters"])}
+    if options["components"] is not None:
+        parameters["n_components"] = options["components"]
+    how: dict[str, Any] = {"method": "bank", "parameters": parameters, "lags": asked}
+    return Training(options["target"], "regression", **how)
+
+
+def _tell(found: Any, data: str, as_json: bool, quiet: bool) -> None:
+    from dokl.tables.jobs import rolling_report as report
+    from dokl.tables.report import table
+
+    if as_json:
+        echo_json(report.record(found))
+        return
+    folds = len(found.forecasts[0].folds)
+    many = "1 origin" if folds == 1 else f"{folds} origins"
+    table(f"{found.target} of {data}, from {many}", *report.score_table(found))
+    if folds > 1 and len(found.forecasts) == 1:
+        table("", *report.fold_table(found.forecasts[0]))
+    for line in report.words(found):
+        click.echo(line)
+    for line in _remarks(found):
+        remark(line, quiet)
+
+
+def _remarks(found: Any) -> list[str]:
+    return [*found.notices, *(f"{name} is {why}" for name, why in found.skipped.items())]
+
+
+def _write_page(found: Any, title: str, path: Path) -> None:
+    from dokl.tables.jobs import rolling_report as report
+    from dokl.tables.jobs.page import write
+
+    tables = [("errors", *report.score_table(found))]
+    for each in found.forecasts:
+        ahead = f", {each.horizon.words} ahead" if each.horizon else ""
+        tables.append((f"errors by fold{ahead}", *report.fold_table(each)))
+    said = [line for each in found.forecasts[:1] for line in each.pairs.guesses]
+    lists = {"to know": [*report.words(found), *_remarks(found)], "what was guessed": said}
+    write(path, title, report.draw(found, title), tables, lists)
