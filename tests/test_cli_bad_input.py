@@ -10,6 +10,7 @@ from commands import INPUTS, dokl, fails, json_of, make_folder, readings, write_
 from dokl import files
 from dokl.base.errors import BadInput
 from dokl.learning.cells.cells import SKIP
+from dokl.tables.jobs.fit import fit_table
 from dokl.tables.readers import Options, open_table
 
 
@@ -328,3 +329,17 @@ def test_an_error_that_names_no_file_is_not_blamed_on_stdout(folder, monkeypatch
 
     monkeypatch.setattr("dokl.tables.jobs.describe.describe", broken)
     assert fails("inspect", folder / "y.dokl") == said
+
+
+def test_a_column_of_names_that_is_named_a_group_is_used(tmp_path):
+    columns = readings(120)
+    columns |= {"who": [f"person {i % 70}" for i in range(120)]}
+    path, model = write_csv(tmp_path / "r.csv", columns), tmp_path / "m.dokl"
+    start = ("train", path, "--target", "y", "--drop", "label", "--drop", "id", "--components", 20)
+    assert "not used: 'who'" in dokl(*start, "--model", model).stdout
+    said = dokl(*start, "--group", "who", "--model", model, "--overwrite").stdout
+    assert "not used" not in said
+    assert "column 'who': 70 levels in the first rows, each a group" in said
+    rows = {name: list(values) for name, values in columns.items()}
+    with pytest.warns(UserWarning, match="not used: 'who'"):
+        fit_table(rows, "y", drop=("id", "label"), n_components=20)

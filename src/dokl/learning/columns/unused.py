@@ -57,7 +57,7 @@ def unused_words(unused: Mapping[str, str]) -> Iterable[str]:
         return []
     return [
         f"not used: {_each(unused)}; names, identifiers and free text say nothing about other "
-        "rows; --numeric COLUMN or --levels COLUMN=A,B,... takes one"
+        "rows; --numeric COLUMN, --group COLUMN or --levels COLUMN=A,B,... takes one"
     ]
 
 
