@@ -9,7 +9,7 @@ import pytest
 from commands import dokl, fails, json_of, make_folder, readings, times_file, write_csv
 from dokl.tables.jobs import hold_out
 from dokl.tables.jobs.hold_out import HoldOut
-from dokl.tables.jobs.pairs import MOST_DRAWN, Pairs
+from dokl.tables.jobs.pairs import MOST_DRAWN, PredictionPairs
 from dokl.tables.jobs.sources import Source
 from dokl.tables.models import TableModel
 
@@ -138,7 +138,7 @@ def test_confusion_and_calibration_are_drawn_of_classes(folder, tmp_path):
 def test_pairs_are_the_same_however_rows_are_cut():
     rng = np.random.default_rng(0)
     y, said = rng.normal(size=(2, 3 * MOST_DRAWN))
-    whole, parts = Pairs(), Pairs()
+    whole, parts = PredictionPairs(), PredictionPairs()
     whole.add(y, said)
     for start in range(0, len(y), 700):
         parts.add(y[start : start + 700], said[start : start + 700])
@@ -148,7 +148,7 @@ def test_pairs_are_the_same_however_rows_are_cut():
 
 
 def test_calibration_counts_what_every_class_was_given():
-    pairs = Pairs(classifying=True)
+    pairs = PredictionPairs(classifying=True)
     given = np.array([[0.95, 0.05], [0.35, 0.65]])
     pairs.add_probabilities(np.array(["a", "a"]), given, np.array(["a", "b"]))
     assert pairs.calibration[[0, 3, 6, 9]].tolist() == [

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.learning.cells.cells import quote_cell
 from dokl.learning.columns.preprocessor import MAX_LEVELS, is_text
 
 REPEATED = 0.5  # of the rows have a text of their own, at least, where texts are names
@@ -37,7 +36,7 @@ def unused_texts(columns: Mapping[str, Array], besides: Collection[str]) -> dict
             what = f"free text, {words:.0f} words on average"
         else:
             continue
-        found[name] = f"{what}, like {quote_cell(texts[0])}"
+        found[name] = f"{what}, like {_short(texts[0])}"
     return found
 
 
@@ -59,6 +58,10 @@ def unused_words(unused: Mapping[str, str]) -> Iterable[str]:
         f"not used: {_each(unused)}; names, identifiers and free text say nothing about other "
         "rows; --numeric COLUMN, --group COLUMN or --levels COLUMN=A,B,... takes one"
     ]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def _each(unused: Mapping[str, str]) -> str:

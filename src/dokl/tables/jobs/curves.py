@@ -10,7 +10,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.learning.metrics import Bins
-from dokl.tables.jobs.pairs import Pairs
+from dokl.tables.jobs.pairs import PredictionPairs
 from dokl.tables.models.scores import Score, make_score
 
 
@@ -27,7 +27,7 @@ class Course:
     repeats: int = 0  # rows whose label is that of the row before
     rises: int = 0  # rows whose target is not below that of the row before
     falls: int = 0
-    pairs: Pairs = field(default_factory=Pairs)
+    pairs: PredictionPairs = field(default_factory=PredictionPairs)
     _last: Any = None
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.tables.jobs.pairs import Pairs
+from dokl.tables.jobs.pairs import PredictionPairs
 from dokl.tables.report import COLOURS
 
 GREY = "#555555"
@@ -15,7 +15,7 @@ FEWEST_IN_BIN = 10  # probabilities, to compare them with what came
 _SMALL = 9
 
 
-def draw_pairs(pairs: Pairs, rows: str, axes: Any) -> None:
+def draw_pairs(pairs: PredictionPairs, rows: str, axes: Any) -> None:
     """What was predicted against the target, a dot for each row."""
     y, said = np.array(pairs.y), np.array(pairs.said)
     low, high = min(y.min(), said.min()), max(y.max(), said.max())
@@ -27,7 +27,7 @@ def draw_pairs(pairs: Pairs, rows: str, axes: Any) -> None:
     axes.grid(alpha=0.25, lw=0.6)
 
 
-def draw_residuals(pairs: Pairs, rows: str, axes: Any) -> None:
+def draw_residuals(pairs: PredictionPairs, rows: str, axes: Any) -> None:
     """Target less prediction along the rows, and its mean over some of them."""
     at, residuals = 1 + np.array(pairs.rows), np.array(pairs.y) - np.array(pairs.said)
     axes.axhline(0, color=GREY, lw=0.9, ls=":")
@@ -43,7 +43,7 @@ def draw_residuals(pairs: Pairs, rows: str, axes: Any) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def draw_confusion(pairs: Pairs, rows: str, axes: Any) -> None:
+def draw_confusion(pairs: PredictionPairs, rows: str, axes: Any) -> None:
     """How many rows of each class were taken for each, the commonest classes if there are many."""
     labels = _commonest(pairs)
     counts = np.array([[pairs.taken_for[true, said] for said in labels] for true in labels], float)
@@ -64,7 +64,7 @@ def draw_confusion(pairs: Pairs, rows: str, axes: Any) -> None:
     axes.set_ylabel("actual")
 
 
-def draw_calibration(pairs: Pairs, rows: str, axes: Any) -> None:
+def draw_calibration(pairs: PredictionPairs, rows: str, axes: Any) -> None:
     """How often what was given some probability came."""
     n, given, right = pairs.calibration[pairs.calibration[:, 0] >= FEWEST_IN_BIN].T
     axes.plot([0, 100], [0, 100], color=GREY, lw=0.9, ls=":")
@@ -77,7 +77,7 @@ def draw_calibration(pairs: Pairs, rows: str, axes: Any) -> None:
     axes.grid(alpha=0.25, lw=0.6)
 
 
-def _commonest(pairs: Pairs) -> list[Any]:
+def _commonest(pairs: PredictionPairs) -> list[Any]:
     seen = dict.fromkeys(pairs.labels, 0)
     for (true, _), n in pairs.taken_for.items():
         seen[true] += n

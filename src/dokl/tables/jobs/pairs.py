@@ -16,7 +16,7 @@ BINS = 10
 
 
 @dataclass
-class Pairs:
+class PredictionPairs:
     """Every so many rows: y and said (n,), and their numbers; of classes how often each label was
     taken for each.
 

@@ -20,7 +20,7 @@ from dokl.tables.jobs.pair_pictures import (
     draw_pairs,
     draw_residuals,
 )
-from dokl.tables.jobs.pairs import Pairs
+from dokl.tables.jobs.pairs import PredictionPairs
 from dokl.tables.jobs.persistence import Persistence
 from dokl.tables.models.scores import Coverage, Score
 from dokl.tables.report import COLOURS, panelled, save_picture
@@ -92,7 +92,7 @@ def _of_pairs(story: Story) -> list[Callable[[Story, Any], None]]:
     return found + ([_calibration] if pairs.calibration[:, 0].any() else [])
 
 
-def _pairs(story: Story) -> Pairs:
+def _pairs(story: Story) -> PredictionPairs:
     return (story.course if story.held is None else story.held[0]).pairs
 
 
