@@ -78,6 +78,7 @@ test-browser: $(VENV)/.stamp-dev
 docs: $(VENV)/.stamp-dev
 	$(BIN)/python docs/tools/cli_page.py
 	$(BIN)/python docs/tools/states_page.py
+	$(BIN)/python docs/tools/architecture.py
 	$(BIN)/python docs/tools/pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open site/index.html"

@@ -236,7 +236,7 @@ def test_the_command_prints_the_best_first(csv):
     assert "mine.csv: 80 rows in order, 5 inputs, regression" in result.stdout
     assert "error / variance after the first 16 rows" in result.stdout
     assert result.stdout.index("sklearn Ridge") < result.stdout.index("dokl, Kernel")
-    assert "fitted anew to all rows at each fifth" in result.stdout
+    assert "refitted to all rows at each fifth" in result.stdout
     assert "the first 80 rows of mine.csv; --rows 0 takes all" in result.stderr
     assert "smallest error: sklearn Ridge" in result.stdout
     assert "smallest error in each fifth of the rows: 2. " in result.stdout

@@ -28,6 +28,7 @@ sys.path.insert(0, str(DOCS / "tools"))
 pages = importlib.import_module("pages")
 cli_page = importlib.import_module("cli_page")
 states_page = importlib.import_module("states_page")
+architecture = importlib.import_module("architecture")
 
 
 @pytest.fixture
@@ -77,11 +78,12 @@ def test_readme_commands_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     making = next(pages.blocks((DOCS / "tour.md").read_text("utf-8").split("## Some data")[1]))
     exec(making.code, {})
-    for name, path in (("readings.csv", "readings.csv"), ("later.csv", "new.csv")):
+    named = {"readings.csv": "readings.csv", "new.csv": "later.csv", "more.csv": "later.csv"}
+    for path, name in named.items():
         Path(path).write_text("\n".join(Path(name).read_text().splitlines()[:1000]) + "\n")
     text = (ROOT / "README.md").read_text("utf-8")
     commands = re.findall(r"^    (dokl (?!bench|plan).*?)(?: +#.*)?$", text, re.M)
-    assert len(commands) > 2
+    assert len(commands) > 4
     for command in commands:
         pages.run_command(command)
 
@@ -101,8 +103,24 @@ def test_states_of_the_protocol_are_those_of_its_tables():
     assert states_page.PICTURE.read_text("utf-8") == states_page.picture(), "run make docs"
 
 
+def test_architecture_is_drawn_as_it_is_checked():
+    assert set(architecture.ABOUT) == set(architecture.rooms())
+    assert architecture.PICTURE.read_text("utf-8") == architecture.picture(), "run make docs"
+
+
+def test_parts_of_agents_are_those_that_are_there():
+    text = (DOCS / "agents.md").read_text("utf-8").split("## Parts")[1].split("##")[0]
+    named = {
+        name
+        for row in re.findall(r"^\| (`.+?) \|", text, re.M)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    there = {path.parent.name for path in (ROOT / "src/dokl/live").glob("*/__init__.py")}
+    assert named == there
+
+
 def test_every_engine_is_in_its_guide():
-    text = (DOCS / "guides" / "cluster.md").read_text("utf-8")
+    text = (DOCS / "engines.md").read_text("utf-8")
     assert set(re.findall(r'^\| `"(\w+)"` \|', text, re.M)) == set(ENGINES)
 
 
@@ -174,10 +192,10 @@ def test_notation_numbers():
 # --- API --------------------------------------------------------------------------------------
 
 
-def documented():
-    """{module: names} of the API pages."""
+def documented(folder="api"):
+    """{module: names} of the API pages, or of those on the inside."""
     found = {}
-    for path in (DOCS / "api").glob("*.md"):
+    for path in (DOCS / folder).glob("*.md"):
         text = path.read_text("utf-8")
         for module, options in re.findall(r"^::: ([\w.]+)\n((?:    .*\n)*)", text, re.M):
             names = yaml.safe_load(options) if options else {}
@@ -187,7 +205,7 @@ def documented():
 
 
 def test_api_names_exist():
-    for module, names in documented().items():
+    for module, names in (documented() | documented("inside")).items():
         there = importlib.import_module(module)
         assert [name for name in names if not hasattr(there, name)] == [], module
 

@@ -71,3 +71,8 @@ def test_decisions_are_short_and_listed():
     for name in pages:
         words = len((folder / name).read_text("utf-8").split())
         assert words <= 250, f"{name} has {words} words; say it in 250"
+
+
+def test_readme_is_short():
+    words = len((ROOT / "README.md").read_text("utf-8").split())
+    assert words <= 1200, f"README.md has {words} words: move some into docs/"

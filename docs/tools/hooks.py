@@ -18,7 +18,6 @@ FROM_ROOT = {
 # Links to these become plain words where they are absent; any other dead link is an error.
 OPTIONAL = (
     "benchmarks.md",
-    "clusters.md",
     "engines.md",
     "planning.md",
     "reproduction.md",

@@ -47,7 +47,7 @@ RSS +      growth of the process while the first rows were learned
 With a file of yours, as dokl train reads it, they learn its rows in order, one
 library after the other, at their defaults, on all cores: dokl and River row by
 row, scikit-learn's SGD in batches, Ridge, ExtraTrees, LightGBM and CatBoost
-fitted anew after each fifth of the rows, for the next. What counts is the error
+refitted after each fifth of the rows, for the next. What counts is the error
 after the first fifth: squared, over the variance of the target, or the share of
 wrong labels. Texts are 0/1 inputs, missing numbers stand at the mean so far, and
 rows without a target are passed over. memory + is the growth of the process at

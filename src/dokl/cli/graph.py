@@ -94,7 +94,7 @@ def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
             "never: it falls apart" if never else number(found["steps_to_tenth"]),
         ],
         ["doubly stochastic", "yes" if found["doubly_stochastic"] else "no: a biased average"],
-        ["lying neighbours that a node can stand", stood or str(liars["least"])],
+        ["faulty neighbours that a node tolerates", stood or str(liars["least"])],
     ]
     if found["diameter"] is not None:
         rows.insert(3, ["diameter", str(found["diameter"])])

@@ -24,14 +24,14 @@ def lag_options() -> list[Callable[[Any], Any]]:
     """Which earlier values are inputs, in which order, and how far ahead the target lies."""
     return [
         click.option("--lag", multiple=True, metavar="COLUMN=1,24",
-                     help="Earlier values as inputs: so many rows, or 24h, before."),
+                     help="Earlier values as inputs: N rows, or 24h, before."),
         click.option("--rolling", multiple=True, metavar="COLUMN=24", help="Rolling means."),
         click.option("--difference", multiple=True, metavar="COLUMN=1",
                      help="The newest value less an earlier one."),
         click.option("--lags", "auto_lags", type=click.Choice(["auto"]),
                      help="Lags that the first rows propose."),
         click.option("--horizon", metavar="N|6h", default="0", show_default=True,
-                     help="Predict the target so many rows, or hours, later."),
+                     help="Predict the target N rows, or hours, later."),
         click.option("--by", metavar="COLUMN", help="Lags: each group has a past of its own."),
         click.option("--time", metavar="COLUMN",
                      help="Lags: the order of rows; else the first column of dates."),

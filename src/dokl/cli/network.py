@@ -172,7 +172,7 @@ def renew(
         if names:
             raise click.UsageError("--authority is for the whole network: no --name")
         made = live.renew_authority(path, authority)
-        done = "ca.pem is renewed; every node, and whoever calls its HTTP face, needs it"
+        done = "ca.pem is renewed; every node, and every client of its HTTP face, needs it"
         _told(path, done, made.names, as_json, quiet)
         return
     _, reload = live.renew(path, names, days)

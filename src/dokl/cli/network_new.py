@@ -106,7 +106,7 @@ def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Names the node of each row of the sample: with --method squares the "
                      "map then has a place for every node."),
         click.option("--inputs", "d", type=click.IntRange(1), metavar="N",
-                     help="Without a sample: so many columns x1 ... xN."),
+                     help="Without a sample: N columns x1 ... xN."),
         click.option("--target", metavar="COLUMN", help="Column to predict."),
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
                      help="auto: text, and whole numbers of up to 10 kinds, are classes."),
@@ -130,7 +130,7 @@ def _exchange_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--every-seconds", type=click.FloatRange(0), metavar="T",
                      help="Exchange so often: 0.1, or 0 with --every-samples."),
         click.option("--every-samples", type=click.IntRange(0), default=0, metavar="N",
-                     help="Exchange after so many samples."),
+                     help="Exchange after N samples."),
         click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True,
                      help="How theta travels."),
         click.option("--clip", type=Clip(), metavar="auto|TAU", default="auto", show_default=True,

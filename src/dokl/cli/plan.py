@@ -45,7 +45,7 @@ WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
 @click.option("--microseconds", type=float, help="Time a sample may take.")
 @click.option("--memory", type=float, help="Bytes a node's model may take.")
 @click.option("--accuracy", type=float, help="Error wanted: mean square, or rate.")
-@click.option("--inputs", type=int, help="Without DATA: inputs are N(0, I) in so many dimensions.")
+@click.option("--inputs", type=int, help="Without DATA: number of inputs, each N(0, 1).")
 @click.option("--noise", type=float, help="Without DATA: standard deviation of the noise.")
 @click.option("--sigma", type=float, help="Without DATA: width of the kernel.")
 @click.option("--step", type=float, help="Without DATA: constant step; half the limit otherwise.")

@@ -38,7 +38,7 @@ ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": 
 @click.option("--proba", "more", flag_value="proba", help="Also the probability of each class.")
 @click.option("--scores", "more", flag_value="scores", help="Also the scores of the classes.")
 @click.option("--interval", type=click.FloatRange(0, 100, True, True), metavar="PERCENT",
-              help="Also lower and upper ends that hold so many of 100 targets.")  # fmt: skip
+              help="Also the ends of intervals that hold this share of targets.")  # fmt: skip
 @steps_option
 @click.option("--std", is_flag=True, help="Also the standard deviation of each prediction.")
 @click.option("--by-node/--together", default=None,

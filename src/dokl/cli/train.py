@@ -165,7 +165,7 @@ def train(
     """Learn from DATA row by row and write a model file.
 
     Memory stays the same however long DATA is. Prints the error on rows that were held out, with
-    --test; the prequential error: each row is predicted before it is learned; and, of experts, how
+    --test; the prequential error: each row is predicted before it is learned; and, for experts, how
     a frozen model scores, how often 90 % intervals hold the target, and how far back it remembers.
     Ctrl-C saves what was learned so far,
     and prints the command that goes on.
@@ -236,7 +236,7 @@ def _end(context: click.Context, learned: Any, path: Path) -> None:
         go_on = _resume(context, learned.rest)
         raise BadInput(
             f"{learned.fault}. What was learned from {learned.model.rows_read:,} rows is in "
-            f"{path}; once the row is mended, go on with: {go_on}",
+            f"{path}; once the row is corrected, go on with: {go_on}",
             options=learned.fault.options,
         )
     if learned.halt is not None:
@@ -262,7 +262,7 @@ def _check_new(context: click.Context, path: Path, options: dict[str, Any]) -> N
         return
     from dokl.base.files import check_new
 
-    check_new(path, overwrite, "--continue goes on with it, --overwrite starts anew")
+    check_new(path, overwrite, "--continue goes on with it, --overwrite starts over")
     if options["classes"] and options["task"] == "regression":
         raise click.UsageError("--classes are for a classification")
     given = _told(context, ("graph", "share"))

@@ -48,7 +48,7 @@ def guessed_task(y: Array, name: str = "y") -> tuple[bool, str]:
             raise BadInput(
                 f"the target {name!r} holds {len(kinds):,} different texts in {present:,} rows, "
                 f"like {sorted(kinds)[0]!r}: these are neither classes nor numbers that could be "
-                "read. Say which mark is the decimal one, or mend the column",
+                "read. Name the decimal mark, or correct the column",
                 options=["--decimal . or --decimal ,"],
             )
         shown = listed(sorted(kinds), 6)

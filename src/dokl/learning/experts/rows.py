@@ -56,7 +56,7 @@ def _mended(bank: Bank, now: Generation, i: int) -> Memory:
     """An expert whose matrix rounding has spoiled, from its sums or from the rows that are kept."""
     warnings.warn(
         f"expert {i} ({bank.kinds[i].text}) lost the definiteness of its matrix to rounding after "
-        f"{bank.seen:,} rows, and was made anew from what is kept",
+        f"{bank.seen:,} rows, and was rebuilt from stored rows",
         MendedNotice,
         stacklevel=2,
     )

@@ -210,7 +210,7 @@ def _model(network: Network) -> Iterator[str]:
         yield (
             f"[inputs] fingerprint is {written}, and this content comes to {network.fingerprint}: "
             "kernel, sigma, D, seed, variant, scaling or labels were changed after it was "
-            "written. Undo that; or, if all nodes get the change and start anew, correct the line"
+            "written. Undo that; or, if all nodes get the change and start over, correct the line"
         )
 
 

@@ -175,7 +175,7 @@ def _rest(network: Network) -> str:
     return (
         "[durability]\n"
         f"{_line('mode', durability.mode, 'process: kill -9; full: a power cut, too')}"
-        f"{_line('snapshot_rows', durability.snapshot_rows, 'theta is written after so many')}"
+        f"{_line('snapshot_rows', durability.snapshot_rows, 'theta is written after this many')}"
         f"{_line('keep_minutes', float(durability.keep_minutes), 'between those to go back to')}"
         "\n[limits]                 # more is answered with: come back later\n"
         f"{_line('body_bytes', limits.body_bytes)}"

@@ -132,7 +132,7 @@ def gaps(every: list[Settings], data: Path | None) -> list[str]:
     if done and not every[0].follow:
         found.append(
             f"{', '.join(done)}: the file was read to its end in an earlier run, and nothing is "
-            f"learned twice. To begin anew, move {every[0].folder} away"
+            f"learned twice. To start over, move {every[0].folder} away"
         )
     return found
 

@@ -370,7 +370,8 @@ def _disputes(peer: Neighbour, now: float) -> list[str]:
         then = ", and is clipped or not used" if peer.harms else ""
         found.append(f"the vector of {name} {when} {what}{then}")
     elif peer.far.told(now):
-        used = "not used" if peer.left_out else "used all the same: this node can stand no liar"
+        instead = "used all the same: this node tolerates no faulty neighbour"
+        used = "not used" if peer.left_out else instead
         used = "clipped" if peer.clipped and not peer.left_out else used
         when = f"is far from all others, and {used}" if peer.outside else "was far from all others"
         found.append(f"the vector of {name} {when}")

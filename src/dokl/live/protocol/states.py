@@ -60,7 +60,7 @@ class Event(_Named):
     FREE = "no neighbour is waited for"
     ROW_CTA = "combine, then adapt: the row of this round was learned"
     ROW_ATC = "adapt, then combine: the row of this round was learned"
-    MIXED = "this round was combined, with whoever sent its vector"
+    MIXED = "this round was combined, with those that sent their vectors"
     JUMP_CTA = "combine, then adapt: the node went to its neighbours' round"
     JUMP_ATC = "adapt, then combine: the node went to its neighbours' round"
 

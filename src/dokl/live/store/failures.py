@@ -71,7 +71,7 @@ def damage_error(path: Path, why: str) -> BadFile:
     """What is said of a store that cannot be believed."""
     return BadFile(
         f"{path}: the store is damaged ({why}). Move it away, with all files that begin with "
-        f"{path.name}: the agent then begins anew, from its neighbours' vectors"
+        f"{path.name}: the agent then starts again from its neighbours' vectors"
     )
 
 

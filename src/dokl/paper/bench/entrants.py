@@ -233,7 +233,7 @@ def vw(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
     return one_by_one(step), space.finish
 
 
-AT_CUTS = "fitted anew to all rows at each fifth"
+AT_CUTS = "refitted to all rows at each fifth"
 ENTRANTS = (
     Entrant("auto", "dokl, Auto", "dokl", "AutoRegressor or AutoClassifier; raw inputs", auto),
     Entrant(

@@ -57,7 +57,7 @@ graph = "random"         # ring, grid, star, complete, small-world, geometric, e
 #                        # or a file of edges, two node names a line: "links.csv"
 rule = "metropolis"      # laplacian, uniform
 order = "cta"            # combine-then-adapt (the paper's) or "atc"
-every = 1                # combine at every so many steps
+every = 1                # combine at every n-th step
 average = "none"         # uniform, weighted
 intercept = 0.0          # size of a private constant feature
 alone = true             # also run the same nodes without any exchange
@@ -66,9 +66,9 @@ alone = true             # also run the same nodes without any exchange
 [sending]                # what goes out when it is time
 # dtype = "float32"      # numbers are rounded to it; float64, float16
 least = 0.0              # relative change below which nothing is sent
-parts = 1                # a vector goes out in so many parts, one in turn
+parts = 1                # a vector goes out in n parts, one in turn
 bits = 0                 # 1 to 8 bits for the change of each number; 0: the numbers
-refresh = 0              # with bits: whole numbers at every so many messages
+refresh = 0              # with bits: whole numbers at every n-th message
 
 [mixing]                 # what is done with what arrived
 rule = "mean"            # "ios", "trimmed": without those who are far off
@@ -84,7 +84,7 @@ far = 1.75               # ios: times the usual distance from which one is far o
 
 [run]
 engine = "auto"          # numba, reference, jax; mpi, under mpirun
-runs = 10                # realizations; what is random is drawn anew for each
+runs = 10                # realizations; what is random is drawn again for each
 seed = 1
 # dtype = "float64"      # float32 otherwise, where the engine can
 # ranks = 4              # engine mpi: how many there must be

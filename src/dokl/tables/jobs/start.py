@@ -163,7 +163,7 @@ def _method(training: Training, d: int) -> str:
     if training.method is not None and training.method not in METHODS:
         raise UnknownName("method", training.method, METHODS)
     if d > MOST_INPUTS and training.method is None:
-        slow = "" if training.node else ", or --method bank, which takes minutes for so many"
+        slow = "" if training.node else ", or --method bank, which takes minutes for that many"
         raise BadInput(
             f"there are {d:,} inputs, and a bank learns length scales of up to {MOST_INPUTS}: "
             f"choose --method gradient{slow}"

@@ -173,7 +173,7 @@ def _nothing_learned(model: TableModel, score: Score) -> list[str]:
     return [
         f"{found}By --method gradient all {d:,} inputs count alike: leave out columns that say "
         f"nothing (--drop COLUMN), try a larger --sigma, or take --method bank, which learns which "
-        f"inputs matter" + (" and takes minutes for so many" if d > MANY_INPUTS else "")
+        f"inputs matter" + (" and takes minutes for that many" if d > MANY_INPUTS else "")
     ]
 
 

@@ -83,7 +83,7 @@ def _refused(X: Any, budget: Budget, network: bool, D: int | None, memory: float
     if network:
         return "a network's: its nodes' vectors travel"
     if D is not None:
-        return "so many components were asked for"
+        return "this number of components was asked for"
     if is_sparse(X) or X.shape[1] > MOST_INPUTS:
         return "very many inputs: length scales would take minutes"
     if budget.memory is not None and memory > budget.memory:

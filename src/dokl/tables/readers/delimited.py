@@ -164,7 +164,7 @@ class _Table:
             return ". The first line looks like a remark: leave out what stands before the names"
         if self.delimiter != "," or len(row) <= len(self.names):
             return ""
-        return ". Numbers with commas have to be quoted, or cells parted by another mark"
+        return ". Numbers with commas have to be quoted, or cells separated by another character"
 
 
 def _unusual(data: bytes) -> bool:

@@ -208,7 +208,7 @@ class Columns:
         else:
             problem = f"not a number like those before ({words(form)})"
         return BadInput(
-            f"{quote_cell(cell)} is {problem}. Mend the cell, empty it if the value is missing, or "
-            "say that the column holds text",
+            f"{quote_cell(cell)} is {problem}. Correct the cell, empty it if the value is missing, "
+            "or say that the column holds text",
             options=["--text COLUMN", "--missing A,B,... names spellings", SKIP],
         )
