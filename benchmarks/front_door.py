@@ -4,18 +4,20 @@
     python -m benchmarks.front_door --files        the table of files only
     python -m benchmarks.front_door --data DIR     where real files lie; else DOKL_DATA
 
-Cold: a new process with no machine code kept from before; warm: the second time. Files: twelve that
-put people off, made here, and real ones where they are there; what `dokl train` says of each.
+Cold: a new process with no machine code kept from before; warm: the second time. Files: seventeen
+that put people off, made here, and real ones where they are there; what `dokl train` says of each.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import perf_counter
@@ -45,7 +47,7 @@ def written(path: Path, columns: dict[str, object], mark: str = ",") -> Path:
 
 
 def awkward(folder: Path) -> dict[str, tuple[Path, str]]:
-    """Twelve files, each with its target."""
+    """Seventeen files, each with its target."""
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=ROWS).round(3), rng.integers(1, 9000, ROWS)
     y = (np.sin(2 * a) + b / 4500).round(3)
@@ -90,7 +92,36 @@ def awkward(folder: Path) -> dict[str, tuple[Path, str]]:
         "six integers": (made("six.csv", {"a": a, "class": six}), "class"),
         "sorted by its label": (made("sorted.csv", {"a": a, "label": label}), "label"),
         "a wrong cell in row 401": (made("wrong.csv", {"a": bad, "b": b, "y": y}), "y"),
+        "Jan 1 2000": (
+            made("named.csv", {"when": [f"{t:%b} {t.day} {t:%Y}" for t in when], "y": late}), "y",
+        ),
+        "names and free text": (
+            made("names.csv", {"a": a, "who": [f"person {i}" for i in range(ROWS)],
+                               "note": [f"they wrote this of number {i % 200} today"
+                                        for i in range(ROWS)], "y": y}), "y",
+        ),
+        **packed(folder, a, y),
     }  # fmt: skip
+
+
+def packed(folder: Path, a: np.ndarray, y: np.ndarray) -> dict[str, tuple[Path, str]]:
+    """One table as a JSON array, in a zip archive, and as a spreadsheet if openpyxl is there."""
+    columns = {"a": a.tolist(), "y": y.tolist()}
+    rows = list(zip(*columns.values(), strict=True))
+    array, archive, book = (folder / f"t.{end}" for end in ("json", "zip", "xlsx"))
+    array.write_text(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("t.csv", "".join(f"{u},{v}\n" for u, v in [tuple(columns), *rows]))
+    found = {"pretty-printed JSON": (array, "y"), "a zip archive": (archive, "y")}
+    try:
+        import openpyxl
+    except ImportError:
+        return found
+    sheet = openpyxl.Workbook()
+    for row in [tuple(columns), *rows]:
+        sheet.active.append(row)
+    sheet.save(book)
+    return {**found, "a spreadsheet": (book, "y")}
 
 
 def dokl(
@@ -132,6 +163,7 @@ def said_of(path: Path, target: str, folder: Path, *more: str) -> list[str]:
     words = ("train", path, "--target", target, "--model", folder / "f.dokl", "--overwrite", *more)
     lines = dokl(*words)[1].replace(f"{path.parent}/", "").splitlines()
     kinds = r"CSV, |column '|taken as|target '|dokl: |the rows (are|change)|no value|one value"
+    kinds += "|not used|spreadsheet"
     return [line for line in lines if re.match(kinds, line)]
 
 

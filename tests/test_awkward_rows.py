@@ -119,6 +119,21 @@ def test_a_file_sorted_by_its_label_is_told_in_words(tmp_path):
     assert "sorted" not in said
 
 
+def test_rows_that_change_along_the_file_are_told_with_both_errors(tmp_path):
+    rng = np.random.default_rng(0)
+    a, noise = rng.normal(size=(2, 500)).round(3)
+    drift = 0.004 * np.maximum(0, np.arange(500) - 200)
+    model = ("--target", "y", "--components", 30, "--model", tmp_path / "m.dokl", "--overwrite")
+    path = written(tmp_path / "t.csv", {"a": a, "y": a + drift + 0.3 * noise})
+    found = json_of("train", path, *model, "--json")
+    still, follows = found["frozen"]["rmse"], found["frozen"]["tracking"]["rmse"]
+    assert 1.5 < still / follows < 2.5
+    (said,) = [line for line in found["words"] if "change along the file" in line]
+    assert f"rmse {follows:.5g} against {still:.5g}, frozen" in said
+    path = written(tmp_path / "u.csv", {"a": a, "y": a + 0.3 * noise})
+    assert "change along" not in dokl("train", path, *model).stdout
+
+
 def test_the_error_of_a_bad_row_says_how_to_pass_over_it(tmp_path):
     path = written(tmp_path / "w.csv", {"a": [*range(30), "oops"], "y": range(31)})
     told = fails("train", path, "--target", "y", "--model", tmp_path / "m.dokl", *QUICK)

@@ -20,8 +20,8 @@ STYLES = {
     "german": ("%d.%m.%Y %H:%M", "dates, day first"),
     "english": ("%d/%m/%Y %H:%M", "dates, day first"),
     "american": ("%m/%d/%Y %I:%M %p", "dates, month first"),
-    "named": ("%d %b %Y %H:%M", "dates, year first"),
-    "letter": ("%B %d, %Y %H:%M:%S", "dates, year first"),
+    "named": ("%d %b %Y %H:%M", "dates, months by name"),
+    "letter": ("%B %d, %Y %H:%M:%S", "dates, months by name"),
 }
 
 

@@ -105,8 +105,9 @@ def test_errors_are_those_after_the_first_fifth():
 
 
 # -- who sees what -------------------------------------------------------------------------------
-# LightGBM fits a hundred trees to ten rows, on threads that wait for each other: once is enough.
-QUICK = [name for name in NAMES if name != "lightgbm"]
+# LightGBM and CatBoost fit hundreds of trees to ten rows, on threads that wait for each other: once
+# is enough.
+QUICK = [name for name in NAMES if name not in ("lightgbm", "catboost")]
 
 
 @pytest.mark.parametrize(("classes", "names"), [(0, QUICK), (2, NAMES), (3, QUICK)])
@@ -230,12 +231,33 @@ def test_ctrl_c_leaves_what_there_is(monkeypatch):
 def test_the_command_prints_the_best_first(csv):
     asked = "bench", "--data", csv, "--target", "price", "--drop", "id", "--only", "ridge,kernel"
     result = dokl(*asked, "--rows", "80")
+    assert "not used" not in result.stdout
     assert result.exit_code == 0, result.output
     assert "mine.csv: 80 rows in order, 5 inputs, regression" in result.stdout
     assert "error / variance after the first 16 rows" in result.stdout
     assert result.stdout.index("sklearn Ridge") < result.stdout.index("dokl, Kernel")
     assert "refitted to all rows at each fifth" in result.stdout
     assert "the first 80 rows of mine.csv; --rows 0 takes all" in result.stderr
+    assert "smallest error: sklearn Ridge" in result.stdout
+    assert "smallest error in each fifth of the rows: 2. " in result.stdout
+
+
+def test_who_wins_where_is_said():
+    t = table(100)
+    y, last = t.rows.y, np.arange(100) >= 80
+
+    def says(values):
+        return lambda i, j: values[i:j]
+
+    made = {"auto": y + 0.2, "early": np.where(last, y + 0.3, y), "late": np.where(last, y, y + 9)}
+    found = compare_on(t, [entrant(name, says(values)) for name, values in made.items()])
+    first, fifths, fastest, ours = show.winners(found)
+    assert first.startswith("smallest error: Early ")
+    assert "then Auto" in first
+    assert "2. Early; 3. Early; 4. Early; 5. Late" in fifths
+    assert fastest.startswith("fastest: ")
+    assert ours.startswith("Auto is no. 2 of 3: 1.78 times the error")
+    assert show.winners(compare_on(t, [entrant("auto", zeros)])) == []
 
 
 def test_the_command_prints_json(csv):
@@ -267,7 +289,6 @@ def test_the_command_ends_with_130_after_ctrl_c(csv, monkeypatch):
         (["--data", "FILE", "--data", "xor"], "one file at a time"),
         (["--data", "FILE", "--target", "price", "--peers", "river"], "see --only"),
         (["--data", "FILE", "--target", "prize"], "did you mean 'price'"),
-        (["--data", "FILE", "--target", "price"], "--drop COLUMN"),  # the column of ids
         (["--data", "FILE", "--target", "price", "--only", "rigde"], "did you mean 'ridge'"),
         (["--data", "nowhere.csv", "--target", "price"], "nowhere.csv"),
     ],

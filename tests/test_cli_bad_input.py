@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from commands import INPUTS, dokl, fails, make_folder, readings, write_csv
+from commands import INPUTS, dokl, fails, json_of, make_folder, readings, write_csv
 from dokl import files
 from dokl.base.errors import BadInput
 from dokl.learning.cells.cells import SKIP
+from dokl.tables.jobs.fit import fit_table
 from dokl.tables.readers import Options, open_table
 
 
@@ -240,12 +241,35 @@ def test_a_target_that_is_missing_or_misspelled(folder, tmp_path):
     assert "holds text" in fails(*start, "--target", "label", "--task", "regression")
 
 
-def test_a_column_of_names_is_no_category(tmp_path):
-    columns = readings(200) | {"who": [f"person {i}" for i in range(200)]}
-    path = write_csv(tmp_path / "r.csv", columns)
-    message = fails("train", path, "--target", "y", "--model", tmp_path / "m.dokl")
-    assert "'who' holds 200 different texts" in message
-    assert "--drop" in message
+def test_columns_of_names_and_free_text_are_not_used_and_named_at_once(tmp_path):
+    columns = readings(200)
+    plain = write_csv(tmp_path / "r.csv", columns)
+    columns |= {
+        "who": [f"person {i}" for i in range(200)],
+        "ticket": [f"A/5 {7 * (i % 120)}" for i in range(200)],
+        "note": [f"this is what they wrote of number {i % 90}" for i in range(200)],
+    }
+    path = write_csv(tmp_path / "names.csv", columns)
+    start = ("--target", "y", "--drop", "label", "--drop", "id", "--components", 30)
+    said = dokl("train", path, *start, "--model", tmp_path / "m.dokl").stdout
+    (line,) = [line for line in said.splitlines() if line.startswith("not used: ")]
+    assert "'who' (200 different texts in 200 rows, like 'person 0')" in line
+    assert "'ticket' (120 different texts in 200 rows, like 'A/5 0')" in line
+    assert "'note' (free text, 8 words on average" in line
+    assert "--levels" in line
+    dokl("train", plain, *start, "--model", tmp_path / "n.dokl")
+    without = json_of("evaluate", tmp_path / "m.dokl", plain, "--json")  # which has no such columns
+    assert without["mse"] == json_of("evaluate", tmp_path / "n.dokl", plain, "--json")["mse"]
+    planned = dokl("plan", path, "--target", "y", "--rows", 200)
+    assert "not used: 'who'" in planned.stdout + planned.stderr
+
+
+def test_a_table_of_names_alone_is_refused(tmp_path):
+    columns = {"who": [f"person {i}" for i in range(200)], "y": range(200)}
+    message = fails("train", write_csv(tmp_path / "r.csv", columns), "--target", "y",
+                    "--task", "regression", "--model", tmp_path / "m.dokl")  # fmt: skip
+    assert "'who' (200 different texts in 200 rows" in message
+    assert "--numeric COLUMN" in message
 
 
 def test_all_targets_missing_saves_nothing(tmp_path):
@@ -305,3 +329,17 @@ def test_an_error_that_names_no_file_is_not_blamed_on_stdout(folder, monkeypatch
 
     monkeypatch.setattr("dokl.tables.jobs.describe.describe", broken)
     assert fails("inspect", folder / "y.dokl") == said
+
+
+def test_a_column_of_names_that_is_named_a_group_is_used(tmp_path):
+    columns = readings(120)
+    columns |= {"who": [f"person {i % 70}" for i in range(120)]}
+    path, model = write_csv(tmp_path / "r.csv", columns), tmp_path / "m.dokl"
+    start = ("train", path, "--target", "y", "--drop", "label", "--drop", "id", "--components", 20)
+    assert "not used: 'who'" in dokl(*start, "--model", model).stdout
+    said = dokl(*start, "--group", "who", "--model", model, "--overwrite").stdout
+    assert "not used" not in said
+    assert "column 'who': 70 levels in the first rows, each a group" in said
+    rows = {name: list(values) for name, values in columns.items()}
+    with pytest.warns(UserWarning, match="not used: 'who'"):
+        fit_table(rows, "y", drop=("id", "label"), n_components=20)

@@ -186,6 +186,18 @@ def test_nodes_with_few_rows_or_none():
     assert "too few rows" in str(model.cooperation_)
 
 
+def test_the_worth_of_a_node_is_not_told_of_fewer_than_30_rows():
+    X, y, k = two_kinds(4, 120)
+    k = np.where((k == 3) & (np.arange(len(k)) > 4 * 70), 0, k)  # 20 rows of it count, beyond 50
+    model = dokl.NetworkRegressor("ring", n_nodes=4, share="rows", n_components=60, random_state=0)
+    found = model.partial_fit(X, y, nodes=k).cooperation_
+    assert np.isnan(found.worth).tolist() == [False, False, False, True]
+    (line,) = [line for line in str(found).splitlines() if line.startswith("3 ")]
+    assert "too few rows" in line
+    pytest.importorskip("matplotlib")
+    assert found.plot() is not None
+
+
 def test_many_nodes_of_few_rows():
     K = 100
     X, y, k = two_kinds(K, 8)

@@ -15,7 +15,12 @@ from river import evaluate, metrics
 from dokl import estimators
 from dokl.base.errors import BadInput
 from dokl.estimators import river_first_rows
-from dokl.estimators.river import AutoClassifier, AutoRegressor
+from dokl.estimators.river import (
+    AutoClassifier,
+    AutoRegressor,
+    KernelClassifier,
+    KernelRegressor,
+)
 from dokl.estimators.river_first_rows import IgnoredInput
 
 SMALL = {"n_components": 10, "experts": "one"}
@@ -254,3 +259,25 @@ def test_before_the_first_target_nothing_is_predicted():
     # River leaves rows without a prediction out of the metric: the first one costs nothing.
     stream = [(dict(zip("abc", x, strict=False)), t) for x, t in zip(X, y, strict=True)]
     assert evaluate.progressive_val_score(stream, AutoRegressor(50), metrics.MAE()).get() < 10.0
+
+
+@pytest.mark.parametrize("kind", [AutoRegressor, AutoClassifier, KernelRegressor, KernelClassifier])
+def test_a_seed_may_be_called_as_in_river_or_as_in_scikit_learn(kind):
+    X = rows(60)[0] / [1.0, 10.0, 100.0]
+    y = (X[:, 0] > 5).astype(int).tolist()
+
+    def said(**seeds):
+        model = loop(kind(n_components=20, **seeds), dicts(X), y)
+        again = pickle.loads(pickle.dumps(model))
+        probe = dicts(X[:20])
+        known = hasattr(model, "predict_proba_one")
+        found = [m.predict_proba_one(x) if known else m.predict_one(x)
+                 for m in (model, again) for x in probe]  # fmt: skip
+        assert found[:20] == found[20:]  # None is drawn once
+        return found
+
+    assert said(seed=3) == said(random_state=3) == said(seed=5, random_state=3)
+    if kind is KernelRegressor:
+        assert said(seed=3) != said(seed=4)
+        assert said(seed=None) != said(seed=None)
+    assert kind(random_state=7).clone().random_state == 7

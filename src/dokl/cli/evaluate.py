@@ -9,17 +9,19 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
-from dokl.cli.common import (
-    echo_json,
-    examples,
-    figure,
-    output_switches,
-    remark,
-    steps_option,
-)
+from dokl.cli.common import echo_json, examples, output_switches, remark, steps_option
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, node_rows, picture_options, story
-from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
+from dokl.cli.results import evaluation_figures, evaluation_words, score_table
+from dokl.cli.source import (
+    FILES_HELP,
+    Data,
+    held_out,
+    make_source,
+    on_error_options,
+    reading_options,
+    test_option,
+)
 
 
 @click.command(
@@ -31,6 +33,7 @@ from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, rea
         "dokl evaluate air.dokl test.csv --plot nodes.png",
         "dokl evaluate air.dokl test.csv --together",
         "dokl evaluate temp.dokl test.csv --html report.html",
+        "dokl evaluate temp.dokl readings.csv --test last:20%",
     )
 )
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
@@ -40,24 +43,26 @@ from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, rea
 @click.option("--by-node/--together", default=None,
               help="Networks: by each row's own node, as is usual where DATA names it; or by what "
               "all have learned.")  # fmt: skip
+@test_option("Score these rows only, which train --test has held out of the same file.")
 @reading_options
 @on_error_options
 @picture_options
 @output_switches
 def evaluate(
     path: Path, data: str, target: str | None, steps_ahead: int, by_node: bool | None,
-    plot: Path | None, html: Path | None, as_json: bool, quiet: bool, **options: Any,
+    test: str | None, plot: Path | None, html: Path | None, as_json: bool, quiet: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Score a MODEL file on DATA, which must have the target.
 
-    Nothing is learned. Rows without a target are left out. Of a regression without settings it is
+    Nothing is learned. Beside the error on these rows stands the prequential one, of the rows that
+    were learned. Rows without a target are left out. Of a regression without settings it is
     also counted how often 90 % intervals hold the target. Of a network each row is predicted
     by its own node where DATA names one, and there is a table of all nodes.
     """
     check_places(plot, html)
     with loading(quiet):
         from dokl.tables.jobs.faults import closing
-        from dokl.tables.jobs.persistence import persistence_words
         from dokl.tables.jobs.predict import evaluate as job
         from dokl.tables.jobs.tables import notices
         from dokl.tables.models import TableModel
@@ -65,38 +70,44 @@ def evaluate(
         refused = f"{Path(data).name}.refused.csv"
         source, model = make_source(data, options, refused), TableModel.load(path)
     model.target = model.target if target is None else target
+    _, rest, which = held_out(test, source, model.series is not None, quiet)
+    source = source if rest is None else rest
+    ahead = steps_ahead if which is None or which.in_order else None
     with Meter("evaluating", quiet) as meter, closing(source.on_error):
-        found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet), steps_ahead)
-    _tell(found, f"{path} on {data}", as_json)
+        found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet), ahead)
+    found.persistence.on &= which is None or which.in_order
+    scores = _scores(found, model, f"{path} on {data}")
+    _tell(found, scores, model, as_json)
     for notice in notices(model):
         remark(notice, quiet)
     remark(source.on_error.words, quiet or not source.on_error.count)
     if plot is not None or html is not None:
         told = story(f"{path} on {data}", found, model, prequential=False)
-        covered = [] if found.coverage is None else [found.coverage.line()]
-        covered += persistence_words(found.persistence)
-        draw(told, plot, html, {"to know": [*covered, *notices(model)]}, quiet or as_json)
+        lists = {"to know": [*evaluation_words(found), *notices(model)]}
+        draw(told, scores, plot, html, lists, quiet or as_json)
     if found.fault is not None:
         said = f"{found.fault}. The scores are those of the rows before"
         raise BadInput(said, options=found.fault.options)
 
 
-def _tell(found: Any, title: str, as_json: bool) -> None:
-    from dokl.tables.jobs.persistence import persistence_words
+def _scores(found: Any, model: Any, title: str) -> Any:
+    """A table: the error on these rows, and the prequential one of the rows that were learned."""
+    columns = {"": found.score}
+    if model.tally is not None and model.tally.n:
+        columns = {"these rows": found.score, "prequential, while it learned": model.tally}
+    return score_table(title, columns)
+
+
+def _tell(found: Any, scores: Any, model: Any, as_json: bool) -> None:
     from dokl.tables.report import table
 
-    figures, coverage, nodes = found.score.figures(), found.coverage, found.course.nodes
     if as_json:
-        more = {} if coverage is None else {"intervals": coverage.figures()}
-        more |= {"nodes": {n: each.figures() for n, each in sorted(nodes.items())}} if nodes else {}
-        earlier = found.persistence.figures()
-        more |= {} if earlier is None else {"persistence": earlier}
-        echo_json(figures | more)
+        tally = model.tally
+        learned = None if tally is None or not tally.n else tally.figures()
+        echo_json({**evaluation_figures(found), "prequential": learned})
         return
-    table(title, ["", ""], [[n, figure(n, v)] for n, v in figures.items()])
-    if nodes:
-        table("nodes", *node_rows(nodes))
-    if coverage is not None:
-        click.echo(coverage.line())
-    for line in persistence_words(found.persistence):
+    table(*scores)
+    if found.course.nodes:
+        table("nodes", *node_rows(found.course.nodes))
+    for line in evaluation_words(found):
         click.echo(line)

@@ -30,7 +30,7 @@ def draws(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
-picture_options = draws("error, coverage, relevance, nodes, their map")
+picture_options = draws("predictions and targets, error, coverage, relevance, nodes, their map")
 
 
 def check_places(plot: Path | None, html: Path | None) -> None:
@@ -48,21 +48,25 @@ def check_places(plot: Path | None, html: Path | None) -> None:
             check_new(path, True, "")
 
 
-def story(title: str, run: Any, model: Any, prequential: bool) -> Any:
-    """What there is to draw of a training or an evaluation."""
+def story(title: str, run: Any, model: Any, prequential: bool, held: Any = None) -> Any:
+    """What there is to draw of a training, with its held-out rows if any, or an evaluation."""
     from dokl.tables.jobs.describe import relevance, sharing_worth
     from dokl.tables.jobs.story import Story, error_of
 
     frozen = getattr(run, "frozen", None)
     snapshot = None if frozen is None else (frozen.at, error_of(frozen.score))
     told = run.score, run.course, relevance(model)
-    return Story(title, *told, run.coverage, snapshot, prequential, sharing_worth(model))
+    tested = None if held is None else (held.course, error_of(held.score))
+    earlier = run.persistence if held is None else held.persistence
+    more = {"sharing": sharing_worth(model), "held": tested, "persistence": earlier}
+    return Story(title, *told, run.coverage, snapshot, prequential, **more)
 
 
 def draw(
-    told: Any, plot: Path | None, html: Path | None, lists: Mapping[str, Sequence[str]], quiet: bool
-) -> None:
-    """Write the picture and the page that were asked for."""
+    told: Any, scores: Any, plot: Path | None, html: Path | None,
+    lists: Mapping[str, Sequence[str]], quiet: bool,
+) -> None:  # fmt: skip
+    """Write the picture and the page that were asked for; scores: the table that stands first."""
     if plot is not None:
         from dokl.tables.jobs.story import save
 
@@ -72,14 +76,14 @@ def draw(
         from dokl.tables.jobs.page import write
         from dokl.tables.jobs.story import draw as picture
 
-        figures = told.score.figures()
-        tables: list[Any] = [("scores", ["", ""], [[n, figure(n, v)] for n, v in figures.items()])]
+        tables: list[Any] = [scores]
         if told.relevance:
             shares = list(told.relevance.items())[:MOST]
             rows = [[name, percent(share, 1)] for name, share in shares]
             tables.append(("relevance of inputs", ["input", "share"], rows))
-        if told.course.nodes:
-            tables.append(("nodes", *node_rows(told.course.nodes)))
+        if told.nodes:
+            which = "nodes" if told.held is None else "nodes, held-out rows"
+            tables.append((which, *node_rows(told.nodes)))
         write(html, told.title, picture(told), tables, lists)
         remark(f"page in {html}", quiet)
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
+from dokl.base.progress import Bar, progress
 from dokl.cli.common import echo_json, examples, output_switches, remark
 from dokl.cli.meter import loading
 from dokl.cli.pictures import check_places, picture_options
@@ -76,9 +77,13 @@ def plan(
         say = None if quiet or as_json else click.echo
         said = dict(given)
         told = _told(said)
-        made, rows = _from_data(data, weights, budget, given, say)
-        if weights is not None:
-            found = planning.sharing(made, rows, weights, budget, given["seed"], rules)
+        shown = False if quiet or as_json else None
+        with progress(2 if weights is None else 3, "planning", shown, unit=None) as bar:
+            made, rows = _from_data(data, weights, budget, given, say, bar)
+            if weights is not None:
+                bar.advance(1, "trying ways to share")
+                bar.flush()
+                found = planning.sharing(made, rows, weights, budget, given["seed"], rules)
         lines = planning.train_lines(made, data, told)
         wanted = _told(said | {"task": "auto"})
         line = planning.network_line(made, data, wanted, graph, nodes, given["seed"])
@@ -143,13 +148,15 @@ def _told(given: dict[str, Any]) -> list[str]:
 
 
 def _from_data(
-    data: str, weights: Any, budget: Any, given: dict[str, Any], say: Any
+    data: str, weights: Any, budget: Any, given: dict[str, Any], say: Any, bar: Bar
 ) -> tuple[Any, Any]:
     """The plan, and the sample that it was made from."""
     from dokl.tables.jobs import planning
     from dokl.tables.plan import plan as advise
 
     rows = planning.read_sample(make_source(data, given), given["target"], given["rows"], say)
+    bar.advance(1, f"trying settings on {len(rows.y):,} rows")
+    bar.flush()
     made = advise(
         rows.X, rows.y, task=given["task"], weights=weights, budget=budget, D=given["components"],
         kernel=given["kernel"], seed=given["seed"],

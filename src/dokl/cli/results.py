@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +12,26 @@ import click
 from dokl.cli.common import echo_json, figure, remark
 from dokl.cli.pictures import node_rows
 
+FOLLOWS_BETTER = 1.5  # times the error of a model that goes on learning, to say that it follows
+
 
 def tell(
-    learned: Any, path: Path, seconds: float, passes: int, as_json: bool, quiet: bool
+    learned: Any, held: Any, scores: Any, path: Path, seconds: float, as_json: bool, quiet: bool
 ) -> list[str]:
-    """Print it; what was said in words comes back."""
-    rate, words = learned.score.n / seconds, _words(learned)
+    """Print it; what was said in words comes back. held: how the model did on rows that were held
+    out, None without any; scores: see `training_scores`.
+    """
+    rate, words = learned.score.n / seconds, [*_held_words(held), *_words(learned)]
     if as_json:
-        echo_json(_results(learned, path, seconds) | {"rows_per_second": rate})
+        tested = {"test": None if held is None else evaluation_figures(held)}
+        results = _results(learned, path, seconds) | {"words": words, "rows_per_second": rate}
+        echo_json(tested | results)
         return words
-    _show(learned, passes)
-    if learned.course.nodes:
-        from dokl.tables.report import table
+    from dokl.tables.report import table
 
-        table("nodes", *node_rows(learned.course.nodes))
+    table(*scores)
+    for title, nodes in nodes_of(learned, held).items():
+        table(title, *node_rows(nodes))
     for line in words:
         click.echo(line)
     remark(f"{rate:,.0f} rows/s; model in {path}", quiet)
@@ -35,10 +43,12 @@ def tell(
     return words
 
 
-def _show(learned: Any, passes: int) -> None:
-    """The prequential error of this run, of all runs where this one went on, and a snapshot's."""
-    from dokl.tables.report import table
-
+def training_scores(
+    learned: Any, held: Any, which: Any, passes: int
+) -> tuple[str, list[str], list[list[str]]]:
+    """A table: the error on held-out rows (which these are), the prequential one of this run, of
+    all runs where this one went on, and a snapshot's.
+    """
     title = "prequential: every row predicted before it was learned"
     title += "" if passes == 1 else f" ({passes} passes: most of them had been learned before)"
     ever, frozen = learned.model.tally, learned.frozen
@@ -48,10 +58,48 @@ def _show(learned: Any, passes: int) -> None:
     if frozen is not None:
         columns = {name or "all rows": score for name, score in columns.items()}
         columns |= {f"after row {frozen.at:,}": frozen.tracking, "frozen there": frozen.score}
-    names = list(learned.score.figures())
+    if held is not None:
+        title = f"held out: {which.words}, not learned; {title}"
+        first = {"held out": held.score}
+        names = {"": "prequential", "all rows": "prequential"}
+        columns = first | {names.get(name, name): score for name, score in columns.items()}
+    return score_table(title, columns)
+
+
+def score_table(title: str, columns: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
+    """Title, header and rows of a table of scores side by side."""
     found = [score.figures() for score in columns.values()]
+    names = dict.fromkeys(name for figures in found for name in figures)
     rows = [[name, *(_cell(name, each) for each in found)] for name in names]
-    table(title, ["", *columns], rows)
+    return title, ["", *columns], rows
+
+
+def nodes_of(learned: Any, held: Any) -> dict[str, Any]:
+    """Scores of nodes, {title: scores}: of held-out rows where there are some."""
+    course = learned.course if held is None else held.course
+    title = "nodes" if held is None else "nodes, held-out rows"
+    return {title: course.nodes} if course.nodes else {}
+
+
+def evaluation_figures(found: Any) -> dict[str, Any]:
+    """How a model did on rows that it did not learn, for programs."""
+    coverage, nodes, earlier = found.coverage, found.course.nodes, found.persistence.figures()
+    more = {} if coverage is None else {"intervals": coverage.figures()}
+    more |= {"nodes": {n: each.figures() for n, each in sorted(nodes.items())}} if nodes else {}
+    more |= {} if earlier is None else {"persistence": earlier}
+    return {**found.score.figures(), **more}
+
+
+def evaluation_words(found: Any) -> list[str]:
+    """The same in words, as far as it is no score."""
+    from dokl.tables.jobs.persistence import persistence_words
+
+    covered = [] if found.coverage is None else [found.coverage.line()]
+    return covered + persistence_words(found.persistence)
+
+
+def _held_words(held: Any) -> list[str]:
+    return [] if held is None else [f"held out: {line}" for line in evaluation_words(held)]
 
 
 def _cell(name: str, figures: dict[str, Any]) -> str:
@@ -85,10 +133,12 @@ def _words(learned: Any) -> list[str]:
 
 
 def _order(learned: Any, frozen: Any) -> list[str]:
-    """What it means that a model that follows is much better than the one that stands still."""
+    """What it means that a model that follows is better than the frozen one; of few labels, only
+    where chance does not explain it.
+    """
     name = "error" if learned.course.classifying else "rmse"
     still, follows = (score.figures().get(name) for score in (frozen.score, frozen.tracking))
-    if still is None or follows is None or still < 2 * follows or still - follows < 0.01 * still:
+    if still is None or follows is None or still < FOLLOWS_BETTER * follows:
         return []
     both = f"{figure(name, follows)} against {figure(name, still)}"
     if learned.course.sorted_by_target(learned.score):
@@ -98,11 +148,15 @@ def _order(learned: Any, frozen: Any) -> list[str]:
             f"came last ({both}, frozen). In use there is nothing to repeat, and the frozen error "
             "is nearer the truth; shuffle the rows before training"
         ]
-    if still < 4 * follows:
+    n = frozen.score.n
+    if still == follows:
+        return []
+    if learned.course.classifying and n * (still - follows) < 2 * math.sqrt(n * (still + follows)):
         return []
     return [
-        f"the rows change along the file, and the model follows ({both}, frozen): left alone it "
-        "will do as the frozen one; if their order means nothing, shuffle them before training"
+        f"the rows change along the file, or there were too few to learn from by row "
+        f"{frozen.at:,}: {name} {both}, frozen. A model that learns no more in use will do as the "
+        "frozen one; if the order of rows means nothing, shuffle them before training"
     ]
 
 
@@ -123,7 +177,6 @@ def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
         "remembers": getattr(model.estimator, "remembers_", None),
         "guesses": learned.guesses,
         "nodes": {name: score.figures() for name, score in learned.course.nodes.items()} or None,
-        "words": _words(learned),
         "notices": learned.notices,
         "interrupted": learned.halt is not None,
         "fault": None if learned.fault is None else str(learned.fault),

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
-FORMATS = ("csv", "tsv", "parquet", "libsvm", "jsonl")
+FORMATS = ("csv", "tsv", "parquet", "libsvm", "jsonl", "xlsx")
 
 FILES_HELP = """\b
-Files: CSV, TSV, Parquet, LIBSVM/SVMlight, JSON lines, plain or gzip; '-' is
-stdin. The name says which (.csv .tsv .parquet .libsvm .svm .jsonl, then .gz),
-otherwise the first line does.
+Files: CSV, TSV, Parquet, LIBSVM/SVMlight, JSON lines or one array of objects,
+spreadsheets (the first sheet), plain, gzip or a zip archive of one file; '-' is
+stdin. The name says which (.csv .tsv .parquet .libsvm .svm .json .jsonl .xlsx,
+then .gz), otherwise the first line does.
 """
 
 ROWS_HELP = """\b
@@ -26,7 +27,9 @@ thousands (1.234,5 or 1,234), currencies ($326) and percent signs are
 recognised column by column. Dates and times become the time of day, of the week
 and of the year, on circles, where the rows cover each about twice. A text column
 becomes one 0/1 input per level; the levels are those of the first rows, at most 50; missing
-texts and other levels are zeros, and the latter are named and counted. Rows
+texts and other levels are zeros, and the latter are named and counted. Names,
+identifiers and free text, more than 50 texts that hardly repeat, are not used,
+which is said. Rows
 without a target are skipped and counted. LIBSVM rows are taken as they are. The
 first rows, which settle all this, are the first --chunk of them, 8192 where
 lines are short. What was guessed is said, with the option that changes it.
@@ -68,6 +71,33 @@ def on_error_options(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def test_option(help: str) -> Callable[[Command], Command]:
+    """Rows that are held out."""
+    return click.option("--test", metavar="last:20%|random:20%", help=help)
+
+
+def held_out(test: str | None, source: Any, in_order: bool, quiet: bool) -> tuple[Any, Any, Any]:
+    """The rows to learn, those that are held out, and which these are; None without any.
+
+    in_order: whether rows are in the order of time, and each needs those before it.
+    """
+    if test is None:
+        return source, None, None
+    from dokl.base.errors import BadInput
+    from dokl.cli.meter import Meter
+    from dokl.tables.jobs.hold_out import HoldOut, check_file
+
+    which = HoldOut.of(test)
+    check_file(source)
+    if in_order and which.kind == "random":
+        raise BadInput(
+            "lags and horizons look back along the rows, and rows that are held out at random "
+            f"would be missing there: --test {test.replace('random', 'last')}"
+        )
+    with Meter("counting rows", quiet) as meter:
+        return *which.split(source, meter.show), which
 
 
 def make_source(path: str, given: dict[str, Any], beside: str = "refused.csv") -> Any:

@@ -15,14 +15,16 @@ from dokl.cli.common import examples, key_values, output_switches, remark, split
 from dokl.cli.lags import SERIES_HELP, comma_list, lag_options, lag_request
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, picture_options, story
-from dokl.cli.results import tell
+from dokl.cli.results import tell, training_scores
 from dokl.cli.source import (
     FILES_HELP,
     ROWS_HELP,
     Data,
+    held_out,
     make_source,
     on_error_options,
     reading_options,
+    test_option,
 )
 
 KERNELS = (
@@ -49,6 +51,7 @@ START_ONLY = (
 )  # fmt: skip
 EXAMPLES = examples(
     "dokl train readings.csv --target temp --model temp.dokl",
+    "dokl train readings.csv --target temp --model temp.dokl --test last:20% --html report.html",
     "dokl train more.csv --model temp.dokl --continue",
     "dokl train big.csv --target y --model m.dokl --method gradient --components 800",
     "zcat log.jsonl.gz | dokl train - --format jsonl --target y --model m.dokl",
@@ -147,6 +150,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--passes", type=click.IntRange(1), default=1, metavar="N",
               show_default=True, help="How often to read the file.")  # fmt: skip
+@test_option("Hold these rows out: they are not learned, and the first score is theirs.")
 @learning_options
 @reading_options
 @on_error_options
@@ -154,14 +158,16 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @output_switches
 @click.pass_context
 def train(
-    context: click.Context, /, data: str, path: Path, skip: int, passes: int, plot: Path | None,
-    html: Path | None, as_json: bool, quiet: bool, **options: Any,
+    context: click.Context, /, data: str, path: Path, skip: int, passes: int,
+    test: str | None, plot: Path | None, html: Path | None, as_json: bool, quiet: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Learn from DATA row by row and write a model file.
 
-    Memory stays the same however long DATA is. Prints the prequential error: each row is predicted
-    before it is learned; and, for experts, how a frozen model scores, how often 90 % intervals
-    hold the target, and how far back it remembers. Ctrl-C saves what was learned so far,
+    Memory stays the same however long DATA is. Prints the error on rows that were held out, with
+    --test; the prequential error: each row is predicted before it is learned; and, for experts, how
+    a frozen model scores, how often 90 % intervals hold the target, and how far back it remembers.
+    Ctrl-C saves what was learned so far,
     and prints the command that goes on.
     """
     _check_new(context, path, options)
@@ -173,19 +179,55 @@ def train(
         model = _existing(path, options)
     source = make_source(data, options, f"{path}.refused.csv")
     training = _training(options, source, model)
+    in_order = training.lags if model is None else model.series is not None
+    source, rest, which = held_out(test, source, bool(in_order), quiet)
     with Meter("training", quiet, passes) as meter:
         learned = job.train(
             source, training, path, model, passes, skip,
             lambda reader, score, *now: meter.show(reader, score.n, score.line(), *now),
             None if quiet or as_json else click.echo,
         )  # fmt: skip
-    words = tell(learned, path, meter.seconds, passes, as_json, quiet)
+    held, untested = _score(learned, rest, which, quiet)
+    scores = training_scores(learned, held, which, passes)
+    words = tell(learned, held, scores, path, meter.seconds, as_json, quiet)
+    remark(f"the model has not learned the {_rows(held)} held out", quiet or held is None)
     remark(source.on_error.words, quiet or not source.on_error.count)
     if plot is not None or html is not None:
-        told = story(f"{path} from {data}", learned, learned.model, prequential=True)
+        told = story(f"{path} from {data}", learned, learned.model, True, held)
         lists = {"what was guessed": learned.guesses, "to know": [*words, *learned.notices]}
-        draw(told, plot, html, lists, quiet or as_json)
+        draw(told, scores, plot, html, lists, quiet or as_json)
     _end(context, learned, path)
+    if isinstance(untested, int):
+        again = shlex.join(["dokl", "evaluate", str(path), data, "--test", str(test)])
+        said = f"interrupted; {path} is written, and the rows held out were not scored. Score them"
+        click.echo(f"{said} with:\n  {again}", err=True)
+        sys.exit(128 + untested)
+    if untested is not None:
+        said = f"{path} is written, but the rows held out cannot be scored: {untested}"
+        raise BadInput(said, options=untested.options)
+
+
+def _score(learned: Any, rest: Any, which: Any, quiet: bool) -> tuple[Any, BadInput | int | None]:
+    """How the model does on the rows that were held out, if it has learned the others; or why that
+    cannot be found out, or the signal that stopped it.
+    """
+    if rest is None or learned.halt is not None or learned.fault is not None:
+        return None, None
+    from dokl.tables.jobs.hold_out import score_held_out
+    from dokl.tables.jobs.stopping import Stopped
+
+    try:
+        with Meter("testing", quiet) as meter:
+            held = score_held_out(learned.model, rest, which, meter.show)
+    except BadInput as error:
+        return None, error
+    except Stopped as stop:
+        return None, stop.signum
+    return held, held.fault
+
+
+def _rows(held: Any) -> str:
+    return "" if held is None else f"{held.score.n:,} rows"
 
 
 def _end(context: click.Context, learned: Any, path: Path) -> None:
@@ -313,6 +355,7 @@ def _resume(context: click.Context, halt: Any) -> str:
     words = ["dokl", "train", given["data"], "--model", str(given["path"]), "--continue"]
     words += ["--skip", str(halt.rows)] if halt.rows else []
     words += ["--passes", str(halt.passes)] if halt.passes > 1 else []
+    words += ["--test", given["test"]] if given["test"] is not None else []
     if given["on_error"] != "fail":
         words += ["--on-error", given["on_error"]]
     for name in ("format", "delimiter", "decimal", "dates", "missing", "chunk"):

@@ -38,6 +38,25 @@ def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
+class Seeded:
+    """`seed`, as River calls it, or `random_state`, as scikit-learn does; the latter counts where
+    both are given. None draws one, which is kept: what is drawn again is the same.
+    """
+
+    seed: int | None
+    random_state: int | None = None
+    _kept_seed: int | None = None
+
+    def _keep_seed(self) -> None:
+        if self.seed is None or self.random_state is not None:
+            self._kept_seed = seed_of(self.seed if self.random_state is None else self.random_state)
+
+    @property
+    def _seed(self) -> int:
+        """An integer; pickles of earlier versions have only `seed`."""
+        return check_seed(self.seed) if self._kept_seed is None else self._kept_seed
+
+
 def width(sigma: Any, X: Any) -> float:
     """The kernel's width: a number, "scale" or "median" of X: (n, d).
 

@@ -21,7 +21,7 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, MissingExtra
 from dokl.estimators.checked import checked_weight, not_negative, whole
-from dokl.estimators.choices import loss_of, set_parameters, step_of
+from dokl.estimators.choices import Seeded, loss_of, set_parameters, step_of
 from dokl.estimators.river_machine import Machine
 from dokl.estimators.river_named import numbers_of, numbers_of_frame
 from dokl.estimators.river_running import Running
@@ -44,7 +44,7 @@ Sample = Mapping[Hashable, Any]
 Named = tuple[list[Hashable], Array]  # names of inputs, and their values: (n, names)
 
 
-class _Learner:
+class _Learner(Seeded):
     """What the two share: parameters, a machine, a state."""
 
     kernel: Any
@@ -56,7 +56,6 @@ class _Learner:
     average: str
     intercept: bool | float
     max_features: int
-    seed: int
     standardise: bool = False
 
     _classifying = False
@@ -65,6 +64,7 @@ class _Learner:
 
     def _begin(self, parameters: Mapping[str, Any]) -> None:
         set_parameters(self, parameters)
+        self._keep_seed()
         self._machine = self._made()
         self._state: State = self._machine.learner.start()
         if self.standardise:
@@ -76,7 +76,7 @@ class _Learner:
         loss = loss_of(self.loss, self._classifying)
         alpha, c = not_negative("alpha", self.alpha), not_negative("intercept", +self.intercept)
         schedule = step_of(self.step, loss, alpha, 1 + c * c, self._classifying)
-        sizes = whole("n_components", self.n_components), self.seed
+        sizes = whole("n_components", self.n_components), self._seed
         limit = whole("max_features", self.max_features)
         exchange = Exchange(intercept=float(c), average=self.average)
         return Machine(kernel, *sizes, limit, exchange, loss, schedule, alpha)
@@ -91,6 +91,7 @@ class _Learner:
     def __getstate__(self) -> dict[str, Any]:
         """Parameters and what was learned: frequencies are drawn again when needed."""
         left = ("_machine",) if self.standardise else ("_machine", "standardise")
+        left = left if self.random_state is not None else (*left, "random_state")
         return {name: value for name, value in self.__dict__.items() if name not in left}
 
     def _one(self, x: Sample) -> Named:
@@ -156,6 +157,8 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         Whether to bring every feature to mean 0 and deviation 1 by the rows so far, as a
         StandardScaler before the model would; a feature that is absent then stands at its mean,
         and one that is 0 is a number like others. What is known of a name stays.
+    random_state
+        The seed by scikit-learn's name; it counts where both are given.
 
     Examples
     --------
@@ -176,8 +179,9 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         average: str = "none",
         intercept: bool | float = False,
         max_features: int = 1024,
-        seed: int = 0,
+        seed: int | None = 0,
         standardise: bool = False,
+        random_state: int | None = None,
     ) -> None:
         self._begin(locals())
 
@@ -240,6 +244,8 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         As there.
     standardise
         As there.
+    random_state
+        As there.
 
     Examples
     --------
@@ -266,8 +272,9 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         average: str = "weighted",
         intercept: bool | float = False,
         max_features: int = 1024,
-        seed: int = 0,
+        seed: int | None = 0,
         standardise: bool = False,
+        random_state: int | None = None,
     ) -> None:
         self._begin(locals())
         self._classes: dict[Hashable, int] = {}  # output numbers; output 0 is "none of these"

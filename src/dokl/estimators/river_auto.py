@@ -14,7 +14,7 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, UnknownName
 from dokl.estimators import auto_classifier, auto_regressor, river_first_rows
 from dokl.estimators.checked import checked_weight
-from dokl.estimators.choices import set_parameters
+from dokl.estimators.choices import Seeded, set_parameters
 from dokl.estimators.learner import all_or_nothing
 from dokl.estimators.river_first_rows import InputColumns, Piece
 from dokl.estimators.river_named import numbers_of, numbers_of_frame
@@ -24,19 +24,19 @@ Sample = Mapping[Hashable, Any]
 MISSING = ("mean", "zero")
 
 
-class _Auto:
+class _Auto(Seeded):
     """What the two share: columns, and an estimator that knows as many inputs."""
 
     n_components: int
     experts: str
     bound: float
     missing: str
-    seed: int
 
     _kind: Any
 
     def _begin(self, parameters: Mapping[str, Any]) -> None:
         set_parameters(self, parameters)
+        self._keep_seed()
         if self.missing not in MISSING:
             raise UnknownName("missing", self.missing, MISSING)
         self._columns = InputColumns(zero=self.missing == "zero")
@@ -44,7 +44,7 @@ class _Auto:
         self._estimator._settings()  # which refuses bad parameters
 
     def _fresh(self) -> Any:
-        given = {"experts": self.experts, "bound": self.bound, "random_state": self.seed}
+        given = {"experts": self.experts, "bound": self.bound, "random_state": self._seed}
         return self._kind(self.n_components, **given)
 
     @property
@@ -156,6 +156,8 @@ class AutoRegressor(_Auto, base.MiniBatchRegressor):  # type: ignore[misc]
         or "zero", for features that are left out where they are 0, as counts of words are.
     seed
         Models with the same seed are the same for the same rows.
+    random_state
+        The seed by scikit-learn's name; it counts where both are given.
 
     Examples
     --------
@@ -176,7 +178,8 @@ class AutoRegressor(_Auto, base.MiniBatchRegressor):  # type: ignore[misc]
         experts: str = "all",
         bound: float = 10.0,
         missing: str = "mean",
-        seed: int = 0,
+        seed: int | None = 0,
+        random_state: int | None = None,
     ) -> None:
         self._begin(locals())
 
@@ -235,6 +238,8 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
         Labels that are known beforehand.
     seed
         As there.
+    random_state
+        As there.
 
     Examples
     --------
@@ -254,7 +259,8 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
         bound: float = math.inf,
         missing: str = "mean",
         classes: Any = None,
-        seed: int = 0,
+        seed: int | None = 0,
+        random_state: int | None = None,
     ) -> None:
         self._begin(locals())
         self._classes: dict[Hashable, int] = _numbered(classes or ())

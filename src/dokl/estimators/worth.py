@@ -19,7 +19,7 @@ from dokl.network.banks import BankNetwork
 from dokl.network.node import BEGINNING, MEMBERS
 
 # With fewer rows that count, errors are chance.
-FEW_ROWS = 5
+FEW_ROWS = 30
 # Nodes this far apart share next to nothing: exp(-4/2) is .14.
 FAR = 4.0
 
@@ -90,7 +90,10 @@ class SharingWorth:
         if not self.links.any():
             return "every node works alone: nothing is shared"
         if not known.any():
-            return f"too few rows: a node's errors count from its row {BEGINNING} on"
+            return (
+                f"too few rows: a node's errors count from its row {BEGINNING} on, and "
+                f"{FEW_ROWS} of them are needed"
+            )
         total = float(self.rows[known].sum())
         alone, both = (
             float(self.rows[known] @ e[known]) / total for e in (self.alone, self.together)
@@ -118,8 +121,9 @@ class SharingWorth:
         return "\n".join([*lines, self.text])
 
     def plot(self, ax: Any = None) -> Any:
-        """The map of nodes: near means alike. Colours say what sharing is worth to each, thin lines
-        who is linked, circles how far a node is from everybody. Returns the axes.
+        """The map of nodes: near means alike. Colours say what sharing is worth to each, grey that
+        too few rows were counted, thin lines who is linked, circles how far a node is from
+        everybody. Returns the axes.
         """
         ax = _axes(ax)
         if self.places is None or self.apart is None:
@@ -128,13 +132,23 @@ class SharingWorth:
         x, y = self.places.T
         for i, j in zip(*np.nonzero(np.triu(self.links)), strict=True):
             ax.plot(x[[i, j]], y[[i, j]], color="0.85", linewidth=0.7, zorder=1)
-        worth = 100 * np.nan_to_num(self.worth)
-        most = max(float(np.abs(worth).max()), 1.0)
+        import matplotlib
+
+        worth = 100 * self.worth
+        most = max(float(np.nan_to_num(np.abs(worth)).max()), 1.0)
+        colours = matplotlib.colormaps["RdYlGn"].with_extremes(bad="0.8")  # too few rows to say
         alone = 0.5 * (self.apart - _squared(self.places)).min(
             axis=1, initial=np.inf, where=~np.eye(len(x), dtype=bool)
         )
         size = 60.0 + 240.0 * np.minimum(np.where(np.isfinite(alone), alone, 0.0), 2.0)
-        about = {"cmap": "RdYlGn", "vmin": -most, "vmax": most, "edgecolors": "0.3", "zorder": 2}
+        about = {
+            "cmap": colours,
+            "plotnonfinite": True,
+            "vmin": -most,
+            "vmax": most,
+            "edgecolors": "0.3",
+            "zorder": 2,
+        }
         drawn = ax.scatter(x, y, c=worth, s=size, **about)
         if len(self.names) <= 60:
             for names, at in _together(self.names, self.places):

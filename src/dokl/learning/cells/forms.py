@@ -39,7 +39,7 @@ _AMOUNT = re.compile(
 _ENGLISH = ("US$", "$", "£", "USD", "GBP")
 _BLANKS = str.maketrans("\u00a0\u202f", "  ")
 _DATES = {
-    "ymd": "dates, year first",
+    "ymd": "dates, year first or months by name",
     "dmy": "dates, day first",
     "mdy": "dates, month first",
     "clock": "times of day",

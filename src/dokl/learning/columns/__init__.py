@@ -55,6 +55,7 @@ from dokl.learning.columns.targets import (
     numeric_target,
 )
 from dokl.learning.columns.times import TimeParts
+from dokl.learning.columns.unused import check_some_left, unused_texts, unused_words
 
 __all__ = [
     "FEWEST_OF_A_CLASS",
@@ -73,6 +74,7 @@ __all__ = [
     "Span",
     "TimeParts",
     "are_classes",
+    "check_some_left",
     "class_target",
     "group_among",
     "guessed_task",
@@ -81,4 +83,6 @@ __all__ = [
     "moment",
     "numeric_target",
     "require",
+    "unused_texts",
+    "unused_words",
 ]

@@ -94,7 +94,7 @@ def linear(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
     return _river(preprocessing.StandardScaler() | model, table)
 
 
-# -- scikit-learn, LightGBM ----------------------------------------------------------------------
+# -- scikit-learn, LightGBM, CatBoost --------------------------------------------------------------
 def sgd(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
     """A linear model behind a scaler, in batches."""
     from sklearn.linear_model import SGDClassifier, SGDRegressor
@@ -160,6 +160,37 @@ def lightgbm(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
     return _refitted(lambda: _Named(kind(random_state=0, verbose=-1)), table)
 
 
+def trees(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """Trees that split at random."""
+    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+
+    kind = ExtraTreesClassifier if table.labels else ExtraTreesRegressor
+    return _refitted(lambda: kind(random_state=0, n_jobs=-1), table)
+
+
+def catboost(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
+    """Boosted trees that are symmetric."""
+    from catboost import CatBoostClassifier, CatBoostRegressor
+
+    kind = CatBoostClassifier if table.labels else CatBoostRegressor
+    how = {"random_seed": 0, "verbose": False, "allow_writing_files": False}
+    return _refitted(lambda: _Flat(kind(**how)), table)
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """CatBoost gives labels as (n, 1)."""
+
+    model: Any
+
+    def fit(self, X: Array, y: Array) -> _Flat:
+        self.model.fit(X, y)
+        return self
+
+    def predict(self, X: Array) -> Array:
+        return np.asarray(self.model.predict(X)).reshape(len(X))
+
+
 @dataclass(frozen=True)
 class _Named:
     """LightGBM gives arrays names and then misses them."""
@@ -214,7 +245,9 @@ ENTRANTS = (
         "ridge", "sklearn Ridge", "sklearn",
         f"StandardScaler and Ridge or RidgeClassifier; {AT_CUTS}", ridge,
     ),
+    Entrant("trees", "sklearn ExtraTrees", "sklearn", f"100 trees; {AT_CUTS}", trees),
     Entrant("lightgbm", "LightGBM", "lightgbm", AT_CUTS, lightgbm),
+    Entrant("catboost", "CatBoost", "catboost", f"1000 trees; {AT_CUTS}", catboost),
     Entrant(
         "vw", "Vowpal Wabbit", "vowpalwabbit",
         f"products of two inputs (-q ::), beyond {MOST_PRODUCTS} inputs linear; --oaa and logistic "

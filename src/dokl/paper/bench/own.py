@@ -25,7 +25,8 @@ Tell = Callable[[int, str], None]  # rows more, and what is done
 @dataclass(frozen=True)
 class Outcome:
     """What one entrant did. rows: fewer than there are if it was interrupted; error: as the table
-    judges, None where too few rows were learned; peak_growth: bytes, None where nobody can tell.
+    judges, None where too few rows were learned; peak_growth: bytes, None where nobody can tell;
+    errors: the same in each fifth but the first.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Outcome:
     error: float | None
     seconds: float
     peak_growth: int | None
+    errors: tuple[float | None, ...] = ()
 
     @property
     def rows_per_second(self) -> float:
@@ -114,4 +116,5 @@ def _run(entrant: Entrant, table: OwnTable, tell: Tell) -> tuple[Outcome, bool]:
     close()
     found = np.concatenate(predicted) if predicted else np.empty(0)
     told = entrant.name, entrant.title, entrant.version, entrant.settings
-    return Outcome(*told, len(found), table.error(found), seconds, growth), interrupted
+    judged = table.errors(found)
+    return Outcome(*told, len(found), table.error(found), seconds, growth, judged), interrupted

@@ -72,8 +72,16 @@ class OwnTable:
 
         The share of wrong labels, or the mean squared error over the variance of the target there.
         """
-        rows = slice(self.cuts[0], len(predicted))
-        f, y = predicted[rows], self.rows.y[rows]
+        return self._error(predicted, self.cuts[0], len(predicted))
+
+    def errors(self, predicted: Array) -> tuple[float | None, ...]:
+        """The same of each part but the first; None where not all of it was predicted."""
+        parts = zip(self.cuts, [*self.cuts[1:], self.n], strict=True)
+        whole = len(predicted)
+        return tuple(self._error(predicted, a, b) if b <= whole else None for a, b in parts)
+
+    def _error(self, predicted: Array, start: int, stop: int) -> float | None:
+        f, y = predicted[start:stop], self.rows.y[start:stop]
         if not len(y):
             return None
         if self.labels:

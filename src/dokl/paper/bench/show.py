@@ -126,6 +126,54 @@ def print_own(own: OwnComparison) -> None:
     table(title, header, [_own_cells(own, outcome) for outcome in best])
 
 
+def winners(own: OwnComparison) -> list[str]:
+    """Who wins where: overall, in each fifth, and in speed; and where dokl stands. A line each."""
+    done = [o for o in own.outcomes if o.error is not None and o.rows == own.table.n]
+    if len(done) < 2:
+        return []
+    order = sorted(done, key=lambda o: _or_last(o.error))
+    shown = [f"{o.title} {_own_error(own, o.error)}" for o in order[:3]]
+    found = [f"smallest error: {shown[0]}, then {' and '.join(shown[1:])}"]
+    parts = range(len(own.table.cuts))
+    best = [min(done, key=lambda o: _or_last(o.errors[k])).title for k in parts]
+    each = "; ".join(f"{k + 2}. {title}" for k, title in enumerate(best))
+    found.append(f"smallest error in each fifth of the rows: {each}")
+    fast = min(done, key=lambda o: o.seconds)
+    found.append(f"fastest: {fast.title}, {fast.rows_per_second:,.0f} rows/s")
+    ours = [o for o in order if o.name == "auto"]
+    if ours and ours[0] is not order[0]:
+        times = _or_last(ours[0].error) / max(1e-12, _or_last(order[0].error))
+        place = 1 + order.index(ours[0])
+        found.append(f"{ours[0].title} is no. {place} of {len(order)}: {times:.3g} times the error")
+    return found
+
+
+def _or_last(error: float | None) -> float:
+    return math.inf if error is None or not math.isfinite(error) else error
+
+
+def best_of_each(comparisons: list[Comparison]) -> list[str]:
+    """Who wins on each task, in the score on other rows and in speed."""
+    found = list[str]()
+    for comparison in comparisons:
+        task, tested = comparison.task, [r for r in comparison.results if r.test is not None]
+        if len(tested) < 2:
+            continue
+        errors = {r.peer: _or_last(_as_error(task, r.test)) for r in tested}
+        best = min(tested, key=lambda r: errors[r.peer])
+        fast = max(comparison.results, key=lambda r: r.samples_per_second)
+        score = _score(task, best.test)
+        found.append(
+            f"{task.name}: best on other rows {best.peer} ({score}), fastest {fast.peer} "
+            f"({fast.samples_per_second:,.0f} samples/s)"
+        )
+    return found
+
+
+def _as_error(task: Task, score: float | None) -> float | None:
+    return 1.0 - score if task.classifying and score is not None else score
+
+
 def _own_cells(own: OwnComparison, outcome: Outcome) -> list[str]:
     few = f" ({outcome.rows:,} rows)" if outcome.rows < own.table.n else ""
     speed = f"{outcome.seconds:,.3g}", f"{outcome.rows_per_second:,.0f}"
@@ -150,6 +198,7 @@ def own_record(own: OwnComparison) -> dict[str, Any]:
     results = [_finite({**asdict(o), "rows_per_second": o.rows_per_second}) for o in own.outcomes]
     about = {"data": data.name, "rows": data.n, "d": data.d, "classes": list(data.labels)}
     judged = {"metric": data.metric, "after": data.cuts[0], "results": results}
+    judged["winners"] = winners(own)
     end = {"skipped": own.skipped, "interrupted": own.interrupted}
     return {"machine": machine(), **about, **judged, **end}
 

@@ -10,12 +10,15 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.learning.metrics import Bins
+from dokl.tables.jobs.pairs import PredictionPairs
 from dokl.tables.models.scores import Score, make_score
 
 
 @dataclass
 class Course:
-    """A run over rows: errors (squared, or 0 and 1) and coverage along it, and nodes' scores."""
+    """A run over rows: errors (squared, or 0 and 1) and coverage along it, scores of nodes, and
+    targets beside predictions.
+    """
 
     classifying: bool = False
     errors: Bins = field(default_factory=Bins)
@@ -24,13 +27,18 @@ class Course:
     repeats: int = 0  # rows whose label is that of the row before
     rises: int = 0  # rows whose target is not below that of the row before
     falls: int = 0
+    pairs: PredictionPairs = field(default_factory=PredictionPairs)
     _last: Any = None
+
+    def __post_init__(self) -> None:
+        self.pairs.classifying = self.classifying
 
     def add(self, y: Array, predicted: Array, nodes: Sequence[str | None] | None = None) -> None:
         """Rows, what was predicted for them, and whose they are in a network; None: nobody's."""
         if not len(y) or y.ndim != 1:
             return
         self._order(y)
+        self.pairs.add(y, predicted)
         if self.classifying:
             self.errors.add(np.asarray(y != predicted, float))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from dokl.estimators.lags import as_list
 from dokl.learning.cells.frames import by_name, is_category, typed_numbers, written_cells
 from dokl.tables.jobs.lagged import LagRequest
 from dokl.tables.jobs.sources import Source
-from dokl.tables.jobs.start import Training, known_classes, start
+from dokl.tables.jobs.start import Training, known_classes, not_used, start
 from dokl.tables.jobs.tables import rows_in_order, usable
 from dokl.tables.models import TableModel
 from dokl.tables.models.learning import learn
@@ -59,6 +60,8 @@ def fit_table(
         group=group,
     )  # fmt: skip
     model, source = start(training, chunk), Source("these rows")
+    for line in not_used(chunk, model):
+        warnings.warn(line, stacklevel=2)
     chunk = rows_in_order(model, chunk, source, "these rows")
     y, keep, nodes = usable(model, chunk, source, "these rows", False)
     classes = known_classes(training, y) if model.classifying else None

@@ -13,7 +13,16 @@ from dokl.base import config
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.base.random_numbers import generator
-from dokl.learning.columns import Preprocessor, class_target, guessed_task, is_text, numeric_target
+from dokl.learning.columns import (
+    Preprocessor,
+    check_some_left,
+    class_target,
+    guessed_task,
+    is_text,
+    numeric_target,
+    unused_texts,
+    unused_words,
+)
 from dokl.network import graphs
 from dokl.tables.jobs.sources import Source
 from dokl.tables.plan import Budget, Plan, Way, compare
@@ -54,9 +63,10 @@ def read_sample(
 
         X, y = vstack([c.X for c in chunks]).tocsr(), np.concatenate([_own(c.y) for c in chunks])
         names: tuple[str, ...] = ()
+        unused: dict[str, str] = {}
     else:
-        X, y, names = _prepared(chunks, target)
-    guesses = (*chunks[0].guesses, guessed_task(y, target or "y")[1])
+        X, y, names, unused = _prepared(chunks, target)
+    guesses = (*chunks[0].guesses, *unused_words(unused), guessed_task(y, target or "y")[1])
     if say is not None:
         for line in guesses:
             say(line)
@@ -76,15 +86,19 @@ def _own(y: Array | None) -> Array:
     return y
 
 
-def _prepared(chunks: list[Any], target: str | None) -> tuple[Array, Array, tuple[str, ...]]:
+def _prepared(
+    chunks: list[Any], target: str | None
+) -> tuple[Array, Array, tuple[str, ...], dict[str, str]]:
     names = chunks[0].names
     if target is None or target not in names:
         raise BadInput(f"name the target column with --target: {', '.join(names)}")
     columns = {name: np.concatenate([c.columns[name] for c in chunks]) for name in names}
-    prepared = Preprocessor.plan(columns, [target], "fixed", times=chunks[0].times)
+    unused = unused_texts(columns, [target])
+    check_some_left([name for name in names if name != target], unused)
+    prepared = Preprocessor.plan(columns, [target, *unused], "fixed", times=chunks[0].times)
     pick = class_target if is_text(columns[target]) else numeric_target
     y, keep = pick(columns[target], target)
-    return prepared.transform(columns)[keep], y[keep], prepared.names_out
+    return prepared.transform(columns)[keep], y[keep], prepared.names_out, unused
 
 
 def weights_of(graph: str | None, nodes: int, seed: int) -> Any:

@@ -205,12 +205,12 @@ def evaluate(
     by_node: bool | None = None,
     watch: Watch | None = None,
     say: Say | None = None,
-    steps_ahead: int = 1,
+    steps_ahead: int | None = 1,
 ) -> Evaluation:
     """Score a model on rows with targets, and its 90 % intervals if any; nothing is learned.
 
     by_node, say: as for `predictions`; steps_ahead: how many rows beyond the last learned one the
-    first row lies.
+    first row lies; None where rows lie among those that were learned.
     """
     _check(model, by_node)
     coverage = Coverage() if model.has_intervals else None
@@ -220,7 +220,8 @@ def evaluate(
     try:
         with source.open(wanted(model, target=True, node=by_node)) as reader, closing(whose):
             for chunk in source.on_error.chunks(reader):
-                _add(made, model, chunk, whose, source, reader.name, steps_ahead + rows)
+                first = None if steps_ahead is None else steps_ahead + rows
+                _add(made, model, chunk, whose, source, reader.name, first)
                 rows += chunk.n
                 if watch is not None:
                     watch(reader, rows)
@@ -241,14 +242,16 @@ def _add(
     whose: Whose,
     source: Source,
     name: str,
-    first: int,
+    first: int | None,
 ) -> None:
     chunk = rows_in_order(model, chunk, source, name, learn=False)
     y, keep, _ = usable(model, chunk, source, name, False)
     nodes, fine = whose.nodes(chunk, keep, name)
     y = y[fine[keep]]
     if len(y):
-        _add_rows(made, model, chunk, y, fine, nodes, first + np.flatnonzero(fine))
+        at = np.flatnonzero(fine)
+        steps = np.ones_like(at) if first is None else first + at
+        _add_rows(made, model, chunk, y, fine, nodes, steps)
     remember(model, chunk)
 
 
@@ -270,7 +273,11 @@ def _add_rows(
         given = {"keep": fine, "due": True}  # the others are looked back at
     else:
         chunk = chunk if fine.all() else chunk.rows(fine)
-    (predicted,) = answers_of(model, chunk, nodes, "predict", **given)
+    sure = model.classifying and hasattr(model.estimator, "predict_proba")
+    methods = ("predict", "predict_proba") if sure else ("predict",)
+    predicted, *shares = answers_of(model, chunk, nodes, *methods, **given)
+    for share in shares:
+        made.course.pairs.add_probabilities(y, share, model.classes_)
     made.score.add(y, predicted)
     made.persistence.add(model, every, y, fine, predicted)
     made.course.add(y, predicted, nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,10 +25,13 @@ from dokl.learning import losses
 from dokl.learning.columns import (
     Preprocessor,
     Span,
+    check_some_left,
     group_among,
     guessed_task,
     is_text,
     like_identifiers,
+    unused_texts,
+    unused_words,
 )
 from dokl.network.sharing import FEWEST_ROWS
 from dokl.tables.jobs.lagged import LagRequest, in_order, planned_series, said_of
@@ -102,6 +105,10 @@ def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
             f"the target {target!r} holds times, and numbers or classes are predicted: take a "
             f"column of hours, for example, and --numeric {target} if it does hold numbers"
         )
+    named = [name for name in (target, training.group) if name is not None]
+    unused = unused_texts(columns, [*given, *named, *training.levels])
+    check_some_left([name for name in columns if name not in given], unused)
+    given = [*given, *unused]
     group = _group(training, columns, given)
     how: dict[str, Any] = {"times": chunk.times, "longer": longer, "group": group}
     inputs = Preprocessor.plan(columns, given, "off", training.levels, **how).d
@@ -314,6 +321,7 @@ def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, .
         found.append(f"taken as text: {shown}; --levels COLUMN=A,B,... or --numeric COLUMN")
     if prepared is not None:
         found += _of_groups(training, chunk, prepared)
+    found += not_used(chunk, model)
     if training.links:
         found.append(
             f"{len(training.graph):,} nodes by column {training.node!r}, "
@@ -327,6 +335,15 @@ def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, .
         y = chunk.y if chunk.y is not None else chunk.columns[str(model.target)]
         found.append(guessed_task(y, model.target or "y")[1])
     return tuple(found)
+
+
+def not_used(chunk: Chunk, model: TableModel) -> Iterable[str]:
+    """Columns of names and free text, which `start` has left out."""
+    if model.preprocessor is None:
+        return []
+    left = set(model.preprocessor.excluded) - {model.target, model.node}
+    some = {name: values for name, values in chunk.columns.items() if name in left}
+    return unused_words(unused_texts(some, ()))
 
 
 def _sizes(prepared: Preprocessor, name: str) -> str:

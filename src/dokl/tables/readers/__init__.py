@@ -1,6 +1,6 @@
-"""Tables from outside, a chunk at a time: CSV, JSON lines, LIBSVM, Parquet.
+"""Tables from outside, a chunk at a time: CSV, JSON, LIBSVM, Parquet, spreadsheets.
 
-A file, plain or gzip, or stdin; only one chunk is in memory.
+A file, plain, gzip or a zip archive of one file, or stdin; only one chunk is in memory.
 
 >>> import pathlib, tempfile
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "readings.csv"
@@ -22,8 +22,9 @@ What was guessed is said in `guesses` of the first chunk.
 that a JSON object does not have): NaN among numbers, None among texts. Blanks around a cell do not
 count. `Options(missing=...)` has other spellings.
 
-**Formats**: a name that ends in .csv .tsv .jsonl .ndjson .libsvm .svm .svmlight .parquet .pq
-(then .gz, if packed) says which; otherwise the first line does.
+**Formats**: a name that ends in .csv .tsv .json .jsonl .ndjson .libsvm .svm .svmlight .parquet .pq
+.xlsx (then .gz, if packed) says which; otherwise the first line does. JSON is one object a line, or
+one array of objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes from a file or from stdin, plain or gzip, with the position for a progress bar."""
+"""Bytes from a file or from stdin, plain, gzip or zip, with the position for a progress bar."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ import gzip
 import io
 import itertools
 import os
+import re
 import stat
 import sys
+import zipfile
 import zlib
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dokl.base.errors import BadInput
+from dokl.base.errors import BadInput, listed
 
 GZIP = b"\x1f\x8b"
+ZIP = b"PK\x03\x04"
+WORKBOOK = "xl/workbook.xml"  # in every .xlsx file
 FOREIGN = {
     b"BZh": "compressed with bzip2",
     b"\xfd7zXZ": "compressed with xz",
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
-    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    ZIP: "a zip archive or a spreadsheet, which are read back and forth: save it to a file",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet (.xls): save it as .xlsx or CSV",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*(\{|$)")
 BUFFER = 1 << 18
 LONGEST_FIRST_LINE = 1 << 24
 
@@ -42,6 +48,10 @@ def reading(name: str) -> Iterator[None]:
         raise BadInput(f"{name} is cut off: its gzip data ends too early. Copy it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise BadInput(f"{name} is damaged: its gzip data cannot be unpacked ({error})") from None
+    except zipfile.BadZipFile as error:
+        raise BadInput(
+            f"{name} is a zip archive or a spreadsheet that cannot be unpacked ({error})"
+        ) from None
     except OSError as error:
         raise BadInput(f"{name} cannot be read: {error.strerror or error}") from None
 
@@ -100,10 +110,12 @@ class _Arriving(Iterator[bytes]):
 
 
 class OpenFile:
-    """An open file, or stdin for "-", unpacked where it is gzip (its first bytes say so).
+    """An open file, or stdin for "-", unpacked where it is gzip or a zip archive of one file (its
+    first bytes say so).
 
-    first_line is looked at and not taken; iterating gives every line, as bytes. live: of a pipe,
-    `take` gives the lines that are there now, rather than wait for as many as it may take.
+    inner: the name of the file in a zip archive; is_sheet: whether it is a spreadsheet, which has
+    no lines. first_line is looked at and not taken; iterating gives every line, as bytes. live: of
+    a pipe, `take` gives the lines that are there now, rather than wait for as many as it may take.
     """
 
     def __init__(self, source: str | os.PathLike[str], live: bool = False) -> None:
@@ -116,7 +128,11 @@ class OpenFile:
         try:
             with reading(self.name):
                 self.total = _size(self._file)
-                self._counted = _Counted(self._file)
+                self.inner: str | None = None
+                self.is_sheet = False
+                if self.regular:
+                    self._open_zip()
+                self._counted = _Counted(self._file if self.inner is None else self._inside)
                 self.zipped = self._counted.magic == GZIP
                 self._lines = self._unpacked()
                 self.first_line: bytes = self._lines.readline(LONGEST_FIRST_LINE)
@@ -128,6 +144,28 @@ class OpenFile:
             self.close()
             raise
 
+    def _open_zip(self) -> None:
+        """Go on with the one file in a zip archive, if this is one."""
+        magic = self._file.read(len(ZIP))
+        self._file.seek(0)
+        if magic != ZIP:
+            return
+        archive = zipfile.ZipFile(self._file)
+        if WORKBOOK in archive.namelist():
+            self.is_sheet = True
+            self._file.seek(0)
+            return
+        whole = [i for i in archive.infolist() if not i.is_dir() and not _hidden(i.filename)]
+        if len(whole) != 1:
+            names = listed([member.filename for member in whole]) or "none"
+            raise BadInput(f"{self.name} must hold one file, and these are in it: {names}")
+        (member,) = whole
+        try:
+            self._inside: Any = archive.open(member)
+        except (RuntimeError, NotImplementedError) as error:  # a password, or a rare packing
+            raise BadInput(f"{self.name} cannot be unpacked: {error}") from None
+        self.inner, self.total = member.filename, member.file_size
+
     def _unpacked(self) -> Any:
         plain: Any = io.BufferedReader(self._counted, BUFFER)
         if not self.zipped:
@@ -138,13 +176,27 @@ class OpenFile:
     def _check(self) -> None:
         if not self.first_line:
             raise BadInput(f"{self.name} is empty")
-        if self.first_line.startswith(b"PAR1"):
-            return  # Parquet has no lines
+        if self.first_line.startswith(b"PAR1") or self.is_sheet or self.is_array:
+            return  # these have no lines
         if len(self.first_line) == LONGEST_FIRST_LINE:
             raise BadInput(f"{self.name} has no line end in its first 16 MiB: it is no text file")
         for magic, what in FOREIGN.items():
             if self.first_line.startswith(magic):
-                raise BadInput(f"{self.name} is {what}; what is read is UTF-8 text, or gzip of it")
+                known = "UTF-8 text, also packed (.gz, .zip), Parquet and .xlsx"
+                raise BadInput(f"{self.name} is {what}; what is read is {known}")
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it looks like one JSON array of objects."""
+        return _ARRAY.match(self.first_line) is not None
+
+    def blocks(self) -> Iterator[bytes]:
+        """All of it in pieces, for what has no lines."""
+        block = self.first_line
+        while block:
+            self._taken += len(block)
+            yield block
+            block = self._lines.read(BUFFER)
 
     @property
     def position(self) -> int:
@@ -192,6 +244,11 @@ class OpenFile:
         """Close the file; stdin is left open."""
         if self.path is not None:
             self._file.close()
+
+
+def _hidden(name: str) -> bool:
+    """Whether a name in an archive is none that somebody has put there."""
+    return name.startswith("__MACOSX/") or os.path.basename(name).startswith(".")
 
 
 def _size(file: Any) -> int | None:

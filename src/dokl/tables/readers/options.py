@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dokl.base.errors import BadInput
 from dokl.learning.cells.cells import MISSING
@@ -11,6 +12,8 @@ from dokl.learning.cells.forms import Form
 
 # What takes a row that cannot be used: its line, why, and the row as text.
 Refuse = Callable[[int, BadInput, str], None]
+# Which rows are read, by their lines: (n,) whole numbers -> (n,) truth values.
+Take = Callable[[Any], Any]
 
 MOST_ROWS = 8192
 CHUNK_BYTES = 1 << 21
@@ -34,7 +37,7 @@ class Options:
     numbers, "." or ","; dates: "dmy" or "mdy", of dates that are all numbers. missing: spellings of
     a missing value instead of `MISSING`. refuse: takes the rows that cannot be used, which are then
     passed over; without it they are errors. quantity: a column, the target, whose numbers are
-    never times that are counted.
+    never times that are counted. take: which rows are read, by their lines; None is all.
 
     >>> Options(drop="id", delimiter=";").drop
     ('id',)
@@ -58,6 +61,7 @@ class Options:
     refuse: Refuse | None = None
     quantity: str | None = None
     optional: Sequence[str] = ()
+    take: Take | None = None
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""

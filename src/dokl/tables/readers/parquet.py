@@ -17,9 +17,9 @@ from dokl.tables.readers.table import Chunk, Columns
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of rows; messages count rows from 1."""
-    if source.zipped or not source.regular:
+    if source.zipped or source.inner is not None or not source.regular:
         raise BadInput(
-            f"{source.name}: Parquet is read back and forth, so it must be a file, and not gzip. "
+            f"{source.name}: Parquet is read back and forth, so it must be a file, and not packed. "
             "Save it to a file first"
         )
     try:

@@ -65,6 +65,23 @@ class Several(NotJson):
     """One JSON value is followed by something else."""
 
 
+def json_at(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that begins at this character, and where it ends; `json.JSONDecodeError` where
+    there is none, which may go on later.
+
+    >>> json_at('[{"a": 1}, 2', 1)
+    ({'a': 1}, 9)
+    """
+    try:
+        return _DECODERS[False, True].raw_decode(text, at)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise BadInput("too deeply nested JSON") from None
+    except ValueError:
+        raise BadInput("this JSON holds a number of too many digits") from None
+
+
 def json_value(text: str, once: bool = False, literals: bool = True) -> Any:
     """The value of a JSON text. once: refuse a key that stands twice in an object. literals: take
     NaN and Infinity, which are no JSON, as Python's json does.

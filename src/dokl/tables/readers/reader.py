@@ -9,8 +9,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from dokl.base.errors import BadInput, UnknownName
-from dokl.tables.readers import delimited, jsonlines, libsvm, parquet
+from dokl.tables.readers import delimited, jsonlines, libsvm, parquet, spreadsheet
 from dokl.tables.readers.open_file import OpenFile, reading
 from dokl.tables.readers.options import Options
 from dokl.tables.readers.table import Chunk
@@ -21,6 +23,7 @@ _READ: dict[str, Callable[[OpenFile, Options], Iterator[Chunk]]] = {
     "jsonl": jsonlines.read,
     "libsvm": libsvm.read,
     "parquet": parquet.read,
+    "xlsx": spreadsheet.read,
 }
 FORMATS = tuple(_READ)
 _ALIASES = {
@@ -44,7 +47,7 @@ class Reader:
 
     def __init__(self, source: OpenFile, format: str, options: Options) -> None:
         self.name, self.format = source.name, format
-        self._source = source
+        self._source, self._take = source, options.take
         self._chunks = _READ[format](source, options)
         first = self._next()
         if first is None:
@@ -54,6 +57,15 @@ class Reader:
         self._fresh = True
 
     def _next(self) -> Chunk | None:
+        chunk = self._any()
+        while chunk is not None and self._take is not None:
+            wanted = np.asarray(self._take(np.asarray(chunk.lines)), bool)
+            if wanted.any():
+                return chunk if wanted.all() else chunk.rows(wanted)
+            chunk = self._any()
+        return chunk
+
+    def _any(self) -> Chunk | None:
         try:
             with reading(self.name):
                 chunk = next(self._chunks, None)
@@ -122,6 +134,9 @@ def open_table(
     known = None if options.format is None else known_format(options.format)
     opened = OpenFile(source, live)
     format = known or guessed_format(opened)
+    if opened.is_sheet and format != "xlsx":
+        opened.close()
+        raise BadInput(f"{opened.name} is a spreadsheet, and not {format}: leave out the format")
     if format == "tsv" and options.delimiter is None:
         options = replace(options, delimiter="\t")
     return Reader(opened, format, options)
@@ -144,11 +159,13 @@ def guessed_format(source: OpenFile) -> str:
     line = source.first_line
     if line.startswith(b"PAR1"):
         return "parquet"
-    name = source.name.lower().removesuffix(".gz")
+    if source.is_sheet:
+        return "xlsx"
+    name = (source.inner or source.name).lower().removesuffix(".gz")
     suffix = name.rpartition(".")[2] if "." in os.path.basename(name) else ""
     suffix = _ALIASES.get(suffix, suffix)
     if suffix in _READ:
         return suffix
-    if line.lstrip(b"\xef\xbb\xbf \t").startswith(b"{"):
+    if source.is_array or line.lstrip(b"\xef\xbb\xbf \t").startswith(b"{"):
         return "jsonl"
     return "libsvm" if _LIBSVM_LINE.match(line) else "csv"

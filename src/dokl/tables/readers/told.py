@@ -23,6 +23,9 @@ def columns(forms: Mapping[str, Form], names: Iterable[str], cells: Mapping[str,
 
 def _column(name: str, form: Form, cells: Any) -> str:
     example = next((c for c in cells if isinstance(c, str) and _shows(form, c)), "")
+    how = words(form)
+    if form.order == "ymd" and example:
+        how = "dates, year first" if example.strip()[:4].isdigit() else "dates, months by name"
     like = f", like {quote_cell(example.strip())}" if example else ""
     if form.kind == "time":
         taken = "taken as time of day, of week and of year, those that the rows cover twice"
@@ -38,7 +41,7 @@ def _column(name: str, form: Form, cells: Any) -> str:
             "taken as numbers",
             f"{mark} or --text {name}" if mark else f"--text {name}",
         )
-    return f"column {name!r}: {words(form)}{like}, {taken}; {options}"
+    return f"column {name!r}: {how}{like}, {taken}; {options}"
 
 
 def _shows(form: Form, cell: str) -> bool:
