@@ -112,7 +112,7 @@ def test_without_matrices_it_is_small_and_has_one_width(folder, tmp_path):
     assert out.stat().st_size < 0.5 * full.stat().st_size
     found, model = run(out, columns), library.load(small)
     assert set(found) == {"prediction", "lower", "upper"}
-    lower, upper = model.predict_interval(columns, 0.5)
+    lower, upper = model.predict_interval(columns, 0.5, steps_ahead=1)  # ONNX: of the next row
     np.testing.assert_allclose(found["lower"], lower, rtol=0, atol=CLOSE)
     np.testing.assert_allclose(found["upper"], upper, rtol=0, atol=CLOSE)
     # What a small copy can say can be written down again.

@@ -44,7 +44,7 @@ def _options(command: Any) -> Any:
         click.option("--lags", "auto_lags", type=click.Choice(["auto", "none"]),
                      help="auto, unless lags are named: the rows propose some."),
         click.option("--horizon", metavar="N|6h,...", default="0", show_default=True,
-                     help="Predict the target so many rows, or hours, later; one or several."),
+                     help="Predict the target N rows, or hours, later; one or several."),
     ]  # fmt: skip
     options = [
         click.option("--target", metavar="COLUMN", required=True, help="Column to predict."),
