@@ -19,7 +19,7 @@ DAY = 86_400.0
 SEASONS = {
     "day": (DAY, 0.0, DAY / 2),
     "week": (7 * DAY, 60.0, DAY),
-    "year": (365.25 * DAY, DAY, 8 * DAY),
+    "year": (365.25 * DAY, DAY, 100 * DAY),
 }
 MOST_CHOSEN, MOST_ROWS = 8, 5000  # columns that are proposed, rows that are looked at
 MOST_INPUTS = 10
