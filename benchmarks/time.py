@@ -186,7 +186,9 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("series", nargs="*", help="those whose name begins so; default all")
     parser.add_argument("--data", type=Path, help="where Beijing and the streams lie")
-    parser.add_argument("--experts", choices=("one", "all"), help="one is usual with a horizon")
+    parser.add_argument(
+        "--experts", choices=("lasting", "one", "all"), help="lasting is usual with a horizon"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     args = parser.parse_args()
     near = Path(__file__).parents[2] / "shared" / "data"

@@ -176,11 +176,11 @@ def test_a_model_that_forgets_is_named(tmp_path):
     steps = np.cumsum(rng.normal(size=400)).round(3)  # a random walk leaves what was learned
     path = write_csv(tmp_path / "walk.csv", {"a": rng.normal(size=400).round(3), "y": steps})
     told = json_of("backtest", path, "--target", "y", "--lags", "none", *SMALL, "--json")
-    assert any("-p experts=one" in line for line in told["words"])
+    assert any("-p experts=lasting" in line for line in told["words"])
     assert any("dokl frozen is behind the last value" in line for line in told["words"])
     told = json_of("backtest", path, "--target", "y", "--lags", "none", *SMALL, "--json",
                    "-p", "experts=one")  # fmt: skip
-    assert not any("-p experts=one" in line for line in told["words"])
+    assert not any("-p experts=lasting" in line for line in told["words"])
 
 
 def test_benchmark_of_series(capsys, monkeypatch):

@@ -264,3 +264,18 @@ def test_a_model_worse_than_persistence_says_so(tmp_path):
     table.drop(columns="when").to_csv(tmp_path / "n.csv", index=False)
     none = dokl("train", tmp_path / "n.csv", *start[2:-1], tmp_path / "n.dokl").stdout
     assert "persistence" not in none
+
+
+def test_experts_of_a_horizon_forget_nothing_and_one_is_linear(tmp_path, short_searches):
+    """Beyond the rows seen a line goes on as a line."""
+    t = np.arange(300.0)
+    rows = {"t": t, "y": 0.5 * t + np.sin(t)}
+    model = library.fit_table(rows, "y", horizon=2, lags={"y": [1, 2]})
+    experts = model.estimator.experts_
+    assert model.estimator.experts == "lasting"
+    assert {each["memory"] for each in experts} == {np.inf}
+    assert any(each["expert"] == "linear, all rows" for each in experts)
+    model.save(tmp_path / "m.dokl")
+    again = library.load(tmp_path / "m.dokl")
+    later = {"t": np.arange(300.0, 310.0), "y": 0.5 * np.arange(300, 310) + np.sin(t[:10] + 300)}
+    np.testing.assert_array_equal(again.predict(later), model.predict(later))

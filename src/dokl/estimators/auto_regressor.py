@@ -32,8 +32,10 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     ----------
     n_components : centres of the widest experts' maps. More follow finer detail; time per row
         grows with the square.
-    experts : "all" mixes eighteen; "one" is a single expert that remembers everything, whose models
-        can be merged and subtracted (`fresh`, `merge`, `without`).
+    experts : "all" mixes eighteen; "lasting" those that forget nothing and a linear one, which is
+        better where a model stays frozen for long or targets come late; "one" is a single expert
+        that remembers everything, whose models can be merged and subtracted (`fresh`, `merge`,
+        `without`).
     bound : a target that is off by more standard deviations pulls like one of this size.
     groups : the place (-1 is the last) or the name of a column of X whose whole numbers say which
         group a row belongs to: a station, a customer, an animal. Groups are no quantities: each

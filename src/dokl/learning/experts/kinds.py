@@ -31,7 +31,8 @@ MapKey = tuple[str | float, str]
 @dataclass(frozen=True)
 class Kind:
     """One expert. map: "learned" length scales, or a number of median distances, the same along
-    every input; kernel: "gaussian" or "matern32"; memory: rows; width: centres, None for all;
+    every input; kernel: "gaussian" or "matern32"; memory: rows; width: centres, None for all, 0
+    for a linear function;
     ranked: whether inputs count by their ranks (`ranks`).
     """
 
@@ -49,9 +50,11 @@ class Kind:
     @property
     def text(self) -> str:
         """For people."""
+        memory = "all rows" if self.memory == math.inf else f"{self.memory:,.0f} rows"
+        if self.width == 0:
+            return f"linear, {memory}"
         scales = "learned scales" if self.map == "learned" else f"{self.map:g} x median distance"
         scales += " of ranks" if self.ranked else ""
-        memory = "all rows" if self.memory == math.inf else f"{self.memory:,.0f} rows"
         return f"{scales}, {self.kernel}, {memory}"
 
 
@@ -121,8 +124,25 @@ def of_groups(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
     return tuple(kind for kind in kinds if not kind.ranked)
 
 
-FOR_NUMBERS = {"all": for_numbers, "one": one}
-FOR_CLASSES = {"all": for_classes, "one": one}
+def lasting_for_numbers() -> tuple[Kind, ...]:
+    """Six experts that forget nothing, one of them linear: for targets that come long after their
+    rows, where the newest rows are not known yet. The linear one is on a map of fixed scales: where
+    a learned one bends, it has next to no linear part.
+    """
+    return *_lasting(for_numbers()), Kind(1.0, "gaussian", math.inf, 0)
+
+
+def lasting_for_classes() -> tuple[Kind, ...]:
+    """Five experts that forget nothing."""
+    return _lasting(for_classes())
+
+
+def _lasting(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    return tuple(kind for kind in kinds if kind.memory == math.inf)
+
+
+FOR_NUMBERS = {"all": for_numbers, "lasting": lasting_for_numbers, "one": one}
+FOR_CLASSES = {"all": for_classes, "lasting": lasting_for_classes, "one": one}
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def factor(kernel: str, centres: Array) -> Array:
     is half of what a map takes. Raises ValueError where centres are too close to each other.
     """
     L = np.asfortranarray(correlation(kernel, squared_distances(centres, centres)))
-    if not unlocked.potrf(L):
+    if len(L) and not unlocked.potrf(L):
         raise ValueError("centres of a map lie too close to each other")
     return np.asfortranarray(np.tril(L))
 

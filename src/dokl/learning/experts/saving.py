@@ -279,7 +279,7 @@ def _kind(packed: Mapping[str, Any]) -> Kind:
     if packed["map"] != "learned":
         real("map", packed["map"], above=True)
     if width is not None:
-        whole("width", width, 1, MOST)
+        whole("width", width, 0, MOST)
     if not isinstance(packed.get("ranked", False), bool):
         raise ValueError(f"ranked is {packed['ranked']!r}: true or false is expected")
     _kernel(packed["kernel"])

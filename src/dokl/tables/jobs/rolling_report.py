@@ -143,12 +143,12 @@ def _words(forecasts: Forecasts) -> Iterator[str]:
     if every[FROZEN] > MUCH * every[FOLLOWING] and _forgets(forecasts):
         yield (
             f"{ahead}frozen, the model does much worse than following, and some of its experts "
-            "forget: one that remembers all rows may be better frozen (-p experts=one)"
+            "forget: those that remember all rows may be better frozen (-p experts=lasting)"
         )
 
 
 def _forgets(forecasts: Forecasts) -> bool:
-    return bool(getattr(forecasts.pairs.model.estimator, "experts", "one") != "one")
+    return bool(getattr(forecasts.pairs.model.estimator, "experts", "one") == "all")
 
 
 def score_table(backtest: Backtest) -> tuple[list[str], list[list[str]]]:

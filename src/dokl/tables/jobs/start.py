@@ -248,7 +248,7 @@ def _estimator(training: Training, method: str, classifying: bool, grouped: bool
     kind: Any = METHODS[method][network][classifying]
     parameters = dict(training.parameters)
     if method == "bank" and Span.of(training.lags.horizon, least=0):
-        parameters = {"experts": "one", **parameters}
+        parameters = {"experts": "lasting", **parameters}
     if network:
         parameters["graph"] = training.graph
     if grouped:
