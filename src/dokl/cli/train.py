@@ -66,7 +66,7 @@ METHODS_HELP = """\b
 Methods: bank, the default, needs no settings. Experts of least squares, with
 length scales learned from the rows so far and memories from a few rows to all of
 them, are mixed by how they do; a thousand rows a second, or more. -p experts=lasting
-leaves out those that forget, as with a horizon; -p experts=one is a single one.
+leaves out those that forget, as with lags; -p experts=one is a single one.
 gradient takes one step for each row, a million rows a second; the options from
 --kernel to --alpha are its settings, and an error without --method gradient.
 """

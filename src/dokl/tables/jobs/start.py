@@ -24,7 +24,6 @@ from dokl.estimators.network import NetworkEstimator
 from dokl.learning import losses
 from dokl.learning.columns import (
     Preprocessor,
-    Span,
     check_some_left,
     group_among,
     guessed_task,
@@ -247,7 +246,7 @@ def _estimator(training: Training, method: str, classifying: bool, grouped: bool
     network = training.node is not None
     kind: Any = METHODS[method][network][classifying]
     parameters = dict(training.parameters)
-    if method == "bank" and Span.of(training.lags.horizon, least=0):
+    if method == "bank" and training.lags:  # a series is mostly predicted far beyond its rows
         parameters = {"experts": "lasting", **parameters}
     if network:
         parameters["graph"] = training.graph
