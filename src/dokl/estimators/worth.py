@@ -197,7 +197,7 @@ def sharing_worth(network: BankNetwork, names: list[Any], links: Array) -> Shari
     K, each = network.K, [node.errors for node in network.nodes]
     counted = np.array([errors.weight for errors in each])
     total = np.array([[*errors.total, errors.covered] for errors in each])
-    enough = counted >= FEW_ROWS
+    enough = np.array([errors.rows - BEGINNING for errors in each]) >= FEW_ROWS
     means = np.where(enough[:, None], total / np.maximum(counted, 1e-300)[:, None], np.nan)
     bank, everybody, places, apart = network.bank, np.arange(K), None, None
     if bank is not None and bank.now is not None and bank.now.places is not None:
