@@ -8,6 +8,8 @@ from pathlib import Path
 from textwrap import wrap
 from xml.sax.saxutils import escape
 
+from svg import WIDTH, drawing
+
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "assets" / "architecture.svg"
 
@@ -32,17 +34,13 @@ ENTERS = {
     "simulation": "an experiment",
 }
 
-WIDTH, LEFT, PARTS = 960, 200, 490  # of the picture; where rooms and the names of parts begin
+LEFT, PARTS = 200, 490  # where rooms and the names of parts begin
 LINE, GAP = 17, 8  # between lines of parts, and between rooms
 STYLE = """\
 text { font: 12px sans-serif; fill: #222 }
 .room { font-size: 15px; font-weight: bold }
 .way { text-anchor: end }
 .parts { font-family: monospace }
-rect { fill: #e8eaf6; stroke: #3f51b5 }
-.paper { fill: #fff; stroke: none }
-path { fill: none; stroke: #3f51b5 }
-marker path { fill: #3f51b5 }
 """
 
 
@@ -65,14 +63,7 @@ def picture() -> str:
         high = max(40, LINE * len(lines) + 14)
         drawn += _room(room, lines, y, high)
         y += high + GAP
-    about = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" role="img"'
-    marker = (
-        '<marker id="end" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
-        'orient="auto"><path d="M0 0 8 4 0 8z"/></marker>'
-    )
-    head = [f"<svg {about}>", f"<title>Architecture</title><style>\n{STYLE}</style>", marker]
-    paper = f'<rect class="paper" width="{WIDTH}" height="{y}"/>'
-    return "\n".join([*head, paper, *drawn, "</svg>"]) + "\n"
+    return drawing("Architecture", STYLE, y, drawn)
 
 
 def _room(room: str, lines: list[str], y: int, high: int) -> Iterator[str]:

@@ -7,6 +7,8 @@ from enum import Enum
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from svg import WIDTH, drawing
+
 from dokl.live.protocol.states import TABLES, Event
 
 DOCS = Path(__file__).parents[1]
@@ -17,16 +19,12 @@ END = "<!-- Up to here. -->\n"
 Rows = Mapping[Enum, Mapping[Event, Enum]]
 Edge = tuple[int, int, str]  # from the state of this number to that one, and why
 
-WIDTH, BOX, HIGH = 960, 108, 32  # of the picture and of a state, in pixels
+BOX, HIGH = 108, 32  # of a state, in pixels
 ARC, TITLE = 32, 30  # how much higher an arc is for each state it passes; room for a title
 STYLE = """\
 text { font: 12px sans-serif; fill: #222; text-anchor: middle }
 .title { font-size: 14px; text-anchor: start }
 .why { font-size: 11px; paint-order: stroke; stroke: #fff; stroke-width: 4px }
-rect { fill: #e8eaf6; stroke: #3f51b5 }
-.paper { fill: #fff; stroke: none }
-path { fill: none; stroke: #3f51b5 }
-marker path { fill: #3f51b5 }
 """
 
 
@@ -78,14 +76,7 @@ def picture() -> str:
         for i, table in enumerate(row):
             parts += _panel(table, i * width, y, width)
         y += max(_height(table) for table in row)
-    about = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" role="img"'
-    marker = (
-        '<marker id="end" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
-        'orient="auto"><path d="M0 0 8 4 0 8z"/></marker>'
-    )
-    head = [f"<svg {about}>", f"<title>States</title><style>\n{STYLE}</style>", marker]
-    paper = f'<rect class="paper" width="{WIDTH}" height="{y}"/>'
-    return "\n".join([*head, paper, *parts, "</svg>"]) + "\n"
+    return drawing("States", STYLE, y, parts)
 
 
 def _edges(table: Rows) -> Iterator[Edge]:
