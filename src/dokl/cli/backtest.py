@@ -11,7 +11,7 @@ import click
 
 from dokl.base.errors import BadInput
 from dokl.base.progress import progress
-from dokl.cli.common import echo_json, examples, key_values, output_switches, remark
+from dokl.cli.common import echo_json, examples, key_values, output_switches, remark, with_options
 from dokl.cli.lags import comma_list, lag_options, lag_request
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draws
@@ -64,9 +64,7 @@ def _options(command: Any) -> Any:
         click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
                      help="Any other parameter of the model."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 @click.command(

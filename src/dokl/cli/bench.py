@@ -11,7 +11,7 @@ import click
 
 from dokl.base.errors import BadInput
 from dokl.base.progress import progress
-from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.common import echo_json, examples, output_switches, remark, with_options
 from dokl.cli.source import make_source, reading_options
 
 ROWS, QUICK_ROWS = 10_000, 1_024
@@ -29,9 +29,7 @@ def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      "linear, forest; all."),
         click.option("--drop", multiple=True, metavar="COLUMN", help="Do not use this column."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 @click.command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -13,6 +13,15 @@ import click
 def examples(*lines: str) -> str:
     """An epilog of examples, each on a line of its own."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def with_options(
+    command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]
+) -> Callable[..., Any]:
+    """A command with these options, in this order in its help."""
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def output_switches(command: Callable[..., Any]) -> Callable[..., Any]:

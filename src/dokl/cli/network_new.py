@@ -15,6 +15,7 @@ from dokl.cli.common import (
     output_switches,
     remark,
     split_pairs,
+    with_options,
 )
 from dokl.cli.graph import Topology
 from dokl.cli.source import make_source, reading_options
@@ -95,7 +96,7 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
                      help="Anything else of [model]: n0, power, eps; nu, alpha of a kernel."),
     ]  # fmt: skip
-    return _with(options, command)
+    return with_options(command, options)
 
 
 def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,7 +120,7 @@ def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--standardise", type=click.Choice(STANDARDISE), default="fixed",
                      show_default=True, help="Numbers: by the sample, or as they are."),
     ]  # fmt: skip
-    return _with(options, command)
+    return with_options(command, options)
 
 
 def _exchange_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,7 +138,7 @@ def _exchange_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="How far one neighbour may pull; 0 is any. auto: where no neighbour can "
                      "be left out, as far as a node's own rows allow."),
     ]  # fmt: skip
-    return _with(options, command)
+    return with_options(command, options)
 
 
 def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,13 +159,7 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Where HTTP faces listen."),
         click.option("--http-base-port", type=port, help="Port of the first HTTP face."),
     ]  # fmt: skip
-    return _with(options, command)
-
-
-def _with(options: list[Any], command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 @click.command(

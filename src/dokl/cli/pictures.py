@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import figure, percent, remark
+from dokl.cli.common import figure, percent, remark, with_options
 
 MOST = 20
 
@@ -23,9 +23,7 @@ def draws(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     ]  # fmt: skip
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
+        return with_options(command, options)
 
     return decorate
 

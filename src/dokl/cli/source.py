@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from dokl.cli.common import with_options
+
 FORMATS = ("csv", "tsv", "parquet", "libsvm", "jsonl", "xlsx")
 
 FILES_HELP = """\b
@@ -53,9 +55,7 @@ def reading_options(command: Command) -> Command:
         click.option("--zero-based", is_flag=True, help="LIBSVM features are numbered from 0."),
         click.option("--chunk", type=click.IntRange(1), metavar="N", help="Rows read at a time."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 def on_error_options(command: Command) -> Command:
@@ -68,9 +68,7 @@ def on_error_options(command: Command) -> Command:
         click.option("--refused", type=click.Path(path_type=Path), metavar="FILE",
                      help="Where --on-error skip writes rows and reasons."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 def test_option(help: str) -> Callable[[Command], Command]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
-from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs
+from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs, with_options
 from dokl.cli.lags import SERIES_HELP, comma_list, lag_options, lag_request
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, picture_options, story
@@ -131,9 +131,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
                      help="Any other parameter of the estimator."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 @click.command(
