@@ -178,6 +178,20 @@ def features(
     return {i: cut[bank.kinds[i].features, D] for i, D in widths.items()}
 
 
+def by_each(
+    bank: Bank, now: Generation, Z: Mapping[int, Array], each: Each = map
+) -> tuple[list[Array], list[Array]]:
+    """Means and variances, (n, m) for each of the experts whose features Z: (n, D) are given."""
+
+    def one(i: int) -> tuple[Array, Array]:
+        memory = bank.memories[i]
+        variance = (1.0 + memory.variance(Z[i]))[:, None] * memory.noise
+        return now.targets.outward(Z[i] @ memory.theta.T), variance * now.targets.size**2
+
+    found = list(each(one, Z))
+    return [mean for mean, _ in found], [variance for _, variance in found]
+
+
 def fingerprint(bank: Bank) -> str:
     """16 hexadecimal digits of what was fixed at the last pilot; none before the first."""
     now = bank.now

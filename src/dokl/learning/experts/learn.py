@@ -33,6 +33,7 @@ from dokl.learning.experts.bank import (
     Generation,
     Prediction,
     Total,
+    by_each,
     features,
     fingerprint,
     mean_and_variance,
@@ -44,6 +45,7 @@ from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.maps import some_rows
 from dokl.learning.experts.pilots import (
     generation,
+    knowing,
     learned_rows,
     left_over,
     with_nothing_learned,
@@ -125,16 +127,16 @@ def _fit_halves(bank: Bank, rows: Rows, each: Each) -> Fit:
     half = n - n // 2
     ways = [(slice(half), slice(half, None)), (slice(half, None), slice(half))]
     held, which = list[tuple[Array, ...]](), list[Array]()
-    taken, maps = list[Snapshot](), list[Generation | None]()
+    taken, now = list[Snapshot](), None
     for ours, theirs in ways[: 2 if n > 1 else 1]:
         learned, later = _some(rows, ours), _some(rows, theirs)
         known = _learned(_mapped(bank, learned, each), learned, each)
         _, found, snapshots = _swept(known, later, each, theirs.start or 0)
         held.append(found)
         which.append(np.arange(n)[theirs])
-        taken, maps = taken or snapshots, [*maps, known.now]
+        taken, now = taken or snapshots, now or known.now
     fair, told = _weighed(bank, rows, np.concatenate(which), *_stacked(held))
-    drift = copies.aged(fair, maps[0], taken, rows, which[0], held[0][1], told)
+    drift = copies.aged(fair, now, taken, rows, which[0], held[0][1], told)
     bank = _learned(_mapped(bank, rows, each), rows, each)
     return bank, fair, np.concatenate(which), told, drift
 
@@ -169,9 +171,7 @@ def _learned(bank: Bank, rows: Rows, each: Each) -> Bank:
     """A bank with maps, of which nobody asks what it predicts for these rows, after them."""
     assert bank.now is not None
     everybody = range(len(bank.kinds))
-    known, totals = learned_rows(bank, bank.now, everybody, *rows, each)
-    kept = tuple(totals.get(i) for i in everybody)
-    return replace(bank, memories=tuple(known[i] for i in everybody), sums=kept)
+    return knowing(bank, *learned_rows(bank, bank.now, everybody, *rows, each))
 
 
 def _weighed(
@@ -214,30 +214,19 @@ def _swept(
     numbers begin with `first`.
     """
     assert bank.now is not None
-    nothing = np.empty((0, len(bank.kinds), bank.m))
-    found, taken, frozen = [(nothing,) * 4], list[Snapshot](), bank
+    everybody, nothing = range(len(bank.kinds)), np.empty((0, len(bank.kinds), bank.m))
+    found: list[tuple[Array, ...]] = [(nothing,) * 4]
+    taken, frozen = list[Snapshot](), bank
     for at in range(0, len(rows[0]), AT_ONCE):
         if copies.snaps(at, len(rows[0])):
             taken.append((first + at, bank.memories))
             frozen = bank
         X, Y, w = (part[at : at + AT_ONCE] for part in rows)
-        later = _by_each(frozen, bank.now, X, each)
-        bank, F, V, _ = _learn_each(bank, bank.now, X, Y, w, each)
+        Z = features(bank, bank.now, X, everybody, each)
+        later = (np.stack(part, axis=1) for part in by_each(frozen, bank.now, Z, each))
+        bank, F, V, _ = _learn_each(bank, bank.now, X, Y, w, each, Z)
         found.append((F, V, *later))
     return bank, _stacked(found), taken
-
-
-def _by_each(bank: Bank, now: Generation, X: Array, each: Each) -> tuple[Array, Array]:
-    """Means and variances (n, E, m) of rows X: (n, d) by every expert, as it stands."""
-    which = range(len(bank.kinds))
-    Z = features(bank, now, X, which, each)
-
-    def one(i: int) -> tuple[Array, Array]:
-        memory = bank.memories[i]
-        return Z[i] @ memory.theta.T, memory.noise * (1.0 + memory.variance(Z[i]))[:, None]
-
-    F, V = (np.stack(part, axis=1) for part in zip(*each(one, which), strict=True))
-    return F * now.targets.size + now.targets.centre, V * now.targets.size**2
 
 
 def _stacked(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -56,8 +56,12 @@ GROUPED_ROWS = 700
 def started_over(bank: Bank, now: Generation, each: Each = map) -> Bank:
     """The bank with new maps, whose experts have learned the rows that are kept."""
     bank = with_nothing_learned(replace(bank, now=now), now)
+    return knowing(bank, *relearned(bank, now, range(len(bank.kinds)), each))
+
+
+def knowing(bank: Bank, known: Mapping[int, Memory], totals: Mapping[int, Sums]) -> Bank:
+    """The bank with what all its experts know, and the sums of those that keep them."""
     everybody = range(len(bank.kinds))
-    known, totals = relearned(bank, now, everybody, each)
     kept = tuple(totals.get(i) for i in everybody)
     return replace(bank, memories=tuple(known[i] for i in everybody), sums=kept)
 

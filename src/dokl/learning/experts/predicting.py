@@ -16,6 +16,7 @@ from dokl.learning.experts.bank import (
     Bank,
     Generation,
     Prediction,
+    by_each,
     features,
     mean_and_variance,
 )
@@ -115,12 +116,7 @@ def _as_copy(bank: Bank, known: Drift, X: Array) -> Array:
 def _both(bank: Bank, now: Generation, X: Array) -> Array:
     weights = bank.weights
     used = np.flatnonzero(weights > 0).tolist()
-    Z, F, V = features(bank, now, X, used), list[Array](), list[Array]()
-    for i in used:
-        memory = bank.memories[i]
-        F.append(now.targets.outward(Z[i] @ memory.theta.T))
-        variance = (1.0 + memory.variance(Z[i]))[:, None] * memory.noise
-        V.append(variance * now.targets.size**2)
+    F, V = by_each(bank, now, features(bank, now, X, used))
     w, each = weights[used][:, None, None], np.array(F)
     mean = (w * each).sum(axis=0)
     spread = (w * (np.array(V) + (each - mean) ** 2)).sum(axis=0)
