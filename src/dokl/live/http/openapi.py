@@ -94,27 +94,34 @@ def _get(name: str, words: str, content: Data, errors: tuple[int, ...]) -> Data:
 
 
 def _learn() -> Data:
-    words = "The samples are in the journal and will not be lost."
-    return {
-        "operationId": "learn",
-        "summary": "Learn rows that were predicted before, now that their targets are known.",
-        "description": "A row is `id` and target; its inputs came by `/predict?remember=true`, or "
-        "by `/samples`. Ids whose inputs have gone are told, and so are unknown ones.",
-        "parameters": [_KEY],
-        "requestBody": _body("Label"),
-        "responses": _responses(words, _json(_ref("Stored")), _STORING),
-    }
+    return _storing(
+        "learn",
+        "Learn rows that were predicted before, now that their targets are known.",
+        "A row is `id` and target; its inputs came by `/predict?remember=true`, or by `/samples`. "
+        "Ids whose inputs have gone are told, and so are unknown ones.",
+        "Label",
+    )
 
 
 def _samples() -> Data:
+    return _storing(
+        "samples",
+        "Learn rows, one or many.",
+        "A row with inputs and target is learned. A row with `id` and inputs waits for its label; "
+        "a row with `id` and target brings it.",
+        "Sample",
+    )
+
+
+def _storing(name: str, summary: str, description: str, row: str) -> Data:
+    """A path that writes rows of this schema into the journal."""
     words = "The samples are in the journal and will not be lost."
     return {
-        "operationId": "samples",
-        "summary": "Learn rows, one or many.",
-        "description": "A row with inputs and target is learned. A row with `id` and inputs waits "
-        "for its label; a row with `id` and target brings it.",
+        "operationId": name,
+        "summary": summary,
+        "description": description,
         "parameters": [_KEY],
-        "requestBody": _body("Sample"),
+        "requestBody": _body(row),
         "responses": _responses(words, _json(_ref("Stored")), _STORING),
     }
 
