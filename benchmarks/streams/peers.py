@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.streams.data import running_scale
+from dokl.paper.bench.entrants import Flat
 
 Prequential = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -67,21 +68,7 @@ def catboost_regressor() -> Any:
 def catboost_classifier() -> Any:
     from catboost import CatBoostClassifier
 
-    return _Flat(CatBoostClassifier(random_seed=0, verbose=False, allow_writing_files=False))
-
-
-class _Flat:
-    """CatBoost predicts classes as a column."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> _Flat:
-        self.model.fit(X, y)
-        return self
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray(self.model.predict(X)).ravel()
+    return Flat(CatBoostClassifier(random_seed=0, verbose=False, allow_writing_files=False))
 
 
 def trees_regressor() -> Any:

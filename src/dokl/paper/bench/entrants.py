@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -174,32 +174,27 @@ def catboost(table: OwnTable) -> tuple[Feed, Callable[[], Any]]:
 
     kind = CatBoostClassifier if table.labels else CatBoostRegressor
     how = {"random_seed": 0, "verbose": False, "allow_writing_files": False}
-    return _refitted(lambda: _Flat(kind(**how)), table)
+    return _refitted(lambda: Flat(kind(**how)), table)
 
 
 @dataclass(frozen=True)
-class _Flat:
+class Flat:
     """CatBoost gives labels as (n, 1)."""
 
     model: Any
 
-    def fit(self, X: Array, y: Array) -> _Flat:
+    def fit(self, X: Array, y: Array) -> Self:
+        """Learn rows X: (n, d) with targets y: (n,)."""
         self.model.fit(X, y)
         return self
 
     def predict(self, X: Array) -> Array:
+        """What the model predicts for rows X: (n, d), as (n,)."""
         return np.asarray(self.model.predict(X)).reshape(len(X))
 
 
-@dataclass(frozen=True)
-class _Named:
+class _Named(Flat):
     """LightGBM gives arrays names and then misses them."""
-
-    model: Any
-
-    def fit(self, X: Array, y: Array) -> _Named:
-        self.model.fit(X, y)
-        return self
 
     def predict(self, X: Array) -> Array:
         import warnings
