@@ -192,10 +192,10 @@ def test_notation_numbers():
 # --- API --------------------------------------------------------------------------------------
 
 
-def documented(folder="api"):
-    """{module: names} of the API pages, or of those on the inside."""
+def documented():
+    """{module: names} of the API pages."""
     found = {}
-    for path in (DOCS / folder).glob("*.md"):
+    for path in (DOCS / "api").glob("*.md"):
         text = path.read_text("utf-8")
         for module, options in re.findall(r"^::: ([\w.]+)\n((?:    .*\n)*)", text, re.M):
             names = yaml.safe_load(options) if options else {}
@@ -205,7 +205,7 @@ def documented(folder="api"):
 
 
 def test_api_names_exist():
-    for module, names in (documented() | documented("inside")).items():
+    for module, names in documented().items():
         there = importlib.import_module(module)
         assert [name for name in names if not hasattr(there, name)] == [], module
 

@@ -28,7 +28,7 @@ from dokl.simulation.engines.numba_sweeps import LoopMemory, LoopRows
 
 # Numbers that a rank's interior nodes must have before vectors travel while these are computed.
 # It costs one more call of the loops, some us, and gives nothing where the MPI library moves bytes
-# only inside its own calls (shared memory: see docs/engines.md).
+# only inside its own calls (shared memory).
 OVERLAP = 1_000_000
 
 
