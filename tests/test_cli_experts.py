@@ -11,6 +11,7 @@ import dokl as library
 from commands import dokl, fails, json_of, make_folder, readings, rows_of, write_csv
 from dokl.base.errors import BadInput
 from dokl.learning.columns import Preprocessor
+from dokl.learning.experts.kinds import for_numbers
 from dokl.tables.jobs.fit import fit_table
 from dokl.tables.jobs.frozen import FrozenComparison
 from dokl.tables.jobs.parts import ChunkPart, cut, stops
@@ -359,7 +360,7 @@ def test_inspect_shows_experts_relevance_memory_and_coverage(folder):
     found = json_of("inspect", folder / "auto-auto.dokl", "--json")
     assert next(iter(found["relevance"])) in ("a", "b")
     assert sum(found["relevance"].values()) == pytest.approx(1)
-    assert len(found["experts"]) == 18
+    assert len(found["experts"]) == len(for_numbers())
     assert found["experts"][0]["weight"] == max(row["weight"] for row in found["experts"])
     assert None in [row["memory"] for row in found["experts"]]
     assert found["samples_learned"] == found["intervals"]["rows"] == 600

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import math
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import yaml
 
 import dokl
 from dokl import graphs, losses
+from dokl.learning.experts.kinds import for_numbers
 from dokl.learning.features import VARIANTS, sample
 from dokl.learning.schedules import constant
 from dokl.network.exchange import Exchange
@@ -122,6 +124,29 @@ def test_parts_of_agents_are_those_that_are_there():
 def test_every_engine_is_in_its_guide():
     text = (DOCS / "engines.md").read_text("utf-8")
     assert set(re.findall(r'^\| `"(\w+)"` \|', text, re.M)) == set(ENGINES)
+
+
+def test_every_expert_is_in_the_table():
+    text = (DOCS / "learning.md").read_text("utf-8").split("## Experts instead of settings")[1]
+    rows = re.findall(r"^\| (\w.*) \| (.*) \| (.*: \d.*) \|$", text, re.M)
+    kernels = {"Gaussian": "gaussian", "Matérn 3/2": "matern32"}
+    listed = {
+        (
+            name.split()[0].strip(","),
+            kernels[kernel],
+            "ranks" in name,
+            *each.replace(",", "").split(": "),
+        )
+        for name, kernel, experts in rows
+        for each in experts.split("; ")
+    }
+    names = {"learned": "learned", 1.0: "median", 2.0: "twice"}
+    there = {
+        (names[kind.map], kind.kernel, kind.ranked, memory, str(kind.width or 1000))
+        for kind in for_numbers()
+        for memory in ["all" if kind.memory == math.inf else f"{kind.memory}"]
+    }
+    assert listed == there
 
 
 def test_rooms_are_those_that_are_checked():

@@ -9,7 +9,7 @@ from dokl import AutoRegressor
 from dokl.learning import mixture, scales
 from dokl.learning.experts import bank, kept, pilots, predicting, rest
 from dokl.learning.experts import learn as learning
-from dokl.learning.experts.kinds import Kind, Settings, for_classes, for_numbers
+from dokl.learning.experts.kinds import Kind, Settings, for_classes
 from dokl.learning.experts.maps import median_distance, nested_map
 from dokl.learning.experts.rows import MendedNotice
 from dokl.learning.experts.scaling import scaling_of, tamed
@@ -193,7 +193,6 @@ def test_folded_predictions_are_those_of_the_experts():
     found, _ = learning.learn(bank.start(2, 1, Settings(most=40)), X[:700], y[:700])
     told = predicting.predict_with_variance(found, X[:50])
     np.testing.assert_allclose(predicting.predict(found, X[:50]), told.mean, atol=1e-10)
-    assert (len(for_numbers()), len(for_classes())) == (18, 10)
 
 
 def test_what_is_predicted_next_is_what_is_told():
