@@ -120,6 +120,30 @@ def test_fit_weighs_experts_by_rows_that_did_not_choose_their_scales():
     assert np.mean((lower <= target[150:]) & (target[150:] <= upper)) > 0.75
 
 
+def fit_against_partial_fit(draw):
+    """Errors without noise of a model that saw all 500 rows at once, and one by one."""
+    rng = np.random.default_rng(draw)
+    rows, new = rng.normal(size=(500, 4)), np.random.default_rng(1000 + draw).normal(size=(2000, 4))
+    f, goal = (np.sin(2 * each[:, 0]) + each[:, 1] * each[:, 2] for each in (rows, new))
+    y = f + 0.1 * rng.normal(size=500)
+    models = AutoRegressor().fit(rows, y), AutoRegressor().partial_fit(rows, y)
+    return [np.mean((model.predict(new) - goal) ** 2) for model in models]
+
+
+@pytest.mark.full_searches
+def test_fit_is_not_behind_partial_fit():
+    at_once, one_by_one = fit_against_partial_fit(2)  # 15 % behind when weighed by halves
+    assert at_once < one_by_one
+
+
+@pytest.mark.slow
+@pytest.mark.full_searches
+def test_fit_is_not_behind_partial_fit_in_twenty_draws():
+    errors = np.array([fit_against_partial_fit(draw) for draw in range(20)])
+    assert (errors[:, 0] < 1.1 * errors[:, 1]).all()  # 1.08 in draw 16
+    assert errors[:, 0].mean() < 0.5 * errors[:, 1].mean()  # .0049 and .0139
+
+
 @pytest.mark.full_searches
 def test_intervals_cover(model):
     rng = np.random.default_rng(1)
