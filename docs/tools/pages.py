@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import scipy.linalg  # noqa: F401  (its BLAS: threads are limited only of what is loaded by then)
 from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Write the states of the protocol into docs/states.md, and draw them, from their tables."""
+"""Write the states of the protocol into docs/protocol.md, and draw them, from their tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from svg import WIDTH, drawing
 from dokl.live.protocol.states import TABLES, Event
 
 DOCS = Path(__file__).parents[1]
-PAGE, PICTURE = DOCS / "states.md", DOCS / "assets" / "protocol-states.svg"
+PAGE, PICTURE = DOCS / "protocol.md", DOCS / "assets" / "protocol-states.svg"
 BEGIN = "<!-- Up to the next remark written by docs/tools/states_page.py: run make docs. -->\n"
 END = "<!-- Up to here. -->\n"
 

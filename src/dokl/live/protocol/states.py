@@ -3,7 +3,7 @@
 Each enum is one small machine, independent of the others, and its table says which events may come
 in which state, and what the state is then. The code asks `after` and decides nothing beside it.
 An event that is not in the table is a mistake in this package, whatever a neighbour sent: what
-others send is refused before. `docs/states.md` draws these tables, and a test walks through every
+others send is refused before. `docs/protocol.md` draws these tables, and a test walks through every
 entry.
 
 Numbers, deadlines and what messages say of their sender (its degree, whether it has finished) are
