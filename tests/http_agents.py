@@ -36,6 +36,7 @@ class FakeAgent:
 
     def __init__(self, becomes=None, labels=(), **more):
         self.network, self.name = network(labels=labels, **more), "a"
+        self.description = self.network
         self.inputs, self.arrivals, self.lines = Inputs(self.network), [], []
         self.becomes, self.keys, self.counts = becomes, {}, Counter()
         self.purged = []

@@ -17,8 +17,8 @@ from dokl.live.protocol.effects import (
     Save,
     SendTheta,
 )
+from dokl.live.protocol.local import Queue
 from dokl.live.protocol.messages import unpack
-from dokl.live.protocol.node import Queue
 from dokl.network.state import pack as pack_state
 from dokl.network.state import unpack as unpack_state
 from fake_link import PUSH, Link, described, grown, letter, reasons, rows, theta_message

@@ -93,8 +93,8 @@ def test_where_all_is_compiled_there_is_nothing_to_say():
 
 def test_an_agent_compiles_before_it_learns_its_journal_again(tmp_path, monkeypatch):
     order = []
-    monkeypatch.setattr("dokl.live.agent.runtime.prepare", lambda *_: order.append("compiled"))
-    replay = "dokl.live.agent.runtime.restored"
+    monkeypatch.setattr("dokl.live.agent.service.prepare", lambda *_: order.append("compiled"))
+    replay = "dokl.live.agent.runtime.restored_protocol"
     monkeypatch.setattr(replay, lambda *_: order.append("replayed") or SimpleNamespace(
         state=None, queued=0))  # fmt: skip
     made(tmp_path, small()).store.close()

@@ -10,6 +10,7 @@ import pytest
 
 import dokl as library
 from commands import dokl, fails, readings, train_each
+from dokl.base.errors import BadInput
 from dokl.live.http.app import serve
 from dokl.live.jobs.serve import Serving, made
 from dokl.live.jobs.served import RawRows, fresh_copy
@@ -157,7 +158,7 @@ def test_a_request_is_learned_once_and_bad_rows_not_at_all(folder, tmp_path):
         assert face.learn(row, **key)["repeated"]
         assert "not agreed" in face.learn({**row, "c": 1}, 422)["error"]
         assert "is not a number" in face.learn({**row, "b": "blue"}, 422)["error"]
-        assert face.learn({"id": 7, "a": 1, "b": 2})["waiting"] == 1  # its label comes later
+        assert face.learn({"id": 7, **row, "y": None})["waiting"] == 1  # its label comes later
         assert face.learn({"id": 7, "y": 2.5})["labelled"] == 1
         assert face.client.get("/status").json()["samples"] == 2
 
@@ -214,6 +215,46 @@ def test_what_cannot_wait_or_be_joined_is_said(folder, tmp_path):
         assert "--learn" in said
 
 
+def test_a_json_body_has_every_input_as_for_the_model_itself(folder, tmp_path):
+    path = folder / "squares-y.dokl"
+    with pytest.raises(BadInput, match="'place'"):
+        library.load(path).predict([{"a": 1, "b": 2}])
+    with Face(path, tmp_path / "state") as face:
+        for rows in ({"a": 1, "b": 2}, [{"a": 1, "b": 2}, {"a": 3, "b": None}]):
+            said = face.predict(rows, code=422)["error"]
+            assert "there is no column 'place'" in said
+            assert "null where a value is missing" in said
+        assert "'b'" in face.learn({"a": 1, "place": "roof", "y": 3}, 422)["error"]
+        assert "'b'" in face.learn({"id": 1, "a": 1, "place": "roof"}, 422)["error"]
+        full = {"a": 1, "b": 2, "place": None}
+        assert len(face.predict([full, {"a": 1}])["predictions"]) == 2  # a missing value there
+        assert face.learn({"id": 1, **full})["waiting"] == 1
+        assert face.learn({"id": 1, "y": 2.0})["labelled"] == 1  # a label has no inputs
+
+
+def test_targets_outside_their_range_are_refused_or_clipped(folder, tmp_path):
+    path, row = folder / "squares-y.dokl", {"a": 1, "b": 2, "place": "roof"}
+    tally = TableModel.load(path).tally
+    far = 100 * np.sqrt(tally.spread / tally.n)
+    with Face(path, tmp_path / "state") as face:
+        low, high = face.agent.description.inputs.target_range
+        np.testing.assert_allclose((low, high), (tally.mean - far, tally.mean + far), rtol=0.01)
+        said = face.learn([{**row, "y": 1.0}, {**row, "y": -9999}], 422)["error"]
+        assert "row 2, column 'y': -9999.0 is outside" in said
+        face.learn({**row, "y": 0.9 * high})
+        status = face.client.get("/status").json()
+        assert (status["samples"], status["out_of_range"]["columns"]["y"]) == (1, 1)
+        assert 'dokl_out_of_range_total{column="y"} 1.0' in face.client.get("/metrics").text
+    with Face(path, tmp_path / "b", target_range=(-1.0, 1.0), outside="clip") as face:
+        face.learn({**row, "y": 500})
+        newest = face.client.get("/status").json()["newest"]["rows"]
+        assert newest[-1][1] == 1.0
+    with Face(path, tmp_path / "c", target_range=()) as face:
+        assert face.learn({**row, "y": 1e6})["accepted"] == 1
+    said = dokl("serve", path, "--target-range", "3", code=2).stderr
+    assert "not LOW,HIGH" in said
+
+
 def test_the_journal_of_another_model_is_refused(folder, tmp_path):
     with Face(folder / "squares-y.dokl", tmp_path / "state"):
         message = fails(
@@ -245,7 +286,8 @@ def test_what_cannot_be_served_is_said(folder, tmp_path):
     TableModel.load(path).predict_only().save(small)
     assert "predicts only" in fails("serve", small, "--learn")
     with Face(small, learn=False) as face:
-        assert len(face.predict({"a": 1, "b": 2}, "?intervals=true")["lower"]) == 1
+        row = {"a": 1, "b": 2, "place": None}
+        assert len(face.predict(row, "?intervals=true")["lower"]) == 1
 
 
 def test_raw_rows_come_back_as_they_went_in():

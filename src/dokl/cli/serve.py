@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,19 @@ def _place(context: click.Context, option: click.Parameter, value: str | None) -
         host = f"[{value}]" if ":" in value else value
         place = f"127.0.0.1:{value}" if option.name == "port" else f"{host}:8080"
         raise click.UsageError(f"{option.opts[0]} {value}: say --http {place}")
+
+
+def _range(_: click.Context, option: click.Parameter, value: str) -> tuple[float, ...] | None:
+    """LOW,HIGH; None for auto, empty for off."""
+    if value in ("auto", "off"):
+        return None if value == "auto" else ()
+    try:
+        low, high = (float(part) for part in value.split(","))
+    except ValueError:
+        low, high = 0.0, 0.0
+    if not -math.inf < low < high < math.inf:
+        raise click.BadParameter(f"{value!r} is not LOW,HIGH (as -40,60), auto or off")
+    return low, high
 
 
 _elsewhere: Any = {
@@ -50,9 +64,14 @@ _elsewhere: Any = {
 @click.option("--interval", type=click.FloatRange(0, 100, min_open=True, max_open=True),
               default=90.0, show_default=True, metavar="PERCENT",
               help="What intervals are to hold.")  # fmt: skip
+@click.option("--target-range", metavar="LOW,HIGH", callback=_range, default="auto",
+              help="Targets that are believed; auto: 100 standard deviations about the mean of "
+              "those it was trained with; off: any. [default: auto]")  # fmt: skip
+@click.option("--outside", type=click.Choice(("refuse", "clip")), default="refuse",
+              show_default=True, help="What becomes of a target outside.")  # fmt: skip
 def serve(
     path: Path, http: str, learn: bool, state: Path | None, durability: str, save: Path | None,
-    interval: float,
+    interval: float, target_range: tuple[float, ...] | None, outside: str,
 ) -> None:  # fmt: skip
     """Serve a MODEL file over HTTP on this machine: no network, no certificates.
 
@@ -66,4 +85,5 @@ def serve(
         raise click.UsageError("--state and --save are for a model that learns: --learn")
     from dokl.live.jobs.serve import Serving, run_server
 
-    run_server(Serving(path, http, learn, state, share_of(interval), save, durability))
+    where = path, http, learn, state, share_of(interval), save
+    run_server(Serving(*where, durability, target_range, outside))

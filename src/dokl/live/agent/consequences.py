@@ -1,4 +1,4 @@
-"""What follows from events, carried out: messages sent, losses kept, words in the log."""
+"""What follows from events, carried out: losses kept, lines in the log, messages sent."""
 
 from __future__ import annotations
 
@@ -21,13 +21,36 @@ from dokl.live.transports import Transport
 
 
 class Consequences:
-    """Who hears of an effect: neighbours, the curve of losses and the newest rows, the log."""
+    """Who hears of an effect: the curve of losses and the newest rows, and the log."""
+
+    def __init__(self, curve: LossCurve, newest: NewestRows, log: Log, clock: Clock) -> None:
+        self._curve, self._newest, self._log, self._clock = curve, newest, log, clock
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """All of them, in their order."""
+        for effect in effects:
+            self.note(effect)
+
+    def note(self, effect: Effect) -> None:
+        """An effect that is no message."""
+        if isinstance(effect, LearnedRows):
+            self._curve.add(effect.losses, effect.learned, self._clock.now())
+            self._newest.add(effect)
+        elif isinstance(effect, Refuse):
+            about = {"neighbour": effect.peer, "reason": effect.reason, "text": effect.text}
+            self._log("message refused", often=True, **about)
+        elif isinstance(effect, Notice):
+            self._log(effect.kind, often=True, text=effect.text)
+
+
+class SentConsequences(Consequences):
+    """Neighbours hear of effects, too."""
 
     def __init__(
         self, transport: Transport, curve: LossCurve, newest: NewestRows, log: Log, clock: Clock
     ) -> None:
-        self._transport, self._curve, self._newest = transport, curve, newest
-        self._log, self._clock = log, clock
+        super().__init__(curve, newest, log, clock)
+        self._transport = transport
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Send what is to be sent, and note the rest."""
@@ -40,14 +63,3 @@ class Consequences:
                 self._transport.ask(effect.peer, effect.known)
             else:
                 self.note(effect)
-
-    def note(self, effect: Effect) -> None:
-        """An effect that is no message."""
-        if isinstance(effect, LearnedRows):
-            self._curve.add(effect.losses, effect.learned, self._clock.now())
-            self._newest.add(effect)
-        elif isinstance(effect, Refuse):
-            about = {"neighbour": effect.peer, "reason": effect.reason, "text": effect.text}
-            self._log("message refused", often=True, **about)
-        elif isinstance(effect, Notice):
-            self._log(effect.kind, often=True, text=effect.text)

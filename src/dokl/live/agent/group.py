@@ -11,8 +11,8 @@ from dokl.base.errors import BadInput, Diverged, DoklError
 from dokl.live.agent.answers import Answer, answer, refuse
 from dokl.live.agent.intake import Intake, Taken
 from dokl.live.inputs import Arrival
-from dokl.live.protocol import Protocol
 from dokl.live.protocol.effects import Effect, Save, SaveSealed
+from dokl.live.protocol.local import LocalNode
 from dokl.live.store import Store
 
 Held = tuple[int, Callable[[], None]]  # an answer that is due once so many rows are learned
@@ -24,8 +24,8 @@ class Group:
     held: answers for when rows that wait are learned, in their order.
     """
 
-    def __init__(self, store: Store, protocol: Protocol, counts: Counter[str], wall: float) -> None:
-        self._store, self._protocol, self._counts = store, protocol, counts
+    def __init__(self, store: Store, node: LocalNode, counts: Counter[str], wall: float) -> None:
+        self._store, self._node, self._counts = store, node, counts
         self._intake = Intake(store, wall)
         self._settle: list[Callable[[], None]] = []
         self.held: list[Held] = []
@@ -54,8 +54,8 @@ class Group:
         self._counts["accepted"] += 1
         self._counts["unknown"] += len(taken.unknown) + len(taken.expired)
         tell = partial(answer, future, told)
-        if hold and self._protocol.queued and self._protocol.learns:
-            self.held.append((self._protocol.learned + self._protocol.queued, tell))
+        if hold and self._node.queued and self._node.learns:
+            self.held.append((self._node.learned + self._node.queued, tell))
         else:
             self._settle.append(tell)
 
@@ -64,7 +64,7 @@ class Group:
         one transaction with the position after all of them.
         """
         try:
-            return self._protocol.samples(taken.X, taken.Y, now, at_once)
+            return self._node.samples(taken.X, taken.Y, now, at_once)
         except (BadInput, Diverged):
             if taken.arrival.source is None:
                 raise
@@ -72,7 +72,7 @@ class Group:
         good: list[int] = []
         for i in range(len(taken.X)):
             try:
-                effects += self._protocol.samples(taken.X[i : i + 1], taken.Y[i : i + 1], now)
+                effects += self._node.samples(taken.X[i : i + 1], taken.Y[i : i + 1], now)
                 good.append(i)
             except (BadInput, Diverged) as error:
                 taken.skipped.append(str(error))
@@ -83,7 +83,7 @@ class Group:
         """Store it all, whole or not at all, with a snapshot where one is due."""
         saving = any(isinstance(effect, Save) for effect in self.effects)
         before = self._store.samples - self._store.rows_since_snapshot
-        saving = saving or self._protocol.learned - before >= snapshot_rows
+        saving = saving or self._node.learned - before >= snapshot_rows
         sealed = [effect for effect in self.effects if isinstance(effect, SaveSealed)]
         if self._intake or saving or sealed:
             with self._store.transaction() as transaction:
@@ -91,8 +91,8 @@ class Group:
                 if sealed:
                     transaction.sealed(sealed[-1].rows, sealed[-1].sealed)
                 if saving:
-                    packed = self._protocol.packed_state()
-                    transaction.snapshot(packed, self._protocol.learned)
+                    packed = self._node.packed_state()
+                    transaction.snapshot(packed, self._node.learned)
 
     def settle(self) -> None:
         """Tell the senders."""

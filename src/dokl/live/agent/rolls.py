@@ -12,8 +12,7 @@ from dokl.live.protocol.roll import Roll
 
 def roll_of(network: Network, name: str, clock: Clock | None = None) -> Roll | None:
     """The roll of a network by method "squares", as node `name` has it; None for any other."""
-    model = getattr(network, "model", None)  # a model that is served alone is no network
-    if model is None or not model.squares:
+    if not network.model.squares:
         return None
     bounds = (1.0,) if network.inputs.classifying else network.inputs.target_range
     largest = max(map(abs, bounds), default=float("inf"))

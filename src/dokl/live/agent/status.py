@@ -1,4 +1,4 @@
-"""What an agent tells about itself: one dictionary for `/status`, `/metrics` and the dashboard."""
+"""What a service tells about itself: one dictionary for `/status`, `/metrics` and the dashboard."""
 
 from __future__ import annotations
 
@@ -13,38 +13,66 @@ from dokl.live.agent.curve import FAR_OFF
 from dokl.live.process import process_facts
 from dokl.live.protocol.messages import REASONS
 from dokl.live.sums import SumsLearner
-from dokl.live.sums.learner import LEVEL
 from dokl.network.exchange.rules import sum_of_squares
 
 if TYPE_CHECKING:
     from dokl.live.agent.runtime import Agent
+    from dokl.live.agent.service import Service
 
 SOON = 14.0  # days before its end in which a certificate is a problem
 
 
-def of(agent: Agent) -> dict[str, Any]:
-    """Everything, as JSON can write it; called with the agent's lock held."""
-    now, store = agent.clock.now(), agent.store
-    facts = agent.protocol.facts(now)
+def of(service: Service) -> dict[str, Any]:
+    """Everything, as JSON can write it; called with the service's lock held."""
+    store, limits = service.store, service.description.limits
+    return {
+        "dokl": __version__,
+        "network": service.description.title,
+        "name": service.name,
+        "fingerprint": service.learner.fingerprint,
+        "incarnation": store.incarnation,
+        "pid": os.getpid(),
+        "started": service.started,
+        "now": service.clock.wall(),
+        "uptime_s": service.uptime,
+        "samples": store.samples,
+        "learned": service.node.learned,
+        "step": service.node.step,
+        "error": _error(service),
+        "newest": _newest(service),
+        "theta_norm": float(np.sqrt(sum_of_squares(service.node.state.theta))),
+        "requests": {k: service.counts[k] for k in ("accepted", "refused", "busy", "repeated")},
+        "queue": {
+            "rows": service.queued,
+            "limit": limits.queue_rows,
+            "seconds": round(service.queued_seconds, 3),
+            "limit_seconds": limits.queue_seconds,
+        },
+        "waiting_labels": store.waiting_count,
+        "waiting_expired": store.expired,
+        "unknown_labels": service.counts["unknown"],
+        "out_of_range": {
+            "rule": service.inputs.outside.rule,
+            "columns": service.inputs.outside.counts,
+        },
+        "journal": _journal(service),
+        "process": process_facts(),
+        "durability": service.description.durability.mode,
+        "source": None if service.source is None else dict(service.source),
+        "problems": _problems(service),
+        "clock_jumps": service.counts["clock jumps"],
+    }
+
+
+def of_agent(agent: Agent) -> dict[str, Any]:
+    """The same of a node of a network, with its neighbours."""
+    now = agent.clock.now()
+    facts, found = agent.protocol.facts(now), of(agent)
     neighbours = {
         peer: _neighbour(agent, peer, known, now) for peer, known in facts["neighbours"].items()
     }
     return {
-        "dokl": __version__,
-        "network": agent.network.about.name,
-        "name": agent.name,
-        "fingerprint": agent.learner.fingerprint,
-        "incarnation": store.incarnation,
-        "pid": os.getpid(),
-        "started": agent.started,
-        "now": agent.clock.wall(),
-        "uptime_s": agent.uptime,
-        "samples": store.samples,
-        "learned": agent.protocol.learned,
-        "step": agent.protocol.step,
-        "error": _error(agent),
-        "newest": _newest(agent),
-        "theta_norm": float(np.sqrt(sum_of_squares(agent.protocol.state.theta))),
+        **found,
         "disagreement": facts["disagreement"],
         "exchange": _exchange(agent, facts),
         "sharing": _sharing(agent, facts),
@@ -52,25 +80,9 @@ def of(agent: Agent) -> dict[str, Any]:
         "bytes_in": sum(agent.transport.bytes_in.values()),
         "bytes_out": sum(agent.transport.bytes_out.values()),
         "refused": _refused(agent, facts),
-        "requests": {k: agent.counts[k] for k in ("accepted", "refused", "busy", "repeated")},
-        "queue": {
-            "rows": agent.queued,
-            "limit": agent.network.limits.queue_rows,
-            "seconds": round(agent.queued_seconds, 3),
-            "limit_seconds": agent.network.limits.queue_seconds,
-        },
-        "waiting_labels": store.waiting_count,
-        "waiting_expired": store.expired,
-        "unknown_labels": agent.counts["unknown"],
-        "out_of_range": {"rule": agent.inputs.outside.rule, "columns": agent.inputs.outside.counts},
-        "journal": _journal(agent),
-        "process": process_facts(),
-        "durability": agent.network.durability.mode,
-        "source": None if agent.source is None else dict(agent.source),
         "certificate_expires": agent.certificate_expires,
         "assumptions": list(facts["assumptions"]),
-        "problems": _problems(agent, facts),
-        "clock_jumps": agent.counts["clock jumps"],
+        "problems": [*found["problems"], *_network_problems(agent, facts)],
     }
 
 
@@ -82,23 +94,29 @@ def _refused(agent: Agent, facts: dict[str, Any]) -> dict[str, int]:
     return {reason: found[reason] for reason in (*REASONS, *(found.keys() - set(REASONS)))}
 
 
-def _problems(agent: Agent, facts: dict[str, Any]) -> list[str]:
+def _problems(service: Service) -> list[str]:
     # Where things lie is nobody's business who may only ask; the log has it.
-    found = [text.replace(f"{agent.network.path.parent}/", "") for text in agent.problems.values()]
-    found = [text.replace(f"{agent.store.path.parent}/", "") for text in found]
-    ends = agent.certificate_expires
+    folders = service.description.path.parent, service.store.path.parent
+    found = list(service.problems.values())
+    for folder in folders:
+        found = [text.replace(f"{folder}/", "") for text in found]
+    return found + [text for text in (_far_off(service),) if text]
+
+
+def _network_problems(agent: Agent, facts: dict[str, Any]) -> list[str]:
+    ends, found = agent.certificate_expires, list[str]()
     days = None if ends is None else (ends - agent.clock.wall()) / 86400
     if days is not None and days < SOON:
         when = f"runs out in {days:.1f} days" if days > 0 else f"ran out {-days:.1f} days ago"
         found.append(f"the certificate {when}: dokl network renew {agent.network.path.name}")
     found += facts["problems"]
-    return found + [text for text in (_far_off(agent), agent.transport.problem) if text]
+    return found + [text for text in (agent.transport.problem,) if text]
 
 
-def _far_off(agent: Agent) -> str:
+def _far_off(service: Service) -> str:
     """Whether the error is beyond all that was usual, for seconds, and not by chance."""
-    alarm, usual = agent.curve.alarm, agent.curve.usual
-    if usual is None or not alarm.told(agent.clock.now()):
+    alarm, usual = service.curve.alarm, service.curve.usual
+    if usual is None or not alarm.told(service.clock.now()):
         return ""
     return (
         f"the error of new samples {'is' if alarm.raised else 'was'} more than {FAR_OFF:g} times "
@@ -106,18 +124,17 @@ def _far_off(agent: Agent) -> str:
     )
 
 
-def _error(agent: Agent) -> dict[str, Any]:
-    kind = "mse" if agent.learner.classes is None else "mistakes"
-    return {"kind": kind, "recent": agent.curve.recent, "curve": list(agent.curve.points)}
+def _error(service: Service) -> dict[str, Any]:
+    kind = "mse" if service.learner.classes is None else "mistakes"
+    return {"kind": kind, "recent": service.curve.recent, "curve": list(service.curve.points)}
 
 
-def _newest(agent: Agent) -> dict[str, Any] | None:
+def _newest(service: Service) -> dict[str, Any] | None:
     """The newest rows, predicted and measured; of labels there is nothing to draw."""
-    if agent.learner.classes is not None:
+    if service.learner.classes is not None:
         return None
-    level = LEVEL if isinstance(agent.learner, SumsLearner) else None
-    target = agent.network.inputs.target
-    return {"target": target, "coverage": level, "rows": agent.newest.rows()}
+    target, rows = service.description.inputs.target, service.newest.rows()
+    return {"target": target, "coverage": service.coverage, "rows": rows}
 
 
 def _exchange(agent: Agent, facts: dict[str, Any]) -> dict[str, Any]:
@@ -133,10 +150,10 @@ def _sharing(agent: Agent, facts: dict[str, Any]) -> dict[str, Any] | None:
     return {**agent.learner.worth(agent.protocol.state), **(facts["sums"] or {})}
 
 
-def _journal(agent: Agent) -> dict[str, Any]:
-    store = agent.store
+def _journal(service: Service) -> dict[str, Any]:
+    store = service.store
     kept = {"bytes": store.bytes, "rows_since_snapshot": store.rows_since_snapshot}
-    return {**kept, "failures": agent.counts["store failures"], "lost_rows": store.lost}
+    return {**kept, "failures": service.counts["store failures"], "lost_rows": store.lost}
 
 
 def _neighbour(agent: Agent, peer: str, known: dict[str, Any], now: float) -> dict[str, Any]:

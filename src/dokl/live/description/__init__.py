@@ -11,18 +11,22 @@ from dokl.live.description.sections import (
     Model,
     Node,
 )
+from dokl.live.description.service import Access, RowEncoder, ServiceDescription
 from dokl.live.description.sources import SensorSource
 
 __all__ = [
     "About",
     "AgreedInputs",
+    "Access",
     "Durability",
     "ExchangePolicy",
     "Limits",
     "Model",
     "Network",
     "Node",
+    "RowEncoder",
     "SensorSource",
+    "ServiceDescription",
     "check_name",
     "host_port",
     "is_loopback",

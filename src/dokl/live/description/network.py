@@ -28,7 +28,7 @@ from dokl.learning.features import FeatureMap, Features
 from dokl.learning.kernels import resolve as resolve_kernel
 from dokl.live.description.agreed import AgreedInputs
 from dokl.live.description.cells import forms_of, times_of
-from dokl.live.description.checks import check_name
+from dokl.live.description.checks import check_name, is_loopback
 from dokl.live.description.sections import (
     About,
     Durability,
@@ -37,6 +37,7 @@ from dokl.live.description.sections import (
     Model,
     Node,
 )
+from dokl.live.description.service import Access
 from dokl.live.description.sources import SensorSource, sensor_source
 from dokl.live.sums.learner import SumsLearner
 from dokl.network import agreed
@@ -70,6 +71,11 @@ class Network:
     path: Path = Path("network.toml")
     sources: dict[str, SensorSource] = field(default_factory=dict)
     given_map: LearnedMap | None = field(default=None, repr=False)
+
+    @property
+    def title(self) -> str:
+        """Its name."""
+        return self.about.name
 
     # -- who talks to whom -------------------------------------------------------------------
     @property
@@ -290,6 +296,18 @@ class Network:
             return None
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{path} cannot be read ({error})") from None
+
+    def access(self, name: str, address: str) -> Access:
+        """Who may use the HTTP face of a node at an address: tokens are wanted from afar."""
+        if is_loopback(address):
+            return Access()
+        token = self.token(name) if self.secure else None
+        if token is None:
+            raise BadInput(
+                f"others can reach {address}: an HTTP face there needs certificates and a token "
+                f"({name}.token beside the certificates); or give it a loopback address"
+            )
+        return Access(token, self.token(name, reading=True), self.certificate_files(name)[1:])
 
 
 _SUMS = ("shift", "count", "total", "square")

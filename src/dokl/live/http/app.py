@@ -1,4 +1,4 @@
-"""The HTTP face of an agent: samples in, predictions and figures out.
+"""The HTTP face of a service: samples in, predictions and figures out.
 
 On a loopback address anyone on the machine may use it; what a web page could send (a foreign
 Origin or Host, a form) is refused. At any other address it speaks https and wants a token.
@@ -28,7 +28,7 @@ import numpy as np
 
 from dokl.base.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
 from dokl.live.agent.answers import Busy, Stopping
-from dokl.live.description import Network, host_port, is_loopback
+from dokl.live.description import host_port
 from dokl.live.http import gauges, openapi
 from dokl.live.http.attempts import TokenAttempts
 from dokl.live.http.bounds import HttpBounds, Refusal, Room
@@ -51,7 +51,8 @@ except ImportError:
 
 if TYPE_CHECKING:
     from dokl.base.arrays import Array
-    from dokl.live.agent.runtime import Agent
+    from dokl.live.agent.service import Service
+    from dokl.live.description import ServiceDescription
     from dokl.live.inputs import Arrival
 
 KINDS = {"application/json": "json", "application/x-ndjson": "json", "text/csv": "csv"}
@@ -65,7 +66,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def app(
-    agent: Agent,
+    service: Service,
     *,
     token: str | None = None,
     reading: str | None = None,
@@ -75,63 +76,53 @@ def app(
 
     reading: a second token, which is good for everything but samples.
     """
-    return Endpoints(agent, token, bounds or HttpBounds(), reading).app
+    return Endpoints(service, token, bounds or HttpBounds(), reading).app
 
 
-def serve(agent: Agent, address: str, bounds: HttpBounds | None = None) -> Server:
+def serve(service: Service, address: str, bounds: HttpBounds | None = None) -> Server:
     """A server at HOST:PORT; `start` or `run` it, and `stop` it.
 
     At an address that others can reach it speaks https with the node's certificate and wants the
     node's token.
     """
-    face = HttpFace(agent.network, agent.name, address, agent.log, bounds)
-    face.open(agent)
+    face = HttpFace(service.description, service.name, address, service.log, bounds)
+    face.open(service)
     return face.server
 
 
 class HttpFace:
-    """A server for a node whose agent is still to come: until `open` it says that it is not ready.
+    """A server whose service is still to come: until `open` it says that it is not ready.
 
     entrance: its application.
     """
 
     def __init__(
-        self, network: Network, name: str, address: str, log: Any, bounds: HttpBounds | None = None
+        self,
+        description: ServiceDescription,
+        name: str,
+        address: str,
+        log: Any,
+        bounds: HttpBounds | None = None,
     ) -> None:
-        self._bounds, self._tokens = bounds or HttpBounds(), _tokens(network, name, address)
-        self.entrance, certificate = Entrance(), None
-        if not is_loopback(address):
-            certificate = network.certificate_files(name)[1:]
+        self._bounds, self._access = bounds or HttpBounds(), description.access(name, address)
+        self.entrance = Entrance()
         note = partial(log, often=True)  # about floods, one line a second of each kind
         where = host_port(address)
-        self.server = Server(self.entrance, where, self._bounds, certificate, note)
+        self.server = Server(self.entrance, where, self._bounds, self._access.certificate, note)
 
-    def open(self, agent: Agent) -> None:
-        """The agent is ready."""
-        token, reading = self._tokens
-        self.entrance.open(app(agent, token=token, reading=reading, bounds=self._bounds))
-
-
-def _tokens(network: Network, name: str, address: str) -> tuple[str | None, str | None]:
-    """The node's token and the one that only reads; none on loopback."""
-    if is_loopback(address):
-        return None, None
-    token = network.token(name) if network.secure else None
-    if token is None:
-        raise BadInput(
-            f"others can reach {address}: an HTTP face there needs certificates and a token "
-            f"({name}.token beside the certificates); or give it a loopback address"
-        )
-    return token, network.token(name, reading=True)
+    def open(self, service: Service) -> None:
+        """The service is ready."""
+        token, reading = self._access.token, self._access.reading
+        self.entrance.open(app(service, token=token, reading=reading, bounds=self._bounds))
 
 
 class Endpoints:
-    """What the endpoints share: the agent, who may ask, and how much is under way."""
+    """What the endpoints share: the service, who may ask, and how much is under way."""
 
     def __init__(
-        self, agent: Agent, token: str | None, bounds: HttpBounds, reading: str | None = None
+        self, service: Service, token: str | None, bounds: HttpBounds, reading: str | None = None
     ) -> None:
-        self.agent, self.bounds, self.room = agent, bounds, Room(bounds)
+        self.service, self.bounds, self.room = service, bounds, Room(bounds)
         self.answers: Counter[int] = Counter()
         self.latencies = {"/samples": Latency(), "/predict": Latency()}
         self._token = None if token is None else f"Bearer {token}".encode()
@@ -156,12 +147,12 @@ class Endpoints:
     # -- endpoints ---------------------------------------------------------------------------
     async def samples(self, request: Request) -> Response:
         """Learn rows, and answer when they are stored."""
-        inputs = self.agent.inputs
+        inputs = self.service.inputs
         return await self._taken(request, {"json": inputs.from_json, "csv": inputs.from_csv})
 
     async def learn(self, request: Request) -> Response:
         """Learn inputs that were predicted before, now that their targets are known."""
-        inputs = self.agent.inputs
+        inputs = self.service.inputs
         return await self._taken(request, {"json": inputs.labels_json, "csv": inputs.labels_csv})
 
     async def _taken(
@@ -176,12 +167,12 @@ class Endpoints:
                 try:
                     arrival = await self._parsed(ways[KINDS[kind]], body)
                 except DoklError:
-                    self.agent.counts["refused"] += 1
+                    self.service.counts["refused"] += 1
                     raise
                 if key is not None:
                     digest = sha256(kind.encode() + b"\n" + body).hexdigest()
                     arrival = replace(arrival, key=key, digest=digest)
-                return as_json(await self._stored(self.agent.submit(arrival)))
+                return as_json(await self._stored(self.service.submit(arrival)))
 
     async def purge(self, request: Request) -> Response:
         """Let inputs go that wait for labels; ?hours=24 only those that have waited so long."""
@@ -192,7 +183,7 @@ class Endpoints:
             hours = -1.0
         if set(request.query_params) - {"hours"} or not 0 <= hours < math.inf:
             raise Refusal(400, "say ?hours=24, or nothing for all inputs that wait")
-        purged = await asyncio.wrap_future(self.agent.purge(3600 * hours))
+        purged = await asyncio.wrap_future(self.service.purge(3600 * hours))
         return as_json({"purged": purged})
 
     async def predict(self, request: Request) -> Response:
@@ -200,7 +191,7 @@ class Endpoints:
         wait under their ids for their targets.
         """
         wanted = [name for name, asked in _options(request, *FURTHER, REMEMBER).items() if asked]
-        inputs, remember = self.agent.inputs, REMEMBER in wanted
+        inputs, remember = self.service.inputs, REMEMBER in wanted
         if remember:
             wanted.remove(REMEMBER)
             self._admit(request, writes=True)
@@ -212,26 +203,26 @@ class Endpoints:
             with self.room.turn():
                 parsed = await self._parsed(ways[KINDS[kind]], body)
                 X: Array = np.stack([x for _, x in parsed.waiting]) if remember else parsed
-                found = await asyncio.to_thread(predictions, self.agent, X, wanted)
+                found = await asyncio.to_thread(predictions, self.service, X, wanted)
                 if remember:
-                    await self._stored(self.agent.submit(parsed))
+                    await self._stored(self.service.submit(parsed))
         return as_csv(found) if _accepts_csv(request) else as_json(found)
 
     async def status(self, request: Request) -> Response:
-        """What the agent says of itself."""
+        """What the service says of itself."""
         with self.room.turn():
-            return as_json(await asyncio.to_thread(self.agent.status))
+            return as_json(await asyncio.to_thread(self.service.status))
 
     async def metrics(self, request: Request) -> Response:
         """The same for Prometheus."""
         with self.room.turn():
-            status = await asyncio.to_thread(self.agent.status)
+            status = await asyncio.to_thread(self.service.status)
             text = gauges.text(status, self.answers, self.latencies)
         return Response(text, headers={"content-type": gauges.CONTENT_TYPE})
 
     async def description(self, request: Request) -> Response:
         """The OpenAPI description of all this."""
-        return as_json(openapi.document(self.agent.network, secure=self._token is not None))
+        return as_json(openapi.document(self.service.description, secure=self._token is not None))
 
     async def _health(self, request: Request) -> Response:
         """Open to all: it says nothing but that this answers."""
@@ -268,7 +259,7 @@ class Endpoints:
         path = request.url.path
         if code in (401, 403):
             who = request.client.host if request.client else "somebody"
-            self.agent.log("login refused", often=True, reason=who, path=path[:100], code=code)
+            self.service.log("login refused", often=True, reason=who, path=path[:100], code=code)
         elif path in ("/samples", "/predict"):
             self.latencies[path].since(began)
 
@@ -304,7 +295,7 @@ class Endpoints:
     def _body(self, request: Request) -> Any:
         self.room.check()
         declared = request.headers.get("content-length")
-        return self.room.body(request.receive, declared, self.agent.network.limits.body_bytes)
+        return self.room.body(request.receive, declared, self.service.description.limits.body_bytes)
 
     async def _parsed(self, parse: Callable[[bytes], T], body: bytes) -> T:
         """Small bodies at once; large ones beside, so that others need not wait for them."""
@@ -325,7 +316,7 @@ class Endpoints:
 
     def _log(self, error: Exception) -> None:
         trace = "".join(traceback.format_exception(error)[-3:])
-        self.agent.log("http error", often=True, reason=repr(error), trace=trace)
+        self.service.log("http error", often=True, reason=repr(error), trace=trace)
 
     async def _not_here(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description of an agent's HTTP face, with the columns of its network."""
+"""The OpenAPI 3.1 description of a service's HTTP face, with the columns of its rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dokl.learning.columns import MAX_LEVELS
 from dokl.live.description.cells import ISO, forms_of, times_of
 
 if TYPE_CHECKING:
-    from dokl.live.description import Network
+    from dokl.live.description import AgreedInputs, ServiceDescription
 
 Data = dict[str, Any]
 
@@ -37,20 +37,20 @@ _SENDING = (400, 401, 403, 408, 413, 415, 422, 429, 500, 503)
 _STORING = (*_SENDING, 409, 507)
 
 
-def document(network: Network, secure: bool = False) -> Data:
+def document(served: ServiceDescription, secure: bool = False) -> Data:
     """The description; secure: whether a token is wanted."""
     found: Data = {
         "openapi": "3.1.0",
         "info": {
-            "title": f"dokl agent of the network {network.about.name}",
+            "title": f"dokl: {served.title}",
             "version": __version__,
-            "description": "Send samples to one node of a network that learns together, and ask "
-            "it for predictions.",
+            "description": "Send samples to a model that learns as they come, and ask it for "
+            "predictions.",
         },
         "servers": [{"url": "/"}],
         "paths": _paths(),
         "components": {
-            "schemas": _schemas(network),
+            "schemas": _schemas(served.inputs),
             "responses": {f"E{code}": _error(code) for code in _ERRORS},
         },
     }
@@ -187,8 +187,7 @@ def _error(code: int) -> Data:
 
 
 # -- schemas -----------------------------------------------------------------------------------
-def _schemas(network: Network) -> Data:
-    agreed = network.inputs
+def _schemas(agreed: AgreedInputs) -> Data:
     inputs: Data = {name: {"type": ["number", "null"]} for name in agreed.numeric}
     forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
     for column, form in forms.items():

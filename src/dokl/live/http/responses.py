@@ -19,30 +19,30 @@ except ImportError:
 
 if TYPE_CHECKING:
     from dokl.base.arrays import Array
-    from dokl.live.agent.runtime import Agent
+    from dokl.live.agent.service import Service
 
 # Switches of a question besides predictions.
 FURTHER = ("scores", "intervals", "probabilities")
 
 
-def predictions(agent: Agent, X: Array, wanted: Collection[str] = ()) -> dict[str, Any]:
+def predictions(service: Service, X: Array, wanted: Collection[str] = ()) -> dict[str, Any]:
     """Numbers or labels for X (n, d), and what is wanted besides, of FURTHER: scores (n, m) with
-    the labels' order; of the rest the agent says what it knows.
+    the labels' order; of the rest the service says what it knows.
     """
     found: dict[str, Any] = {}
     if "scores" in wanted:
-        classes = agent.learner.classes
+        classes = service.learner.classes
         if classes is None:
             raise BadInput(
                 "scores are for classification: here the predictions are numbers already"
             )
-        scores = agent.scores(X)
-        found = {"predictions": agent.learner.answers(scores), "labels": list(classes)}
+        scores = service.scores(X)
+        found = {"predictions": service.learner.answers(scores), "labels": list(classes)}
         found["scores"] = scores.tolist()
     else:
-        found["predictions"] = agent.predict(X)
+        found["predictions"] = service.predict(X)
     more = [name for name in wanted if name != "scores"]
-    return {**found, **agent.further(X, more)} if more else found
+    return {**found, **service.further(X, more)} if more else found
 
 
 def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -45,7 +45,7 @@ from dokl.tables.readers import MISSING, Form
 from dokl.tables.readers.parsing import twice
 
 if TYPE_CHECKING:
-    from dokl.live.description import Network
+    from dokl.live.description import ServiceDescription
 
 LONGEST_ID = 255  # characters
 _FLOAT32 = float(np.finfo(np.float32).max)
@@ -78,12 +78,14 @@ class Arrival:
 class Inputs:
     """The agreed way from columns to X: (n, d) and Y: (n, m); any thread may use it.
 
-    columns: names of the input columns. most_rows: as many may come at once.
+    columns: names of the input columns. most_rows: as many may come at once. complete: refuse JSON
+    rows where no row of a body has one of the columns, as models in Python do; null is how such a
+    row says that a value is missing.
     """
 
-    def __init__(self, network: Network) -> None:
-        agreed = network.inputs
-        self._prepared = network.preprocessor()
+    def __init__(self, described: ServiceDescription, complete: bool = False) -> None:
+        agreed, self._complete = described.inputs, complete
+        self._prepared = described.preprocessor()
         labels = agreed.labels if agreed.classifying else ()
         self._ranges = dict(zip(agreed.numeric, agreed.ranges, strict=False))
         bounded = [*self._ranges, agreed.target] if agreed.target_range else [*self._ranges]
@@ -95,7 +97,7 @@ class Inputs:
             agreed.target, labels, agreed.target_range, self.outside,
             self._forms.get(agreed.target, PLAIN), self._missing,
         )  # fmt: skip
-        self.most_rows = network.limits.queue_rows
+        self.most_rows = described.limits.queue_rows
         self.columns = (*self._numeric, *self._prepared.levels)
         self.target, self.d, self.m = agreed.target, self._prepared.d, self._targets.m
         drop = frozenset(agreed.drop)
@@ -188,10 +190,12 @@ class Inputs:
                     f"{row}column {name[:80]!r} was not agreed (the nearest that was is {near!r}; "
                     "what may be there unused is listed as drop in [inputs])"
                 )
-        if table.rows is None:
+        if table.rows is None or self._complete:
             gone = [name for name in self.columns if name not in table.cells]
             if gone and (needed or len(gone) < len(self.columns)):
-                raise BadInput(f"there is no column {gone[0]!r}; the inputs are {self._listed()}")
+                null = "" if table.rows is None else " (null where a value is missing)"
+                inputs = f"the inputs are {self._listed()}{null}"
+                raise BadInput(f"there is no column {gone[0]!r}; {inputs}")
 
     def _inputs(self, table: BodyTable) -> tuple[Array, Array]:
         """X (n, d), and the rows (n,) in which every input is missing."""

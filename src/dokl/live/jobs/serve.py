@@ -19,12 +19,16 @@ from dokl.base.files import read_bytes
 from dokl.live.agent.answers import Answer
 from dokl.live.agent.clock import Clock
 from dokl.live.agent.logs import Log
-from dokl.live.agent.runtime import Agent
-from dokl.live.description import is_loopback
+from dokl.live.agent.service import Service
 from dokl.live.inputs import Arrival
-from dokl.live.jobs.served import NAME, ModelLearner, ModelState, ServedNetwork, served
+from dokl.live.jobs.served import (
+    NAME,
+    ModelDescription,
+    ModelLearner,
+    ModelState,
+    described,
+)
 from dokl.live.store import Store
-from dokl.live.transports.memory import Hub, MemoryTransport
 from dokl.tables.models import TableModel, learning
 
 if TYPE_CHECKING:
@@ -37,7 +41,8 @@ class Serving:
 
     learn: take samples, too. state: the folder of the journal, beside the model unless said
     otherwise. level: the share of targets that intervals hold. save: where the model goes at an
-    orderly end. durability: "process" survives kill -9, "full" a power cut.
+    orderly end. durability: "process" survives kill -9, "full" a power cut. target_range, outside:
+    see `described`.
     """
 
     model: Path
@@ -47,6 +52,8 @@ class Serving:
     level: float = 0.9
     save: Path | None = None
     durability: str = "process"
+    target_range: tuple[float, ...] | None = None
+    outside: str = "refuse"
 
     @property
     def folder(self) -> Path:
@@ -54,9 +61,13 @@ class Serving:
         return self.state or self.model.with_suffix(".state")
 
 
-class ModelAgent(Agent):
-    """An agent without neighbours, whose model is of any kind; learn: whether it takes samples."""
+class ModelService(Service):
+    """A service whose model is of any kind.
 
+    level: the share of targets that intervals hold. learns: whether it takes samples.
+    """
+
+    complete_rows = True
     level = 0.9
     learns = True
 
@@ -101,30 +112,27 @@ def run_server(serving: Serving) -> None:
     with ExitStack() as stack:
         for end in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, end, signal.signal(end, lambda *_: done.set()))
-        network, log = opened(serving), Log(NAME, Clock())
-        face = _face(network, serving.http, log, stack)
+        description, log = opened(serving), Log(NAME, Clock())
+        face = _face(description, serving.http, log, stack)
         with watched(face.entrance.enters):
-            agent = _started(serving, network, log, stack)
-        face.open(agent)
-        stack.callback(face.server.stop)  # before the agent, which answers until then
-        log("serving", address=face.server.url, learns=agent.learns)
+            service = _started(serving, description, log, stack)
+        face.open(service)
+        stack.callback(face.server.stop)  # before the service, which answers until then
+        believed = list(description.inputs.target_range) or None
+        address = face.server.url
+        log("serving", address=address, learns=service.learns, target_range=believed)
         done.wait()
     if serving.save is not None:
-        agent.model.save(serving.save)
+        service.model.save(serving.save)
 
 
-def made(serving: Serving, stack: ExitStack) -> ModelAgent:
-    """The agent of a model file, started; the stack ends it."""
+def made(serving: Serving, stack: ExitStack) -> ModelService:
+    """The service of a model file, started; the stack ends it."""
     return _started(serving, opened(serving), Log(NAME, Clock()), stack)
 
 
-def opened(serving: Serving) -> ServedNetwork:
-    """The network of a model file, and of nobody else."""
-    if not is_loopback(serving.http):
-        raise BadInput(
-            f"others can reach {serving.http}, and a model is served without certificates: give it "
-            "a loopback address, and put a reverse proxy before it"
-        )
+def opened(serving: Serving) -> ModelDescription:
+    """The description of a model file."""
     model = TableModel.load(serving.model)
     if serving.learn:
         check_learns(model)
@@ -132,22 +140,23 @@ def opened(serving: Serving) -> ServedNetwork:
         mark = hashlib.sha256(read_bytes(serving.model)).hexdigest()[:16]
     except OSError as error:
         raise BadFile(f"{serving.model}: it cannot be read ({error.strerror})") from None
-    return served(model, serving.model, mark, serving.durability)
+    ranges = serving.target_range, serving.outside
+    return described(model, serving.model, mark, serving.durability, *ranges)
 
 
-def _started(serving: Serving, network: ServedNetwork, log: Log, stack: ExitStack) -> ModelAgent:
-    store = _store(serving, network, stack)
+def _started(
+    serving: Serving, description: ModelDescription, log: Log, stack: ExitStack
+) -> ModelService:
+    store, learner = _store(serving, description, stack), description.learner()
     try:
-        transport = MemoryTransport(network, NAME, hub=Hub())
-        warm = network.learner().start()
-        agent = ModelAgent(network, NAME, store, transport, Clock(), log, warm)
+        service = ModelService(description, NAME, learner, store, Clock(), log, learner.start())
     except BaseException:
         store.close()
         raise
-    agent.level, agent.learns = serving.level, serving.learn
-    stack.callback(agent.stop)
-    agent.start()
-    return agent
+    service.level, service.learns = serving.level, serving.learn
+    stack.callback(service.stop)
+    service.start()
+    return service
 
 
 def check_learns(model: TableModel) -> None:
@@ -161,25 +170,26 @@ def check_learns(model: TableModel) -> None:
         raise BadInput("a model of several outputs is served without --learn")
 
 
-def _store(serving: Serving, network: ServedNetwork, stack: ExitStack) -> Store:
+def _store(serving: Serving, description: ModelDescription, stack: ExitStack) -> Store:
     """The journal; where nothing is learned one that goes with the process."""
-    learner = network.learner()
-    about = {"name": NAME, "fingerprint": network.mark, "m": learner.m, "D": 1, "d": learner.d}
+    learner = description.learner()
+    shape = {"m": learner.m, "D": learner.D, "d": learner.d}
+    about = {"name": NAME, "fingerprint": description.mark, **shape}
     if serving.learn:
         folder = serving.folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     else:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    return Store.open(folder / f"{NAME}.db", about, serving.durability, network.limits)
+    return Store.open(folder / f"{NAME}.db", about, serving.durability, description.limits)
 
 
-def _face(network: ServedNetwork, address: str, log: Log, stack: ExitStack) -> HttpFace:
+def _face(description: ModelDescription, address: str, log: Log, stack: ExitStack) -> HttpFace:
     """Serve HTTP from now on: that the model is not ready, at first."""
     try:
         from dokl.live.http.app import HttpFace
     except ImportError:
         raise MissingExtra("a model over HTTP", "live") from None
-    face = HttpFace(network, NAME, address, log)
+    face = HttpFace(description, NAME, address, log)
     face.server.start()
     stack.callback(face.server.stop)
     return face

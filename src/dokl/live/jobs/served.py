@@ -1,6 +1,6 @@
-"""One model behind the face of an agent: what `dokl serve` runs, without a network.
+"""One model as what a service serves: how `dokl serve` describes its rows, and learns them.
 
-An agent learns through a `Learner`, keeps samples X and Y in its journal, and packs a state. Here
+A service learns through a `Learner`, keeps samples X and Y in its journal, and packs a state. Here
 the learner is a `TableModel` of any kind, the state is the model itself, replaced and never
 written to, and X are raw rows as numbers: a restart replays them through scaling and all.
 """
@@ -8,37 +8,33 @@ written to, and X are raw rows as numbers: a restart replays them through scalin
 from __future__ import annotations
 
 import copy
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning import answers
-from dokl.learning.columns import NO_LEVEL, Preprocessor
-from dokl.live.description import (
-    About,
-    AgreedInputs,
-    Durability,
-    ExchangePolicy,
-    Model,
-    Network,
-    Node,
-)
+from dokl.learning.columns import NO_LEVEL
+from dokl.live.description import Access, AgreedInputs, Durability, Limits, is_loopback
 from dokl.live.description.cells import form_entries, time_entries, times_of
 from dokl.network.state import State
 from dokl.simulation.learner import Learner
 from dokl.tables.models import TableModel, learning
 from dokl.tables.models.columns import forms
+from dokl.tables.models.scores import RegressionScore
 from dokl.tables.readers import Chunk
 
 NAME = "model"
 UNSEEN, MISSING = -1.0, -2.0
+BELIEVED = 100.0  # standard deviations: -9999 of a broken sensor is farther away, outliers are not
+FEWEST = 50  # targets by which a range is told
 
 
 class RawRows:
@@ -260,11 +256,23 @@ def _raw_inputs(model: TableModel) -> tuple[tuple[str, ...], dict[str, tuple[str
 
 
 @dataclass(frozen=True)
-class ServedNetwork(Network):
-    """A network of nobody but one model; made by `served`."""
+class ModelDescription:
+    """What a service knows of a model file; made by `described`.
 
-    served: TableModel | None = field(default=None, repr=False)
-    mark: str = "0" * 16
+    mark: 16 digits by which its journal knows it.
+    """
+
+    model: TableModel = field(repr=False)
+    inputs: AgreedInputs
+    durability: Durability
+    path: Path
+    mark: str
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def title(self) -> str:
+        """The name of the file."""
+        return self.path.name
 
     @cached_property
     def raw(self) -> RawRows:
@@ -272,28 +280,37 @@ class ServedNetwork(Network):
         times = times_of(self.inputs.times)
         return RawRows((*self.inputs.numeric, *times), dict(self.inputs.levels))
 
-    def preprocessor(self) -> Preprocessor:
+    def preprocessor(self) -> RawRows:
         """Raw columns as numbers; the model scales them itself."""
-        return cast(Preprocessor, self.raw)  # as much of one as `Inputs` looks at
+        return self.raw
 
-    def learner(self, name: str | None = None) -> ModelLearner:
-        """The model, whoever asks."""
-        assert self.served is not None
-        return ModelLearner(self.served, self.raw, self.mark)
+    def learner(self) -> ModelLearner:
+        """The model, as it was read."""
+        return ModelLearner(self.model, self.raw, self.mark)
 
-    @property
-    def d(self) -> int:
-        """Numbers of a row in the journal."""
-        return self.raw.d
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the model file."""
-        return self.mark
+    def access(self, name: str, address: str) -> Access:
+        """Anyone on this machine, and nobody else: there are no certificates."""
+        if not is_loopback(address):
+            raise BadInput(
+                f"others can reach {address}, and a model is served without certificates: give it "
+                "a loopback address, and put a reverse proxy before it"
+            )
+        return Access()
 
 
-def served(model: TableModel, path: Path, mark: str, durability: str = "process") -> ServedNetwork:
-    """The network of one model; mark: 16 digits by which its journal knows it."""
+def described(
+    model: TableModel,
+    path: Path,
+    mark: str,
+    durability: str = "process",
+    target_range: Sequence[float] | None = None,
+    outside: str = "refuse",
+) -> ModelDescription:
+    """What a service must know of a model.
+
+    target_range: the least and the largest target that is believed; None: by the targets that the
+    model was trained with; empty: any. outside: what becomes of others, "refuse" or "clip".
+    """
     prepared = model.preprocessor
     if prepared is None:
         d = int(model.estimator.n_features_in_)
@@ -310,14 +327,22 @@ def served(model: TableModel, path: Path, mark: str, durability: str = "process"
     known = {target, *numeric, *({} if prepared is None else prepared.times)}
     odd = {name: form for name, form in forms(model).items() if name in known and not form.plain}
     kind = AgreedInputs if model.series is None else SeriesInputs
+    believed = believed_targets(model) if target_range is None else tuple(target_range)
     inputs = kind(
         target, "classification" if model.classifying else "regression", labels, tuple(numeric),
-        tuple(levels.items()), "off", zeros, zeros, zeros, zeros, drop,
+        tuple(levels.items()), "off", zeros, zeros, zeros, zeros, drop, believed, outside=outside,
         times=time_entries({} if prepared is None else prepared.times),
         forms=form_entries(odd), missing=() if prepared is None else prepared.missing,
     )  # fmt: skip
-    return ServedNetwork(
-        About(NAME, security="insecure-loopback"), Model(), inputs, ExchangePolicy("off"),
-        Durability(durability, keep_minutes=0.0), nodes={NAME: Node("127.0.0.1:1")}, path=path,
-        served=model, mark=mark,
-    )  # fmt: skip
+    return ModelDescription(model, inputs, Durability(durability, keep_minutes=0.0), path, mark)
+
+
+def believed_targets(model: TableModel) -> tuple[float, ...]:
+    """The range of targets that is believed, by those that the model has learned: BELIEVED standard
+    deviations on either side of their mean; empty where the file does not tell.
+    """
+    score = model.tally
+    if not isinstance(score, RegressionScore) or score.n < FEWEST or score.spread <= 0:
+        return ()
+    room = BELIEVED * math.sqrt(score.spread / score.n)
+    return float(f"{score.mean - room:.3g}"), float(f"{score.mean + room:.3g}")

@@ -21,6 +21,7 @@ from dokl.live.protocol import messages, pieces
 from dokl.live.protocol.accounts import Accounts
 from dokl.live.protocol.effects import Effect
 from dokl.live.protocol.gossip import Gossip
+from dokl.live.protocol.local import LocalNode
 from dokl.live.protocol.lockstep import Lockstep
 from dokl.live.protocol.messages import HELLO, TWICE, Message, Refused
 from dokl.live.protocol.neighbours import Neighbour
@@ -42,7 +43,7 @@ UNGUARDED = (
 )
 
 
-class Protocol:
+class Protocol(LocalNode):
     """One node. state, learned and sealed: what a store gave back, if it had something.
 
     learned counts the rows of the store that are in the state: in lockstep, and while a newcomer
@@ -65,31 +66,8 @@ class Protocol:
         self._node = LiveNode(learner, name, neighbours, exchange, incarnation, state, learned)
         if exchange.mode == "lockstep":
             self._node.step = learned
+        super().__init__(self._node)
         self._way: Gossip | Lockstep | Accounts = _way(self._node, roll, sealed)
-
-    @property
-    def state(self) -> State:
-        """What the node has learned; never written to, only replaced."""
-        return self._node.state
-
-    def packed_state(self) -> bytes:
-        """All that the node has learned, in bytes."""
-        return self._node.learner.pack(self._node.state)
-
-    @property
-    def learned(self) -> int:
-        """Rows learned from."""
-        return self._node.learned
-
-    @property
-    def step(self) -> int:
-        """The version of theta; in lockstep the round."""
-        return self._node.step
-
-    @property
-    def queued(self) -> int:
-        """Rows that were taken and wait to be learned."""
-        return self._node.queue.rows
 
     @property
     def latest(self) -> int | None:
@@ -101,39 +79,24 @@ class Protocol:
         self._node.latest = incarnation
 
     @property
-    def at_once(self) -> int:
-        """Rows that were taken, and are learned before anything else has its turn."""
-        return self._node.at_once
-
-    @at_once.setter
-    def at_once(self, rows: int) -> None:
-        self._node.at_once = rows
-
-    @property
     def learns(self) -> bool:
         """Whether rows that were taken are learned without waiting for neighbours."""
         return not isinstance(self._way, Lockstep) and self._node.life is not Life.JOINING
 
     # -- events ------------------------------------------------------------------------------
-    def samples(self, X: Array, Y: Array, now: float, at_once: bool = True) -> list[Effect]:
-        """Rows X: (n, d), Y: (n, m) to learn; BadInput or Diverged where that cannot be.
-
-        at_once False: they are taken, and learned by `learn_queued`; and so are all after them.
-        """
+    def _accept(self, now: float) -> None:
         node = self._at(now)
-        X, Y = node.learner.rows(X, Y)
         if node.supply is Supply.ENDED:
             node.announce()
         node.supply = after(node.supply, Event.SAMPLES)
-        if self.learns and (node.queue.rows or not at_once):
-            node.queue.add(X, Y)
-            return []
+
+    def _learn(self, X: Array, Y: Array, now: float) -> list[Effect]:
         return self._way.samples(X, Y, now)
 
     def learn_queued(self, now: float) -> list[Effect]:
         """Learn the next rows that were taken, at most `at_once` of them."""
-        node = self._at(now)
-        return node.drain(lambda X, Y: self._way.samples(X, Y, now)) if self.learns else []
+        self._at(now)
+        return super().learn_queued(now)
 
     def replay(self, X: Array, Y: Array) -> list[Effect]:
         """Rows of the journal after a restart: learned without exchange.
@@ -144,7 +107,7 @@ class Protocol:
         if isinstance(self._way, Lockstep) or self._node.life is Life.JOINING:
             self._node.queue.add(*self._node.learner.rows(X, Y))
             return []
-        effects = self._node.learn_accepted(self._node.learn, X, Y)
+        effects = super().replay(X, Y)
         self._way = _way(self._node, self._roll, self._sealed)
         return effects
 
@@ -239,7 +202,7 @@ class Protocol:
         """When `tick` is wanted at the latest; None: not before something else happens."""
         off = self._node.exchange.mode == "off"
         times = [self._way.next_due(), None if off else self._node.hello_due()]
-        times += [now] if self.queued and self.learns else []
+        times.append(super().next_due(now))
         times += [] if off else [peer.rivals_end() for peer in self._node.peers.values()]
         return min((time for time in times if time is not None), default=None)
 

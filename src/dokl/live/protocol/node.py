@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.base.errors import BadInput, Diverged
 from dokl.live.protocol import messages, outliers, own_rows
 from dokl.live.protocol.effects import (
     Combined,
     Effect,
-    LearnedRows,
     Notice,
     Refuse,
     Save,
     SendHello,
 )
+from dokl.live.protocol.local import RowLearning
 from dokl.live.protocol.messages import HELLO, THETA, TWICE, Message, mark_of
 from dokl.live.protocol.neighbours import Neighbour
 from dokl.live.protocol.own_rows import OwnRows
@@ -37,55 +36,14 @@ REPEATS = (0.5, 1.0, 2.0)
 PAUSE = 2.0  # seconds between hellos that nobody asked for
 SOON = 0.2  # seconds after the last hello, when a neighbour is to hear that it is not believed
 DISPUTE = 5.0  # seconds between hellos while somebody is not believed, here or there
-ALL = 1 << 62  # rows
 AUTO = "auto"  # clip: as own rows say, where nobody can be left out
-MOST_GONE = 1024  # rows learned that a queue may still hold, besides those of one batch
-
-
-class Queue:
-    """Rows that wait to be learned, first in, first out; a mark costs nothing."""
-
-    def __init__(self) -> None:
-        self._batches: list[tuple[Array, Array]] = []
-        self._head = self._row = self._gone = self.rows = 0  # _gone: rows before the head
-
-    def add(self, X: Array, Y: Array) -> None:
-        """Append rows; they are copied, since the caller may use its arrays again."""
-        if len(X):
-            self._batches.append((X.copy(), Y.copy()))
-            self.rows += len(X)
-
-    def take(self, most: int) -> tuple[Array, Array]:
-        """The next rows, at most so many, and no more than were added together."""
-        X, Y = self._batches[self._head]
-        rows = slice(self._row, min(self._row + most, len(X)))
-        self._row, self.rows = rows.stop, self.rows - (rows.stop - rows.start)
-        if rows.stop == len(X):
-            self._head, self._row, self._gone = self._head + 1, 0, self._gone + len(X)
-            if not self.rows or self._gone >= MOST_GONE:
-                # A new list: marks may still hold the old one.
-                self._batches, self._head, self._gone = self._batches[self._head :], 0, 0
-        return X[rows], Y[rows]
-
-    def mark(self) -> Any:
-        """How it is now."""
-        counts = self._head, self._row, self._gone, self.rows
-        return self._batches, len(self._batches), counts
-
-    def back(self, mark: Any) -> None:
-        """As it was then."""
-        self._batches, length, (self._head, self._row, self._gone, self.rows) = mark
-        del self._batches[length:]
 
 
 Part = tuple[Neighbour, Array]  # and a theta of it
 
 
-class LiveNode:
-    """State, neighbours and counters of a node. `step` counts changes of theta, or rounds.
-
-    at_once: rows of the queue that are learned before anything else has its turn.
-    """
+class LiveNode(RowLearning):
+    """State, neighbours and counters of a node. `step` counts changes of theta, or rounds."""
 
     def __init__(
         self,
@@ -97,16 +55,13 @@ class LiveNode:
         state: State | None,
         learned: int,
     ) -> None:
-        self.learner, self.name, self.exchange = learner, name, exchange
-        self.incarnation, self.learned = incarnation, learned
+        super().__init__(learner, state, learned)
+        self.name, self.exchange, self.incarnation = name, exchange, incarnation
         self.life = Life.NEW if state is None and learned == 0 else Life.LEARNING
-        self.state = learner.start() if state is None else state
-        self.step = 1 if state is not None and bool(state.theta.any()) else 0
         self.peers = {peer: Neighbour(peer) for peer in sorted(neighbours)}
         self.supply = Supply.OPEN
-        self.queue, self.at_once = Queue(), ALL
         self.refused: dict[str, int] = {}
-        self.combines = self.silences = self.diverged = 0
+        self.combines = self.silences = 0
         self.disagreement: float | None = None
         self.rows: OwnRows | None = None
         self.cut_short = False  # whether float16 could not hold theta the last time
@@ -173,14 +128,14 @@ class LiveNode:
     def learn(self, X: Array, Y: Array) -> list[Effect]:
         """Learn rows; raises and changes nothing where that cannot be."""
         life = after(self.life, Event.LEARNED)
-        state, f, half = self.learner.learn_saying(self.state, X, Y)
+        effects = super().learn(X, Y)
+        self.life = life
+        return effects
+
+    def _predicted(self, X: Array, Y: Array, f: Array) -> None:
         if self.clips_by_rows:
             self._test(X, Y, f)
             self.rows = own_rows.kept(self.rows, self.learner, X, Y, f)
-        self.state, self.life = state, life
-        self.step, self.learned = self.step + 1, self.learned + len(X)
-        losses = self.learner.losses(Y, f)
-        return [LearnedRows(len(X), f, losses, self.learned, Y, half)]
 
     @property
     def clips_by_rows(self) -> bool:
@@ -216,32 +171,6 @@ class LiveNode:
     def _limit(self) -> float:
         """The evidence at which a neighbour is named."""
         return own_rows.threshold(len(self.peers))
-
-    def drain(self, learn: Callable[[Array, Array], list[Effect]]) -> list[Effect]:
-        """Learn the next rows of the queue, which were accepted, by a function of X and Y."""
-        effects, left = list[Effect](), self.at_once
-        while left > 0 and self.queue.rows:
-            X, Y = self.queue.take(left)
-            left -= len(X)
-            effects += self.learn_accepted(learn, X, Y)
-        return effects
-
-    def learn_accepted(
-        self, learn: Callable[[Array, Array], list[Effect]], X: Array, Y: Array
-    ) -> list[Effect]:
-        """Learn rows that were accepted; those that cannot be learned are passed over, alone."""
-        try:
-            return learn(X, Y)
-        except (BadInput, Diverged) as error:
-            if len(X) == 1:
-                return self.pass_over(1, error)
-        rows = [slice(i, i + 1) for i in range(len(X))]
-        return [effect for r in rows for effect in self.learn_accepted(learn, X[r], Y[r])]
-
-    def pass_over(self, rows: int, error: BadInput | Diverged) -> list[Effect]:
-        """Rows that were accepted and, with the theta of now, diverge: they count as learned."""
-        self.learned, self.diverged = self.learned + rows, self.diverged + rows
-        return [Notice("diverged", f"{rows} rows were passed over: {error}"), Save()]
 
     def combine(self, parts: Sequence[Part], heard: Sequence[Part] | None = None) -> list[Effect]:
         """Move towards neighbours' thetas, in the order of their names; the rest stays at self.
@@ -386,11 +315,9 @@ class LiveNode:
     def mark(self) -> dict[str, Any]:
         """All that changes; arrays and dictionaries in it are replaced, never written to."""
         peers = {name: peer.copy() for name, peer in self.peers.items()}
-        return {**vars(self), "peers": peers, "queue": (self.queue, self.queue.mark())}
+        return {**super().mark(), "peers": peers}
 
     def back(self, mark: dict[str, Any]) -> None:
         """As it was at the mark."""
-        queue, rows = mark["queue"]
-        queue.back(rows)
-        peers = {name: peer.copy() for name, peer in mark["peers"].items()}
-        vars(self).update({**mark, "queue": queue, "peers": peers})
+        super().back(mark)
+        self.peers = {name: peer.copy() for name, peer in mark["peers"].items()}
