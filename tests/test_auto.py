@@ -189,6 +189,7 @@ def test_predictions_are_those_of_the_experts_weighed(model):
     np.testing.assert_allclose(model.predict(X), expected, atol=1e-11)
 
 
+@pytest.mark.full_searches
 def test_fit_uses_all_rows_and_starts_anew():
     model = AutoRegressor(**SMALL).fit(X[:500], Y[:500])
     assert model.score(X[500:], Y[500:]) > 0.98
