@@ -123,6 +123,28 @@ def test_a_hangup_before_the_agent_is_there_does_not_end_it(words, ends):
     assert (done.returncode, done.stdout.strip()) == ((-1, "") if ends else (0, "True"))
 
 
+ELSEWHERE = """
+import signal, threading, time
+from dokl.live.jobs.waiting import wait_until
+done = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: done.set())
+
+def interrupt():
+    time.sleep(0.3)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+threading.Thread(target=interrupt).start()
+wait_until(done)
+print("ended")
+"""
+
+
+def test_a_signal_that_another_thread_gets_is_obeyed():
+    command = [sys.executable, "-c", ELSEWHERE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "ended"
+
+
 def test_a_hangup_that_was_held_makes_the_agent_read_its_description_again(monkeypatch):
     def held(*_):
         pass

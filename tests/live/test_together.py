@@ -110,7 +110,7 @@ def test_certificates_are_renewed_under_load_and_no_sample_is_lost(tmp_path):
         limit = time.monotonic() + PATIENCE
         while lab.status("a")["certificate_expires"] <= first or not lab.lines("b", "reloaded"):
             sent += lab.post("a", *samples(20, sent))["accepted"]
-            assert time.monotonic() < limit
+            assert time.monotonic() < limit, lab.tail("a") + lab.tail("b")
         lab.neighbours_up("a")
         sent += lab.post("a", *samples(20, sent))["accepted"]
         assert lab.status("a")["samples"] == sent

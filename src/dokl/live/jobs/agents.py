@@ -22,6 +22,7 @@ from dokl.live.certificates.checks import problems
 from dokl.live.description import Network, read
 from dokl.live.inputs import Arrival
 from dokl.live.jobs.sensors import SensorFeeder, checked_source
+from dokl.live.jobs.waiting import wait_until
 from dokl.live.process import use_few_arenas
 from dokl.live.store import JournalLoss
 from dokl.live.store import accept_loss as accept_store
@@ -110,7 +111,7 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
             sensors = SensorFeeder(agent, *broker, settings.folder)
             stack.callback(sensors.stop)
             sensors.start()
-        done.wait()
+        wait_until(done)
     if settings.once and feeder.failure is not None:
         raise feeder.failure
 

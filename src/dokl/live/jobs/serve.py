@@ -28,6 +28,7 @@ from dokl.live.jobs.served import (
     ModelState,
     described,
 )
+from dokl.live.jobs.waiting import wait_until
 from dokl.live.store import Store
 from dokl.tables.models import TableModel, learning
 
@@ -121,7 +122,7 @@ def run_server(serving: Serving) -> None:
         believed = list(description.inputs.target_range) or None
         address = face.server.url
         log("serving", address=address, learns=service.learns, target_range=believed)
-        done.wait()
+        wait_until(done)
     if serving.save is not None:
         service.model.save(serving.save)
 
