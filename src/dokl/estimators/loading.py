@@ -129,7 +129,7 @@ def _of_two_classes(meta: dict[str, Any]) -> dict[str, Any]:
 
 def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """An estimator without settings; its bank is all it knows."""
-    model.bank_ = banks.from_arrays(meta["bank"], _own("bank.", arrays))
+    model.bank_ = banks.decode(meta["bank"], _own("bank.", arrays))
     model.n_features_in_ = model.bank_.d
     check_components(model, model.bank_.settings.most)
     _take_targets(model, meta, arrays)

@@ -95,7 +95,7 @@ class Bank:
     surprise: tuple[float, int] = (0.0, 0)  # sum of squared scores since the last check, and count
     pending: Pending | None = None
     # How frozen copies of it age; None where none are kept, as in networks.
-    drift: Drift | None = field(default=None, metadata=UNSAVED)
+    drift: Drift | None = None
     group_errors: GroupErrors | None = None
 
     @property
