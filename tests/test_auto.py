@@ -218,9 +218,9 @@ def test_saving_goes_on_as_if_never_saved(tmp_path, rows):
 
 
 def test_a_damaged_file_is_refused(tmp_path, model, monkeypatch):
-    arrays = banks.to_arrays(model.bank_)
-    arrays["expert.0.theta"] = arrays["expert.0.theta"][:, :-1]
-    monkeypatch.setattr(banks, "to_arrays", lambda bank: arrays)
+    meta, arrays = banks.encode(model.bank_)
+    arrays["memories.0.theta"] = arrays["memories.0.theta"][:, :-1]
+    monkeypatch.setattr(banks, "encode", lambda bank: (meta, arrays))
     path = model.save(tmp_path / "bad.dokl")
     with pytest.raises(BadFile, match="damaged"):
         dokl.load(path)

@@ -171,10 +171,10 @@ def test_a_damaged_file_is_refused(tmp_path):
     path = small(-1).partial_fit(X[:60], y[:60]).save(tmp_path / "m.dokl")
     meta, arrays = files.read(path, "model")
     wrong = {
-        "bank.groups.numbers": arrays["bank.groups.numbers"][::-1],
-        "bank.groups.errors": -arrays["bank.groups.errors"],
-        "bank.map.0.places.alone": 0 * arrays["bank.map.0.places.alone"],
-        "bank.map.0.places.points": arrays["bank.map.0.places.points"][1:],
+        "bank.group_errors.numbers": arrays["bank.group_errors.numbers"][::-1],
+        "bank.group_errors.errors": -arrays["bank.group_errors.errors"],
+        "bank.now.maps.0.places.alone": 0 * arrays["bank.now.maps.0.places.alone"],
+        "bank.now.maps.0.places.points": arrays["bank.now.maps.0.places.points"][1:],
     }
     for name, array in wrong.items():
         files.write(path, "model", meta, {**arrays, name: np.ascontiguousarray(array)})

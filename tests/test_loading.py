@@ -282,3 +282,46 @@ def test_old_networks_of_classifiers():
     assert type(dokl.load(GOLDEN)) is dokl.DiffusionClassifier
     table = dokl.load(HERE / "golden" / "table-network-v1.dokl")
     assert type(table.estimator).__name__.startswith("Diffusion")
+
+
+# -- banks from before there was one codec --------------------------------------------------------
+# Made by the last commit with names of its own for the arrays of banks; never write these again.
+BANK_HASHES = {
+    "numbers": "db9318f05af38b8eb9c733c4da1fede95efcb39b0bc7b037b050dcabe6515cd5",
+    "classes": "f52371df1961bfd522d6a63976667cf91720b110a35ed6e6cf05e5483fd63dd2",
+    "groups": "c5f1ae8f21a6914d576878ff2b12e35be5f44e2bb15c7294e22174da24ac0308",
+    "sums": "d5020bf0e21c035650b01d7fec6c8171c9dc27e12c2f7711c38fa3c5ba2ee7a2",
+}
+BANK_ANSWERS = {
+    "numbers": [-0.196078939, 0.236153652, -0.415019974],
+    "classes": [0.577049729, 0.184164042, 0.223703927],
+    "groups": [-1.229625268, 4.076473667, 2.491652438],
+    "sums": [-0.158708629, 0.268850452, -0.452164767],
+}
+BANK_ROWS = {"numbers": 123, "classes": 70, "groups": 90, "sums": 64}
+
+
+@pytest.mark.parametrize("name", BANK_HASHES)
+def test_banks_of_earlier_versions_predict_and_learn_on(name):
+    """AutoRegressor(4, random_state=2).partial_fit on BANK_ROWS; "numbers" while a pilot was
+    pending, "groups" with groups=2, "sums" with experts="one"; "classes": an AutoClassifier.
+    """
+    path, seen = HERE / "golden" / f"bank-{name}.safetensors", BANK_ROWS[name]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == BANK_HASHES[name]
+    rng = np.random.default_rng(7)
+    rows = rng.normal(size=(170, 2))
+    y = np.sin(2 * rows[:, 0]) + rows[:, 1] + 0.1 * rng.normal(size=170)
+    asked = np.array([[0.5, -1.0], [-0.25, 0.75], [1.75, 0.0]])
+    if name == "groups":
+        rows, asked = (np.column_stack(p) for p in ((rows, np.arange(170) % 5), (asked, [0, 3, 9])))
+        y = y + rows[:, 2]
+    if name == "classes":
+        y = np.where(y > 0.5, "up", np.where(y < -0.5, "down", "level"))
+    model = dokl.load(path)
+    assert model.bank_.seen == seen
+    assert (model.bank_.pending is not None) is (name == "numbers")
+    found = model.predict_proba(asked)[:, 0] if name == "classes" else model.predict(asked)
+    np.testing.assert_allclose(found, BANK_ANSWERS[name], atol=1e-6)
+    model.partial_fit(rows[seen:], y[seen:])
+    assert model.bank_.seen == 170
+    assert model.score(rows, y) > 0.6

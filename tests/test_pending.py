@@ -217,7 +217,7 @@ def test_a_full_sample_continues_as_well():
     """Rows in it are written over; those of a pending pilot are not."""
     settings = Settings(one(), most=20, pilots=(30, 200, 400), kept=60)
     known, _ = learning.learn(banks.start(3, 1, settings), X[:390], Y[:390, None])
-    read = saving.from_arrays(saving.to_meta(known), saving.to_arrays(known))
+    read = saving.decode(*saving.encode(known))
     assert len(read.pending.X) == 390 - begin_row(400)
     both = [learning.learn(each, X[390:450], Y[390:450, None]) for each in (known, read)]
     np.testing.assert_array_equal(both[0][1].mean, both[1][1].mean)
@@ -227,9 +227,9 @@ def test_a_full_sample_continues_as_well():
 @pytest.mark.parametrize("change", ["seen", "more", "pilots"])
 def test_rows_of_a_pilot_that_cannot_be_are_refused(change):
     known, _ = learning.learn(banks.start(3, 1, Settings(one(), 20)), X[:247], Y[:247, None])
-    meta, arrays = saving.to_meta(known), saving.to_arrays(known)
+    meta, arrays = saving.encode(known)
     if change == "seen":
-        meta["seen"] = 245
+        meta["kept"]["seen"] = 245
         arrays = {**arrays, "pending.X": np.zeros((9, 3)), "pending.Y": np.zeros((9, 1))}
         arrays["pending.weight"] = np.ones(9)
     elif change == "more":
@@ -237,7 +237,7 @@ def test_rows_of_a_pilot_that_cannot_be_are_refused(change):
     else:
         meta["settings"]["pilots"] = [500]
     with pytest.raises(ValueError, match=r"cannot be|pending"):
-        saving.from_arrays(meta, arrays)
+        saving.decode(meta, arrays)
 
 
 def test_branches_of_one_bank_are_both_right():

@@ -51,7 +51,6 @@ def test_unknown_groups_lie_in_the_middle():
     np.testing.assert_allclose(alone, [0.4, 0.2, 0.2])
     apart = where.apart(np.array([3]), np.array([3, 2]))
     np.testing.assert_allclose(apart, [[0.0, 1.0 + 0.3]])
-    assert places.NOWHERE.apart(np.array([0]), np.array([0, 1])).shape == (1, 2)
 
 
 def test_one_function_puts_all_together_and_one_odd_apart():

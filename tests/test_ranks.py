@@ -129,7 +129,7 @@ def test_files_of_banks_without_ranks_are_read(tmp_path):
         np.zeros(len(plain)), np.zeros(len(plain))))  # fmt: skip
     old.partial_fit(X[10:], y[10:])
     meta, arrays = files.read(old.save(tmp_path / "old.dokl"))
-    assert not any(name.startswith("bank.ranks") for name in arrays)
+    assert not any("ranks" in name for name in arrays)
     for kind in meta["bank"]["settings"]["kinds"]:
         del kind["ranked"]
     files.write(tmp_path / "older.dokl", "model", meta, arrays)

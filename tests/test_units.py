@@ -5,7 +5,8 @@ import pytest
 
 import dokl
 from dokl import DiffusionRegressor, KernelRegressor, losses
-from dokl.estimators.units import Unit, unit_of
+from dokl.estimators.units import near, unit_of
+from dokl.learning.experts.scaling import Scaling
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 2))
@@ -44,9 +45,9 @@ def test_rows_that_come_one_by_one_find_the_unit_too(cut):
 def test_the_unit_is_robust_saved_and_part_of_the_fingerprint(tmp_path):
     spoiled = np.append(Y, 1e9)
     unit = unit_of(spoiled[:, None])
-    assert unit.near(unit_of(Y[:, None]))
+    assert near(unit, unit_of(Y[:, None]))
     assert unit_of(np.full((5, 1), 3.0)).size == 1.0
-    assert not unit.near(Unit(unit.centre + unit.size, unit.size))
+    assert not near(unit, Scaling(unit.centre + unit.size, unit.size))
     first, other = (model().partial_fit(X[:n], 1e4 + Y[:n]) for n in (200, 400))
     assert first.fingerprint_ != other.fingerprint_
     for rows in (20, 400):  # the first rows may still change it

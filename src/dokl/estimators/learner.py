@@ -19,6 +19,7 @@ from dokl.base.errors import Diverged
 from dokl.base.fingerprints import agreed_fingerprint
 from dokl.base.progress import progress
 from dokl.base.random_numbers import generator
+from dokl.estimators import units
 from dokl.estimators.checked import (
     everywhere,
     float_type,
@@ -39,8 +40,9 @@ from dokl.estimators.choices import (
 )
 from dokl.estimators.first import APART, FirstRows, changes, none_yet, settled
 from dokl.estimators.frames import valid_numbers
-from dokl.estimators.units import Unit, unit_of, wanted_by
+from dokl.estimators.units import unit_of, wanted_by
 from dokl.learning.answers import class_numbers
+from dokl.learning.experts.scaling import Scaling
 from dokl.learning.features import sample
 from dokl.network.exchange import Exchange
 from dokl.simulation.diffusion import Problem
@@ -91,7 +93,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     _classifying = False
     _first: FirstRows | None = None  # until the width is settled
-    _unit: Unit | None = None  # of targets, where the loss needs one
+    _unit: Scaling | None = None  # of targets, where the loss needs one
 
     # -- what subclasses provide -------------------------------------------------------------
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
@@ -121,7 +123,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _agreed(self) -> dict[str, Any]:
         """What nodes must agree on besides the features."""
-        return {} if self._unit is None else {"targets": self._unit.agreed()}
+        return {} if self._unit is None else {"targets": units.agreed(self._unit)}
 
     # -- starting ----------------------------------------------------------------------------
     def _start(self, X: Any, Y: Array) -> None:
@@ -221,12 +223,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if rows.looks(first):
             sigma, unit = rows.guess(), None if self._unit is None else unit_of(rows.Y)
             wide = sigma is not None and not 1 / APART <= sigma / self.sigma_ <= APART
-            if wide or not (unit is None or self._unit is None or unit.near(self._unit)):
+            if wide or not (unit is None or self._unit is None or units.near(unit, self._unit)):
                 self._begin_again(sigma if wide else None, unit)
                 self._learn_once(first.X, first.Y, first.weight, first.owner)
         self._first = rows.kept()
 
-    def _begin_again(self, sigma: float | None, unit: Unit | None) -> None:
+    def _begin_again(self, sigma: float | None, unit: Scaling | None) -> None:
         """Forget all and start with another width, or unit; parameters changed meanwhile wait for
         `fit`.
         """

@@ -30,12 +30,12 @@ from dokl.estimators.parameters import check_components, check_parameters
 from dokl.estimators.plain import unpack, unpack_made
 from dokl.estimators.saving import AUTO, ESTIMATORS, EXCHANGE, FOLDED, KIND, NETWORKS, Arrays, Extra
 from dokl.estimators.transformer import RandomFeatures
-from dokl.estimators.units import Unit
 from dokl.learning import drift, schedules
 from dokl.learning.calibration import Calibration
 from dokl.learning.columns import Preprocessor
 from dokl.learning.experts import folding
 from dokl.learning.experts import saving as banks
+from dokl.learning.experts.scaling import Scaling
 from dokl.learning.features import FeatureMap, Features
 from dokl.learning.intervals import Tracker
 from dokl.learning.kernels import Custom
@@ -129,7 +129,7 @@ def _of_two_classes(meta: dict[str, Any]) -> dict[str, Any]:
 
 def _auto(model: Any, meta: Mapping[str, Any], arrays: Arrays) -> Any:
     """An estimator without settings; its bank is all it knows."""
-    model.bank_ = banks.from_arrays(meta["bank"], _own("bank.", arrays))
+    model.bank_ = banks.decode(meta["bank"], _own("bank.", arrays))
     model.n_features_in_ = model.bank_.d
     check_components(model, model.bank_.settings.most)
     _take_targets(model, meta, arrays)
@@ -306,11 +306,11 @@ def _resume(model: Any, meta: Mapping[str, Any], arrays: Arrays, objects: Object
     model.fingerprint_ = agreed_fingerprint(model.feature_map_.fingerprint, **model._agreed())
 
 
-def _unit(model: Any, arrays: Arrays) -> Unit | None:
+def _unit(model: Any, arrays: Arrays) -> Scaling | None:
     """The targets' unit; files of version 0.1 have none, whatever the loss."""
     if "targets.size" not in arrays:
         return None
-    unit = Unit(arrays["targets.centre"], arrays["targets.size"])
+    unit = Scaling(arrays["targets.centre"], arrays["targets.size"])
     m = model.state_.theta.shape[1]
     if unit.centre.shape != (m,) or unit.size.shape != (m,):
         raise ValueError(f"the targets' unit is for {unit.centre.shape} and {unit.size.shape}")

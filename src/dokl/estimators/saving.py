@@ -75,9 +75,9 @@ def save(estimator: Any, path: files.PathLike, extra: Extra | None = None) -> Pa
     meta |= {"class": type(estimator).__name__, "extra": dict(more)}
     meta["fingerprint"] = estimator.fingerprint_
     if isinstance(estimator, AUTO):
-        meta |= {"bank": banks.to_meta(estimator.bank_), **_about_targets(estimator)}
-        arrays |= {f"bank.{k}": a for k, a in banks.to_arrays(estimator.bank_).items()}
-        arrays |= _labels(estimator)
+        about, made = banks.encode(estimator.bank_)
+        meta |= {"bank": about, **_about_targets(estimator)}
+        arrays |= {f"bank.{name}": array for name, array in made.items()} | _labels(estimator)
     elif isinstance(estimator, FOLDED):
         about, made = _folded(estimator)
         meta, arrays = meta | about, arrays | made

@@ -8,11 +8,10 @@ are given in the units that targets came in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.learning.experts.scaling import Scaling
 from dokl.learning.losses import Loss
 
 # Quartiles of a normal law are so many standard deviations apart.
@@ -21,29 +20,15 @@ QUARTILES = 1.349
 APART = 1.1
 
 
-@dataclass(frozen=True)
-class Unit:
-    """centre and size of each output: (m,)."""
+def near(unit: Scaling, other: Scaling) -> bool:
+    """Whether the two are about the same."""
+    ratio, off = unit.size / other.size, np.abs(unit.centre - other.centre) / other.size
+    return bool(((ratio >= 1 / APART) & (ratio <= APART) & (off <= APART - 1.0)).all())
 
-    centre: Array
-    size: Array
 
-    def inward(self, Y: Array) -> Array:
-        """Targets (n, m) as they are learned."""
-        return np.asarray((Y - self.centre) / self.size)
-
-    def outward(self, f: Array) -> Array:
-        """Predictions (..., m) in the targets' units."""
-        return np.asarray(f * self.size + self.centre, np.float64)
-
-    def near(self, other: Unit) -> bool:
-        """Whether the two are about the same."""
-        ratio, off = self.size / other.size, np.abs(self.centre - other.centre) / other.size
-        return bool(((ratio >= 1 / APART) & (ratio <= APART) & (off <= APART - 1.0)).all())
-
-    def agreed(self) -> dict[str, list[float]]:
-        """What nodes must agree on, for a fingerprint."""
-        return {"centre": self.centre.tolist(), "size": self.size.tolist()}
+def agreed(unit: Scaling) -> dict[str, list[float]]:
+    """What nodes must agree on, for a fingerprint."""
+    return {"centre": unit.centre.tolist(), "size": unit.size.tolist()}
 
 
 def wanted_by(loss: Loss) -> bool:
@@ -51,11 +36,11 @@ def wanted_by(loss: Loss) -> bool:
     return loss.bounded and not loss.margin
 
 
-def unit_of(Y: Array) -> Unit:
+def unit_of(Y: Array) -> Scaling:
     """By targets Y: (n, m); size 1 where nothing varies."""
     Y = np.asarray(Y, np.float64)
     low, centre, high = np.percentile(Y, (25.0, 50.0, 75.0), axis=0)
     quartiles, spread = (high - low) / QUARTILES, Y.std(axis=0)
     least = 1e-12 * np.maximum(np.abs(Y).max(axis=0), 1e-290)
     size = np.where(quartiles > least, quartiles, np.where(spread > least, spread, 1.0))
-    return Unit(centre, size)
+    return Scaling(centre, size)

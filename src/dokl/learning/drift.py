@@ -119,6 +119,11 @@ def untrimmed(counts: Array, m: int) -> Array:
     return out
 
 
+def untrimmed_pair(own: Array, even: Array) -> Array:
+    """The counts of a `Drift` from both of its parts, trimmed."""
+    return np.stack([untrimmed(each, own.shape[1]) for each in (own, even)])
+
+
 def check_steps(steps_ahead: object, n: int) -> Array:
     """Distances of n rows, (n,), from what was given: one number for all, or one for each."""
     try:

@@ -6,10 +6,8 @@ They maximise the marginal likelihood of an exact Gaussian process with kernel
 
 by L-BFGS with the analytic gradient. The number of evaluations is bounded, never the time, so the
 same rows give the same scales on every machine. Several outputs share one kernel: the likelihoods
-are added. A weak penalty keeps the scale of an input that says nothing from running away. Where
-asked for, every input has a b of its own as well, and every group of rows (the nodes of a network)
-an offset: c^2 is added between rows of the same group. Without it, what groups differ by would be
-taken for noise.
+are added. A weak penalty keeps the scale of an input that says nothing from running away. For rows
+of groups see `dokl.learning.experts.places`.
 
 >>> X = np.random.default_rng(0).normal(size=(150, 3))
 >>> found = learn_scales(X, np.sin(2 * X[:, :1]))
@@ -35,9 +33,7 @@ KERNELS = ("gaussian", "matern32")
 PENALTY = 0.025
 # Where log b and the noise's log standard deviation begin. Thirty rows of several nodes can be
 # fitted without any noise, and must not be believed to have none.
-SLOPE, NOISE, NOISE_PENALTY = -1.0, math.log(0.3), 0.5
-# Where log c begins.
-OFFSET = math.log(0.3)
+SLOPE, NOISE = -1.0, math.log(0.3)
 CLASS_PENALTY = 0.5
 EVALUATIONS = 60
 _MIDDLE_NOISE = 0.5 * math.log(0.1)
@@ -75,17 +71,13 @@ def learn_scales(
     Y: Array,
     kernel: str = "gaussian",
     evaluations: int = EVALUATIONS,
-    slopes: bool = False,
-    groups: Array | None = None,
     before: Scales | None = None,
 ) -> Scales:
     """Scales for standardised rows X: (n, d) and targets Y: (n, m); n of a thousand at most.
-    groups: (n,), the number of each row's group. before: scales of as many rows, to begin with.
+    before: scales of as many rows, to begin with.
 
     Scales of fewer rows are a bad start. Few rows look linear, a goes to 0, and there nothing
-    depends on the lengths any more. slopes: b for each input. With one for
-    all, short memories take every input for as telling as any other: 16 directions of the wind,
-    which say next to nothing, cost a tenth of all error beside eight measurements.
+    depends on the lengths any more.
     """
     from scipy.optimize import minimize
 
@@ -93,72 +85,40 @@ def learn_scales(
         raise UnknownName("kernel", kernel, KERNELS)
     d = X.shape[1]
     middle = 0.5 * math.log(d)
-    lines = d if slopes else 1
-    first = np.concatenate([np.full(d, middle), [0.0], [SLOPE] * lines, [NOISE]])
+    first = np.concatenate([np.full(d, middle), [0.0, SLOPE, NOISE]])
     if before is not None:
         about = before.amplitude, before.linear, math.sqrt(before.noise)
-        first = np.log(np.concatenate([before.lengths, np.hstack(about)]))
-    bounds = [(middle - 4.0, middle + 6.0)] * d + [(-3.0, 3.0)]
-    bounds += [(-5.0, 3.0)] * lines + [(math.log(1e-3), 0.7)]
-    if groups is not None:
-        first, bounds = np.append(first, OFFSET), [*bounds, (-5.0, 1.0)]
+        first = np.log(np.append(before.lengths, about))
+    bounds = [(middle - 4.0, middle + 6.0)] * d
+    bounds += [(-3.0, 3.0), (-5.0, 3.0), (math.log(1e-3), 0.7)]
     limits = {"maxfun": evaluations, "maxiter": evaluations}
     best = minimize(
-        negative_likelihood, first, (X, Y, kernel, _room(X, groups), slopes), "L-BFGS-B", jac=True,
-        bounds=bounds, options=limits,
+        negative_likelihood, first, (X, Y, kernel, _room(X)), "L-BFGS-B", jac=True, bounds=bounds,
+        options=limits,
     )  # fmt: skip
-    found = best.x if groups is None else best.x[:-1]
-    a, *b, noise = np.exp(found[d:]) ** np.array([1] * (1 + lines) + [2])
-    linear = np.array(b) if slopes else float(b[0])
-    offset = 0.0 if groups is None else math.exp(best.x[-1])
-    return Scales(np.exp(found[:d]), float(a), linear, float(noise), offset)
-
-
-def group_offsets(found: Scales, X: Array, Y: Array, groups: Array, K: int) -> Array:
-    """What each of K groups' targets are above what others say of its rows, as expected: (K, m); 0
-    for one without rows. groups: (n,), the number of each row's.
-    """
-    from scipy.linalg import cho_factor, cho_solve
-
-    d, line = X.shape[1], np.asarray(found.linear, np.float64) ** 2 / X.shape[1]
-    apart = squared_distances(X / found.lengths, X / found.lengths)
-    C = found.amplitude**2 * correlation("gaussian", apart) + (X * np.broadcast_to(line, d)) @ X.T
-    C += found.offset**2 * _same(groups)
-    C.flat[:: len(X) + 1] += found.noise
-    sums = np.zeros((K, Y.shape[1]))
-    np.add.at(sums, groups, cho_solve(cho_factor(C, lower=True), Y))
-    return found.offset**2 * sums
+    a, b, noise = np.exp(best.x[d:]) ** np.array([1, 1, 2])
+    return Scales(np.exp(best.x[:d]), float(a), float(b), float(noise))
 
 
 def negative_likelihood(
-    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None, slopes: bool = False
+    p: Array, X: Array, Y: Array, kernel: str, room: _Room | None = None
 ) -> tuple[float, Array]:
     """Minus the log marginal likelihood with its penalty, and its gradient.
 
-    p: logarithms of the d lengths, of a, of b (one or d), of the noise's standard deviation, and
-    where the room has groups of c. room: what one evaluation leaves to the next. slopes: whether
-    b is of each input.
+    p: logarithms of the d lengths, of a, of b, and of the noise's standard deviation. room: what
+    one evaluation leaves to the next.
     """
-    from scipy.linalg.blas import dsymv
-
-    (n, d), numbers = X.shape, len(p)
+    d = X.shape[1]
     room = _room(X) if room is None else room
-    p, c = (p, -math.inf) if room.same is None else (p[:-1], float(p[-1]))
     made = _covariances(p, X, kernel, room)
-    if room.same is not None:
-        made.K[...] += np.multiply(room.same, math.exp(2.0 * c), out=room.spare)
     found = likelihood_by_kernel(made.K, Y, room.spare)
     if found is None:
-        return 1e25, np.zeros(numbers)
+        return 1e25, np.zeros_like(p)
     value, pull = found
     slope = _by_parameters(X, made, pull, room)
-    value, slope = _with_penalty(value, slope, p, d, slopes)
-    if room.same is None:
-        return value, slope
-    within = np.multiply(pull, room.same.T, out=room.spare.T)
-    along = 2.0 * math.exp(2.0 * c) * float(dsymv(1.0, within, np.ones(n), lower=1).sum())
-    value += PENALTY * (c - OFFSET) ** 2
-    return value, np.append(slope, along + 2.0 * PENALTY * (c - OFFSET))
+    off = p[:d] - 0.5 * math.log(d)
+    slope[:d] += 2.0 * PENALTY * off
+    return value + PENALTY * float(off @ off), slope
 
 
 def likelihood_by_kernel(K: Array, Y: Array, spare: Array) -> tuple[float, Array] | None:
@@ -182,21 +142,6 @@ def likelihood_by_kernel(K: Array, Y: Array, spare: Array) -> tuple[float, Array
     crossed *= 0.5
     pull -= crossed.T
     return value, pull
-
-
-def _with_penalty(
-    value: float, slope: Array, p: Array, d: int, slopes: bool
-) -> tuple[float, Array]:
-    """Both with what keeps parameters near where they begin; slope is overwritten."""
-    off = p[:d] - 0.5 * math.log(d)
-    slope[:d] += 2.0 * PENALTY * off
-    value += PENALTY * float(off @ off)
-    if slopes:
-        off = p[d + 1 :] - np.array([SLOPE] * d + [NOISE])
-        weight = np.array([PENALTY] * d + [NOISE_PENALTY])
-        slope[d + 1 :] += 2.0 * weight * off
-        value += float(weight @ off**2)
-    return value, slope
 
 
 @one_thread()
@@ -297,11 +242,9 @@ def correlation(kernel: str, squared: Array) -> Array:
 @dataclass(frozen=True)
 class _Room:
     """Arrays (n, n) that every evaluation fills anew: to fetch them from the system each time costs
-    as much as the arithmetic. inner: X X'; same: 1 between rows of the same group, else 0, and None
-    without groups.
+    as much as the arithmetic. inner: X X'.
     """
 
-    same: Array | None
     inner: Array
     smooth: Array
     slope: Array
@@ -309,35 +252,30 @@ class _Room:
     spare: Array
 
 
-def _room(X: Array, groups: Array | None = None) -> _Room:
-    n, same = len(X), None if groups is None else _same(groups)
-    return _Room(same, X @ X.T, *(np.empty((n, n)) for _ in range(4)))
-
-
-def _same(groups: Array) -> Array:
-    return np.asarray(groups[:, None] == groups, np.float64)
+def _room(X: Array) -> _Room:
+    n = len(X)
+    return _Room(X @ X.T, *(np.empty((n, n)) for _ in range(4)))
 
 
 @dataclass(frozen=True)
 class _Covariances:
     """Rows over their lengths (n, d); a^2 k, what multiplies (x_j - x'_j)^2/l_j^2 in its derivative
-    by log l_j, and all of the kernel, each (n, n); b^2/d, one or d of them, and the variance of
-    the noise.
+    by log l_j, and all of the kernel, each (n, n); b^2/d, and the variance of the noise.
     """
 
     scaled: Array
     smooth: Array
     slope: Array
     K: Array
-    line: Array
+    line: float
     noise: float
 
 
 def _covariances(p: Array, X: Array, kernel: str, room: _Room) -> _Covariances:
     n, d = X.shape
     scaled = np.asfortranarray(X / np.exp(p[:d]))
-    a2, *_, noise = each = np.exp(2.0 * p[d:])
-    line = each[1:-1] / d
+    a2, b2, noise = np.exp(2.0 * p[d:]).tolist()
+    line = b2 / d
     smooth = slope = squared_distances(scaled, scaled, room.smooth)
     if kernel == "gaussian":
         smooth *= -0.5
@@ -351,20 +289,14 @@ def _covariances(p: Array, X: Array, kernel: str, room: _Room) -> _Covariances:
         root += 1.0
         smooth *= slope
         slope *= 3.0
-    if len(line) == 1:
-        K = np.multiply(room.inner, line, out=room.K)
-    else:
-        rows = X * np.sqrt(line)
-        K = np.matmul(rows, rows.T, out=room.K)
+    K = np.multiply(room.inner, line, out=room.K)
     K += smooth
     K.flat[:: n + 1] += noise
-    return _Covariances(scaled, smooth, slope, K, line, float(noise))
+    return _Covariances(scaled, smooth, slope, K, line, noise)
 
 
 def _by_parameters(X: Array, made: _Covariances, pull: Array, room: _Room) -> Array:
-    """Derivatives by p, (d + 3,) or (2 d + 2,), from those by K, of which the lower triangle
-    counts.
-    """
+    """Derivatives by p: (d + 3,), from those by K, of which the lower triangle counts."""
     from scipy.linalg.blas import dsymm, dsymv
 
     scaled, ones = made.scaled, np.ones(len(X))
@@ -376,6 +308,5 @@ def _by_parameters(X: Array, made: _Covariances, pull: Array, room: _Room) -> Ar
         both = np.multiply(pull, made.smooth.T, out=room.spare.T)
         amplitude = dsymv(1.0, both, ones, lower=1).sum()
     each = X * dsymm(1.0, pull, X, lower=1)
-    line = made.line * (each.sum() if len(made.line) == 1 else each.sum(axis=0))
-    rest = [amplitude], line, [made.noise * np.trace(pull)]
-    return np.concatenate([along, 2.0 * np.concatenate(rest)])
+    rest = amplitude, made.line * each.sum(), made.noise * np.trace(pull)
+    return np.concatenate([along, 2.0 * np.array(rest)])

@@ -23,6 +23,7 @@ from dokl.learning.experts import pilots
 from dokl.learning.experts.kinds import Kind, Settings
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.places import GroupPlaces
+from dokl.learning.experts.saving import check_map, check_scaling
 from dokl.learning.experts.scaling import CLIP, Scaling
 from dokl.learning.features import FeatureMap
 from dokl.learning.scales import Scales
@@ -209,11 +210,9 @@ _RECORDS = (LearnedMap, Scaling, NestedMap, GroupedMap, GroupPlaces, Scales)
 
 def _check(made: LearnedMap) -> None:
     """Refuse parts that do not fit together; the types of fields were checked by the codec."""
-    from dokl.network.saving import check_map, check_scaling
-
     check_scaling(made.inputs, made.d)
     check_scaling(made.targets, made.m)
-    check_map(made.made, made.d, isinstance(made.made, GroupedMap))
+    check_map(made.made, made.d, isinstance(made.made, GroupedMap), 0)
     places: Any = made.places
     if places is not None and places.numbers.tolist() != list(range(len(made.nodes))):
         raise ValueError("places are of other nodes than those that it names")

@@ -21,12 +21,12 @@ from dokl.learning.experts import bank as banks
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts import predicting
 from dokl.learning.experts.bank import Bank, Prediction
-from dokl.learning.experts.kinds import Kind, Settings, of_groups
+from dokl.learning.experts.kinds import Settings, of_groups
 from dokl.learning.experts.scaling import Scaling
 from dokl.network import node as nodes
 from dokl.network import sharing as share
 from dokl.network.node import BEGINNING, Errors, NetworkNode
-from dokl.network.sharing import NEVER, SentRows, SharingRule
+from dokl.network.sharing import NEVER, SUMMED, SentRows, SharingRule
 
 # A row of less weight is predicted and not learned: its label never came.
 LEAST_WEIGHT = 1e-20
@@ -35,12 +35,6 @@ OWN_BYTES = 4e9
 # In `fit` of more nodes than this, one with fewer rows than that has no map of its own, as in
 # `learn`: maps of thousands of nodes would take minutes, and twenty rows say little.
 MANY_NODES, FEW_ROWS = 100, 30
-# The sums of one expert that remembers everything, and of two that forget.
-SUMMED = (
-    Kind("learned", "gaussian"),
-    Kind("learned", "gaussian", 10_000, 400),
-    Kind("learned", "gaussian", 1000, 200),
-)
 
 
 @dataclass(frozen=True)

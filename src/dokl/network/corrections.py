@@ -86,7 +86,8 @@ def predict(corrections: Corrections, X: Array, f: Array, variance: Array) -> tu
     F, V = [f], [variance]
     for (_, wide), memory in zip(EXPERTS, corrections.memories, strict=True):
         z = Z if wide else Z[:, :1]
-        F.append(f + (z @ memory.theta.T) * size)
-        V.append((1.0 + memory.variance(z))[:, None] * memory.noise * size**2)
+        error, spread = memory.predict(z)
+        F.append(f + error * size)
+        V.append(spread * size**2)
     weights = corrections.mixture.weights(np.ones(len(F), bool))
     return mixing.combine(weights, np.stack(F, axis=1), np.stack(V, axis=1))

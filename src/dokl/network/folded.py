@@ -25,6 +25,7 @@ from dokl.network import banks
 from dokl.network.agreed import AgreedMap, LearnedMap
 from dokl.network.banks import BankNetwork
 from dokl.network.corrections import EXPERTS, Corrections
+from dokl.network.node import NetworkNode
 from dokl.network.summing import SummingNode
 
 # Rows by which the one width of a node's intervals is set: what comes next is like them.
@@ -48,14 +49,9 @@ def folded_parts(network: BankNetwork, k: int) -> tuple[Part, ...]:
 
 def summing_parts(node: SummingNode, made: AgreedMap, number: int) -> tuple[Part, ...]:
     """Parts whose predictions add up to that of a node that shares sums."""
-    alone = folding.folded(node.node.own)
     if not node.memories:
-        return (alone,)
-    own, shared, corrected = node.node.weights.tolist()
-    parts = [(own, alone), (shared + corrected, _of_network(node, made, number))]
-    if node.node.corrections is not None:
-        parts.append((corrected, _linear(node.node.corrections)))
-    return tuple(_weighed(part, w) for w, part in parts if w > 0)
+        return (folding.folded(node.node.own),)
+    return _mixed(node.node, _of_network(node, made, number))
 
 
 def _of_network(node: SummingNode, made: AgreedMap, number: int) -> Part:
@@ -86,8 +82,13 @@ def _at(network: BankNetwork, k: int) -> tuple[Part, ...]:
     bank, node = network.bank, banks.ready(network, network.nodes[k])
     if bank is None:
         return (folding.folded(node.own),)
+    return _mixed(node, _of_group(bank, k))
+
+
+def _mixed(node: NetworkNode, network: Part) -> tuple[Part, ...]:
+    """By the weights of the node's members; network: what all nodes together predict here."""
     own, shared, corrected = node.weights.tolist()
-    parts = [(own, folding.folded(node.own)), (shared + corrected, _of_group(bank, k))]
+    parts = [(own, folding.folded(node.own)), (shared + corrected, network)]
     if node.corrections is not None:
         parts.append((corrected, _linear(node.corrections)))
     return tuple(_weighed(part, w) for w, part in parts if w > 0)

@@ -17,8 +17,15 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.experts.kinds import Kind
 
 WAYS = ("sums", "rows")
+# By sums, the network has one expert that remembers everything, and two that forget.
+SUMMED = (
+    Kind("learned", "gaussian"),
+    Kind("learned", "gaussian", 10_000, 400),
+    Kind("learned", "gaussian", 1000, 200),
+)
 # Sums of fewer rows would reveal them.
 FEWEST_ROWS = 50
 # A node sends sums again once it has this share of rows more than it last sent.

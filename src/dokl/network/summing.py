@@ -14,7 +14,6 @@ journal, cut as they may be, give what they gave before.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +23,7 @@ from dokl.base.arrays import Array
 from dokl.learning import mixture as mixing
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts import predicting
-from dokl.learning.experts.bank import Prediction
+from dokl.learning.experts.bank import Prediction, mean_and_variance
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.mixture import Mixture
@@ -34,10 +33,11 @@ from dokl.learning.squares.sums import Sums
 from dokl.network import node as nodes
 from dokl.network.agreed import AgreedMap, LearnedMap
 from dokl.network.node import NetworkNode
+from dokl.network.sharing import SUMMED
 from dokl.network.sums import shared
 
 # The network's experts: memory in rows of the network, and centres, None for all.
-EXPERTS = ((math.inf, None), (10_000.0, 400), (1000.0, 200))
+EXPERTS = tuple((kind.memory, kind.width) for kind in SUMMED)
 _EVERYBODY = np.ones(len(EXPERTS), bool)
 
 
@@ -150,8 +150,9 @@ def _by_experts(memories: Sequence[Memory], made: AgreedMap, Z: Array) -> tuple[
     F, V = [], []
     for memory, (_, centres) in zip(memories, EXPERTS, strict=True):
         z = np.ascontiguousarray(Z[:, : made.width(centres)])
-        F.append(made.targets.outward(z @ memory.theta.T))
-        V.append((1.0 + memory.variance(z))[:, None] * memory.noise * made.targets.size**2)
+        mean, variance = memory.predict(z)
+        F.append(made.targets.outward(mean))
+        V.append(variance * made.targets.size**2)
     return np.stack(F, axis=1), np.stack(V, axis=1)
 
 
@@ -176,9 +177,7 @@ def _listening(node: NetworkNode, made: AgreedMap) -> NetworkNode:
 
 def _spread(node: NetworkNode) -> Array:
     """The standard deviation (m,) of the targets so far, 1 where there is none."""
-    weight, first, second = node.own.total
-    known = max(weight, 1.0)
-    size = np.sqrt(np.maximum(second / known - (first / known) ** 2, 0.0))
+    size = np.sqrt(mean_and_variance(node.own.total)[1])
     return np.where(size > 0, size, 1.0)
 
 

@@ -95,7 +95,7 @@ class Bank:
     surprise: tuple[float, int] = (0.0, 0)  # sum of squared scores since the last check, and count
     pending: Pending | None = None
     # How frozen copies of it age; None where none are kept, as in networks.
-    drift: Drift | None = field(default=None, metadata=UNSAVED)
+    drift: Drift | None = None
     group_errors: GroupErrors | None = None
 
     @property
@@ -184,9 +184,8 @@ def by_each(
     """Means and variances, (n, m) for each of the experts whose features Z: (n, D) are given."""
 
     def one(i: int) -> tuple[Array, Array]:
-        memory = bank.memories[i]
-        variance = (1.0 + memory.variance(Z[i]))[:, None] * memory.noise
-        return now.targets.outward(Z[i] @ memory.theta.T), variance * now.targets.size**2
+        mean, variance = bank.memories[i].predict(Z[i])
+        return now.targets.outward(mean), variance * now.targets.size**2
 
     found = list(each(one, Z))
     return [mean for mean, _ in found], [variance for _, variance in found]

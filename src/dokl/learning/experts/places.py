@@ -83,9 +83,6 @@ class GroupPlaces:
         return points, np.where(known, self.alone[at], common)
 
 
-NOWHERE = GroupPlaces(np.zeros(0, np.int64), np.zeros((0, DIMENSIONS)), np.zeros(0))
-
-
 def learn_places(
     X: Array, Y: Array, group: Array, kernel: str = "gaussian", seed: int = 0, evaluations: int = 60
 ) -> tuple[Scales, GroupPlaces]:

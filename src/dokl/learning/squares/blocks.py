@@ -95,19 +95,6 @@ def learn(
     return memory, Found(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def learn_row_by_row(
-    numbers: Numbers, memory: Memory, Z: Array, Y: Array, weight: Array | None = None
-) -> tuple[Memory, Found]:
-    """The same with blocks of one row: the same bits however rows are cut into calls."""
-    found = []
-    for i in range(len(Z)):
-        one = slice(i, i + 1)
-        w = None if weight is None else weight[one]
-        memory, told = learn(numbers, memory, Z[one], Y[one], w)
-        found.append((told.f, told.q, told.noise, told.weight))
-    return memory, Found(*map(np.concatenate, zip(*(found or [_nothing(Y)]), strict=True)))
-
-
 def _nothing(Y: Array) -> tuple[Array, Array, Array, Array]:
     return np.empty((0, Y.shape[1])), np.empty(0), np.empty((0, Y.shape[1])), np.empty(0)
 

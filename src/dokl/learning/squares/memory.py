@@ -87,6 +87,10 @@ class Memory:
         """z'P_now z of each row of Z: (B, D)."""
         return np.asarray(np.einsum("bd,db->b", Z, self.times(Z)))
 
+    def predict(self, Z: Array) -> tuple[Array, Array]:
+        """Means and variances (B, m) of targets of rows Z: (B, D)."""
+        return Z @ self.theta.T, (1.0 + self.variance(Z))[:, None] * self.noise
+
     def covariance(self) -> Array:
         """P_now as a full symmetric matrix."""
         P = folded(self).P

@@ -15,7 +15,6 @@ import numpy as np
 
 from dokl.base import unlocked
 from dokl.base.arrays import Array
-from dokl.learning.squares import memory as memories
 from dokl.learning.squares.blocks import NotDefinite
 from dokl.learning.squares.memory import FIRST_NOISE, FIRST_ROWS, LIST, Memory
 
@@ -93,23 +92,6 @@ def solved(sums: Sums, rho: float) -> Memory:
     num, den = FIRST_NOISE * FIRST_ROWS + left, FIRST_ROWS + sums.weight
     known = np.ascontiguousarray(theta), P
     return Memory(*known, 1.0, 0.0, np.zeros((LIST, D)), np.zeros(LIST), 0, num, den)
-
-
-def told_by(memory: Memory, rho: float, rows: int) -> Sums:
-    """The sums that a memory of infinite length stands for, by inverting its matrix."""
-    from scipy.linalg import lapack
-
-    whole = memories.folded(memory)
-    D = whole.theta.shape[1]
-    C, info = lapack.dpotrf(np.array(whole.P, order="F"), lower=1, clean=1, overwrite_a=1)
-    if info:
-        raise NotDefinite
-    zz, _ = lapack.dpotri(C, lower=1, overwrite_c=1)
-    full = np.tril(zz) + np.tril(zz, -1).T
-    zy = whole.theta @ full
-    zz.T.flat[:: D + 1] -= rho
-    yy = whole.num - FIRST_NOISE * FIRST_ROWS + (whole.theta * zy).sum(axis=1)
-    return Sums(rows, float(whole.den - FIRST_ROWS), np.asfortranarray(zz), zy, yy)
 
 
 def definite(memory: Memory) -> bool:

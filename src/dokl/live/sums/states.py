@@ -9,6 +9,7 @@ import numpy as np
 from dokl.base import codec, files
 from dokl.base.arrays import Array
 from dokl.base.errors import BadFile, BadInput
+from dokl.learning.experts import saving as banks
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.squares.memory import LIST
 from dokl.learning.squares.sums import Sums
@@ -27,7 +28,8 @@ def pack(node: SummingNode) -> bytes:
     """Everything in bytes, exact, without room for further rows."""
     own, n = node.own, node.own.n
     own = replace(own, Z=own.Z[:n], Y=own.Y[:n], weight=own.weight[:n])
-    meta, arrays = codec.encode(replace(node, node=saving.compact_node(node.node), own=own))
+    known, memories = saving.compact_node(node.node), banks.compact_memories(node.memories)
+    meta, arrays = codec.encode(replace(node, node=known, own=own, memories=memories))
     return files.to_bytes(KIND, {"node": meta}, arrays, "the state of a node")
 
 
@@ -43,7 +45,9 @@ def unpack(data: bytes, made: AgreedMap, settings: Settings) -> SummingNode:
         raise BadInput(f"the stored state is damaged, or not this model's ({error})") from None
     own = node.own
     Z, Y, weight = (_with_room(part) for part in (own.Z, own.Y, own.weight))
-    return replace(node, own=replace(own, Z=Z, Y=Y, weight=weight))
+    known, memories = saving.completed_node(node.node), banks.completed_memories(node.memories)
+    own = replace(own, Z=Z, Y=Y, weight=weight)
+    return replace(node, node=known, own=own, memories=memories)
 
 
 def _with_room(part: Array) -> Array:
@@ -60,19 +64,15 @@ def _check(node: SummingNode, made: AgreedMap, settings: Settings) -> None:
     if known.own.settings != settings:
         raise ValueError("its own learner has other settings")
     saving.check_node(known, d, m)
-    saving.check_mixture(node.mixture, len(EXPERTS))
+    banks.check_mixture(node.mixture, len(EXPERTS))
     if len(node.memories) not in (0, len(EXPERTS)):
         raise ValueError(f"it has {len(node.memories)} of the network's experts")
     for memory, (_, centres) in zip(node.memories, EXPERTS, strict=False):
-        saving.check_memory(memory, made.width(centres), m)
+        banks.check_memory(memory, made.width(centres), m)
     n = files.whole("n", own.n, 0, LIST - 1)
-    for name, part, shape in (
-        ("Z", own.Z, (n, D)), ("Y", own.Y, (n, m)), ("weight", own.weight, (n,)),
-        ("zz", own.added.zz, (D, D)), ("zy", own.added.zy, (m, D)), ("yy", own.added.yy, (m,)),
-    ):  # fmt: skip
-        saving.fits(name, part, shape)
-    files.whole("rows", own.added.rows)
-    files.real("weight", own.added.weight)
+    banks.fits("weight", own.weight, (n,))
+    banks.check_rows("own", (own.Z, own.Y, own.weight), D, m)
+    banks.check_sums(own.added, D, m)
 
 
 # -- states of earlier versions ------------------------------------------------------------------

@@ -54,21 +54,6 @@ def of_rows(Z: Array, Y: Array, weight: Array | None) -> Array:
     return packed(added_up.added(added_up.nothing(Z.shape[1], Y.shape[1]), Z, Y, weight))
 
 
-def add_rows(vector: Array, Z: Array, Y: Array, weight: Array) -> None:
-    """Add rows Z: (n, D), Y: (n, m) of these weights to a vector (S,), in place."""
-    from scipy.linalg.blas import dspr
-
-    if len(Z) > 1 or vector.dtype != np.float64:
-        vector += of_rows(Z, Y, weight)
-        return
-    D, m, w = Z.shape[1], Y.shape[1], float(weight[0])
-    end = 2 + D * (D + 1) // 2
-    vector[:2] += 1.0, w
-    dspr(D, w, Z[0], vector[2:end], lower=1, overwrite_ap=1)
-    vector[end : end + m * D] += w * (Y.T @ Z).ravel()
-    vector[end + m * D :] += w * Y[0] ** 2
-
-
 def learned(sums: Sums, rho: float) -> Memory:
     """What one who saw these rows would know.
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dokl.base.arrays import Array
-from dokl.estimators.units import Unit
 from dokl.learning.columns import Moments
+from dokl.learning.experts.scaling import Scaling
 from dokl.learning.losses import Loss
 from dokl.learning.schedules import Schedule
 from dokl.tables.export.c_parts import inputs_call, raw_numbers
@@ -41,7 +41,7 @@ class Learning:
     lam: float
     standardise: str
     moments: Moments | None
-    unit: Unit | None = None
+    unit: Scaling | None = None
 
     def units(self, reals: Reals, name: str) -> str:
         """Declarations of centre and size, as C has them; empty where targets are as they are."""
