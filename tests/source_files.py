@@ -4,15 +4,15 @@ import json
 from types import SimpleNamespace
 
 from dokl.learning.columns import Preprocessor
+from dokl.live.description import AgreedInputs
 from dokl.live.inputs import Inputs
 
 
 def plain_inputs(queue_rows=1000, drop=()):
     prepared = Preprocessor(["a", "b"], {}, "off")
     prepared.freeze()
-    agreed = SimpleNamespace(target="y", labels=(), classifying=False, drop=drop, target_range=(),
-                             numeric=("a", "b"), ranges=(), outside="refuse", times=(),
-                             forms=(), missing=())  # fmt: skip
+    zeros = dict.fromkeys(("shift", "count", "total", "square"), (0.0, 0.0))
+    agreed = AgreedInputs("y", numeric=("a", "b"), drop=drop, **zeros)
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dokl.base.errors import BadInput
 from dokl.estimators.targets import Classification
 from dokl.learning.columns import Preprocessor
+from dokl.live.description import AgreedInputs
 from dokl.live.inputs import Arrival, Inputs
 from dokl.live.inputs.bodies import from_lines
 from dokl.live.inputs.targets import Targets
@@ -24,14 +25,21 @@ SAMPLE = {
 }
 
 
+def columns_of(prepared):
+    """A plan of columns, as [inputs] has it."""
+    names = ("shift", "count", "total", "square")
+    sums = {name: tuple(prepared.agreed()[name]) for name in names}
+    levels = tuple(prepared.levels.items())
+    return {"numeric": prepared.numeric, "levels": levels, **sums}
+
+
 def inputs(labels=(), drop=("note",), standardise="fixed", queue_rows=1000, sample=SAMPLE,
            believed=(), ranges=(), outside="refuse"):  # fmt: skip
     prepared = Preprocessor.plan(sample, standardise=standardise)
     prepared.freeze()
-    agreed = SimpleNamespace(
-        target="y", labels=labels, classifying=bool(labels), drop=drop, target_range=believed,
-        numeric=tuple(prepared.numeric), ranges=ranges, outside=outside, times=(), forms=(),
-        missing=(),
+    agreed = AgreedInputs(
+        "y", "classification" if labels else "regression", labels, drop=drop, ranges=ranges,
+        target_range=believed, outside=outside, **columns_of(prepared),
     )  # fmt: skip
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))

@@ -11,7 +11,7 @@ from dokl.base.errors import BadFile, BadInput
 from dokl.cli.agent import agent as command
 from dokl.live.agent.clock import Clock
 from dokl.live.agent.runtime import Agent
-from dokl.live.description import Durability, ExchangePolicy
+from dokl.live.description import Durability, ExchangePolicy, Model
 from dokl.live.description.text import text
 from dokl.live.inputs import Arrival
 from dokl.live.jobs.agents import identity
@@ -76,6 +76,15 @@ def test_a_node_is_as_it_was_at_a_time(lab):
     (further,), status = learned(lab, "a", 2000.0)
     assert status["samples"] == 100
     assert learned(lab, "a")[0] == [further]
+
+
+def test_a_node_that_shares_sums_goes_back_as_well(lab):
+    lab = replace(lab, model=Model(D=20, method="squares", own_components=20))
+    lab.path.write_text(text(lab))
+    states, _ = learned(lab, "a", 1000.0, 1100.0, 1200.0)
+    done = rollback(lab.path, 1150.0, ["a"])["a"]
+    assert (done.at, done.learned, done.undone) == (1100.0, 40, 20)
+    assert learned(lab, "a")[0] == [states[1]]
 
 
 def test_all_nodes_of_a_machine_go_back_together_or_none(lab):

@@ -12,7 +12,7 @@ import click
 from dokl.base.errors import BadInput
 from dokl.base.progress import progress
 from dokl.cli.common import echo_json, examples, key_values, output_switches, remark, with_options
-from dokl.cli.lags import comma_list, lag_options, lag_request
+from dokl.cli.lags import BY, TIME, comma_list, earlier_options, lag_request
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draws
 from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
@@ -48,7 +48,7 @@ def _options(command: Any) -> Any:
     ]  # fmt: skip
     options = [
         click.option("--target", metavar="COLUMN", required=True, help="Column to predict."),
-        *lag_options()[:3], *lags, *lag_options()[5:],
+        *earlier_options(), *lags, BY, TIME,
         click.option("--folds", type=click.IntRange(1), default=4, show_default=True,
                      help="Origins."),
         click.option("--held-out", type=click.FloatRange(1, 95), default=40.0, show_default=True,

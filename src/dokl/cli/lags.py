@@ -20,21 +20,23 @@ and serve go on from there. Beside the error stands that of persistence.
 """
 
 
-def lag_options() -> list[Callable[[Any], Any]]:
-    """Which earlier values are inputs, in which order, and how far ahead the target lies."""
+TIME = click.option("--time", metavar="COLUMN",
+                    help="Lags: the order of rows; else the first column of dates.")  # fmt: skip
+AUTO = click.option("--lags", "auto_lags", type=click.Choice(["auto"]),
+                    help="Lags that the first rows propose.")  # fmt: skip
+HORIZON = click.option("--horizon", metavar="N|6h", default="0", show_default=True,
+                       help="Predict the target N rows, or hours, later.")  # fmt: skip
+BY = click.option("--by", metavar="COLUMN", help="Lags: each group has a past of its own.")
+
+
+def earlier_options() -> list[Callable[[Any], Any]]:
+    """Which earlier values are inputs."""
     return [
         click.option("--lag", multiple=True, metavar="COLUMN=1,24",
                      help="Earlier values as inputs: N rows, or 24h, before."),
         click.option("--rolling", multiple=True, metavar="COLUMN=24", help="Rolling means."),
         click.option("--difference", multiple=True, metavar="COLUMN=1",
                      help="The newest value less an earlier one."),
-        click.option("--lags", "auto_lags", type=click.Choice(["auto"]),
-                     help="Lags that the first rows propose."),
-        click.option("--horizon", metavar="N|6h", default="0", show_default=True,
-                     help="Predict the target N rows, or hours, later."),
-        click.option("--by", metavar="COLUMN", help="Lags: each group has a past of its own."),
-        click.option("--time", metavar="COLUMN",
-                     help="Lags: the order of rows; else the first column of dates."),
     ]  # fmt: skip
 
 
@@ -48,7 +50,8 @@ def lag_request(options: dict[str, Any]) -> Any:
 
     return LagRequest(
         pairs("lag", "COLUMN=1,24"), pairs("rolling", "COLUMN=24"), pairs("difference", "COLUMN=1"),
-        options["by"], options["time"], options["horizon"], options["auto_lags"] == "auto",
+        options.get("by"), options["time"], options.get("horizon", 0),
+        options["auto_lags"] == "auto",
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from dokl.cli.common import (
     with_options,
 )
 from dokl.cli.graph import Topology
+from dokl.cli.lags import AUTO, TIME, earlier_options, lag_request
 from dokl.cli.source import make_source, reading_options
 from dokl.cli.train import FEATURES, KERNELS, TASKS
 
@@ -41,6 +42,8 @@ for all nodes, by --sample: up to 100,000 rows like those that will come. --inpu
 N does without: columns x1 ... xN as they are, and the target y. Decimal commas,
 thousands, currencies, percent signs and times that the sample has are agreed, too:
 nodes read their sources so. --format to --chunk say how to read the sample.
+Lags (--method squares): every node makes earlier values of its own rows, and finds
+them again after a crash. Rows of a node must come in the order of their times.
 \b
 Security: by default neighbours show certificates, made by an authority of this
 network's own. They lie in the folder FILE.certs, readable by you only: each
@@ -120,7 +123,7 @@ def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--standardise", type=click.Choice(STANDARDISE), default="fixed",
                      show_default=True, help="Numbers: by the sample, or as they are."),
     ]  # fmt: skip
-    return with_options(command, options)
+    return with_options(command, [*options, *earlier_options(), AUTO, TIME])
 
 
 def _exchange_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -279,6 +282,7 @@ def _wishes(options: dict[str, Any], quiet: bool) -> tuple[Any, Any, dict[str, A
     classes = tuple(part.strip() for part in (options["classes"] or "").split(",") if part.strip())
     sample = taken("target", "task", "drop", "standardise", "d", "node_column")
     reading = make_source(options["sample"] or "", options).options
+    sample["lags"] = lag_request(options)
     pairs = split_pairs(options["levels"], "COLUMN=A,B,...")
     levels = {name: tuple(part.strip() for part in text.split(",")) for name, text in pairs}
     places = taken("graph", "nodes", "seed", "host", "base_port", "http_host", "http_base_port")

@@ -12,7 +12,16 @@ import click
 
 from dokl.base.errors import BadInput
 from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs, with_options
-from dokl.cli.lags import SERIES_HELP, comma_list, lag_options, lag_request
+from dokl.cli.lags import (
+    AUTO,
+    BY,
+    HORIZON,
+    SERIES_HELP,
+    TIME,
+    comma_list,
+    earlier_options,
+    lag_request,
+)
 from dokl.cli.meter import Meter, loading
 from dokl.cli.pictures import check_places, draw, picture_options, story
 from dokl.cli.results import tell, training_scores
@@ -110,7 +119,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--standardise", type=click.Choice(STANDARDISE),
                      help="By the rows so far, by the first rows, or not. bank: off; gradient: "
                      "running; networks: fixed."),
-        *lag_options(),
+        *earlier_options(), AUTO, HORIZON, BY, TIME,
         click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
         click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
                      help="The network: a topology of 'dokl graph', or a file of edges."),

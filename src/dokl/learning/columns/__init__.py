@@ -45,6 +45,7 @@ from dokl.learning.columns.preprocessor import (
     is_text,
     require,
 )
+from dokl.learning.columns.raw_rows import RawRows
 from dokl.learning.columns.spans import Span
 from dokl.learning.columns.targets import (
     FEWEST_OF_A_CLASS,
@@ -69,6 +70,7 @@ __all__ = [
     "Moments",
     "NO_LEVEL",
     "Preprocessor",
+    "RawRows",
     "RecentRows",
     "Scale",
     "Span",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dokl.base.errors import BadInput
+from dokl.learning.columns import LagPlan
 from dokl.live.description.cells import check_cells, times_of
 from dokl.live.description.checks import one_of
 
@@ -24,7 +25,9 @@ class AgreedInputs:
     target_range: the least and the largest target that is believed; empty: any. A broken sensor's
     -9999 would go through the whole network. ranges: the same of each numeric input, [low, high].
     outside: what becomes of a number beyond, "refuse" or "clip" to the range. times, forms: see
-    `cells`; missing: spellings of missing values, where they are others than usual.
+    `cells`; missing: spellings of missing values, where they are others than usual. lags: columns
+    of earlier values that a node makes of its own rows, (kind, column, how far back); they are
+    among `numeric`, and no row brings them. ordered_by: the column of times that rows follow.
     fingerprint: what all this, the features and the labels should come to.
     """
 
@@ -46,6 +49,8 @@ class AgreedInputs:
     times: tuple[Any, ...] = ()
     forms: tuple[Any, ...] = ()
     missing: tuple[str, ...] = ()
+    lags: tuple[Any, ...] = ()
+    ordered_by: str = ""
 
     def __post_init__(self) -> None:
         check_cells(self)
@@ -58,6 +63,7 @@ class AgreedInputs:
         self._check_levels()
         self._check_columns()
         self._check_sums()
+        self._check_lags()
 
     @classmethod
     def plain(cls, d: int, target: str = "y", labels: tuple[Any, ...] = ()) -> AgreedInputs:
@@ -80,6 +86,21 @@ class AgreedInputs:
     def columns(self) -> tuple[str, ...]:
         """Names of the input columns, numbers first."""
         return (*self.numeric, *times_of(self.times), *(name for name, _ in self.levels))
+
+    @property
+    def lag_plan(self) -> LagPlan:
+        """Which earlier values are inputs; the target is not known in its own row."""
+        made = [list(entry) for entry in self.lags]
+        lagged = any(name == self.target for _, name, _ in made)
+        about = {"by": None, "time": self.ordered_by or None, "hidden": [self.target] * lagged}
+        return LagPlan.from_spec({"made": made, **about})
+
+    @property
+    def brought(self) -> tuple[str, ...]:
+        """The numbers and times that a row brings along: all but earlier values."""
+        made = self.lag_plan.names
+        found = (name for name in (*self.numeric, *times_of(self.times)) if name not in made)
+        return tuple(dict.fromkeys((*found, *([self.ordered_by] if self.ordered_by else []))))
 
     def _check_range(self) -> None:
         if not self.target_range:
@@ -154,6 +175,26 @@ class AgreedInputs:
             if not all(map(math.isfinite, numbers)):
                 raise BadInput(f"[inputs] {name} holds a number that is not finite")
             object.__setattr__(self, name, tuple(map(float, numbers)))
+
+    def _check_lags(self) -> None:
+        try:
+            plan = self.lag_plan
+        except (TypeError, ValueError) as error:  # BadInput is one of these
+            raise BadInput(
+                '[inputs] lags: each entry is ["lag", "column", "24"], or "mean" or "difference" '
+                f"of it, in rows or as a time (24h): {error}"
+            ) from None
+        if self.ordered_by and not self.lags:
+            raise BadInput("[inputs] ordered_by is the column of times that rows with lags follow")
+        if self.lags and self.ordered_by in (*self.numeric, self.target, *dict(self.levels)):
+            raise BadInput(f"[inputs] ordered_by: column {self.ordered_by!r} is not one of times")
+        for name in plan.names:
+            if name not in self.numeric:
+                raise BadInput(f"[inputs] lags: {name!r} is not among numeric")
+        known = {*self.numeric} - {*plan.names} | {self.target}
+        for name in plan.columns:
+            if name not in known or (name == self.target and self.classifying):
+                raise BadInput(f"[inputs] lags: column {name!r} holds no numbers")
 
 
 def _as_list(value: Any) -> Any:

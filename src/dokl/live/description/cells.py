@@ -55,7 +55,8 @@ def form_entries(forms: dict[str, Form]) -> tuple[Any, ...]:
 
 def check_cells(inputs: Any) -> None:
     """Refuse forms of columns that are not there, or are of another kind."""
-    times, forms = times_of(inputs.times), forms_of(inputs.forms)
+    times, forms = {*times_of(inputs.times)}, forms_of(inputs.forms)
+    times |= {inputs.ordered_by} - {""}
     for name, form in forms.items():
         kind = "time" if name in times else "number"
         known = name in times or name in inputs.numeric or name == inputs.target

@@ -205,6 +205,8 @@ def _model(network: Network) -> Iterator[str]:
     yield from (text if "[" in text else f"[model] {text}" for text in wrong)
     if not wrong and network.model.squares:
         yield from _sums(network)
+    if network.inputs.lags and not network.model.squares:
+        yield "[inputs] lags are for method = 'squares' in [model]: --method squares"
     written = network.inputs.fingerprint
     if not wrong and written is not None and written != network.fingerprint:
         yield (

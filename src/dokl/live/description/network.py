@@ -22,12 +22,12 @@ from dokl.base.errors import BadInput, UnknownName
 from dokl.base.files import read_text
 from dokl.base.fingerprints import agreed_fingerprint
 from dokl.learning import losses, schedules
-from dokl.learning.columns import Preprocessor
+from dokl.learning.columns import Preprocessor, RawRows
 from dokl.learning.experts.kinds import CLASS_PILOTS, Settings, for_classes
 from dokl.learning.features import FeatureMap, Features
 from dokl.learning.kernels import resolve as resolve_kernel
 from dokl.live.description.agreed import AgreedInputs
-from dokl.live.description.cells import forms_of, times_of
+from dokl.live.description.cells import ISO, forms_of, times_of
 from dokl.live.description.checks import check_name, is_loopback
 from dokl.live.description.sections import (
     About,
@@ -37,8 +37,9 @@ from dokl.live.description.sections import (
     Model,
     Node,
 )
-from dokl.live.description.service import Access
+from dokl.live.description.service import Access, RowEncoder
 from dokl.live.description.sources import SensorSource, sensor_source
+from dokl.live.sums.lagged import LaggedLearner
 from dokl.live.sums.learner import SumsLearner
 from dokl.network import agreed
 from dokl.network.agreed import AgreedMap, DrawnMap, LearnedMap
@@ -135,16 +136,23 @@ class Network:
         return replace(self, about=about, nodes=nodes, routes=routes, sources=sources)
 
     # -- what is learned ---------------------------------------------------------------------
-    def preprocessor(self) -> Preprocessor:
-        """How columns become X; frozen, a new one each time."""
+    def preprocessor(self) -> RowEncoder:
+        """How columns become the rows of a journal: X; with lags, rows as they came."""
+        if not self.inputs.lags:
+            return self.model_inputs()
+        return RawRows(self.inputs.brought, dict(self.inputs.levels))
+
+    def model_inputs(self) -> Preprocessor:
+        """How columns, and earlier values, become X; frozen, a new one each time."""
         agreed = self.inputs
+        forms = dict.fromkeys({agreed.ordered_by} - {""}, ISO) | forms_of(agreed.forms)
         meta = {
             "standardise": agreed.standardise,
             "frozen": True,
             "numeric": list(agreed.numeric),
             "levels": [[name, list(levels)] for name, levels in agreed.levels],
             "times": [[name, each.spec()] for name, each in times_of(agreed.times).items()],
-            "forms": {name: each.spec() for name, each in forms_of(agreed.forms).items()},
+            "forms": {name: each.spec() for name, each in forms.items()},
             "missing": list(agreed.missing),
             "excluded": [agreed.target, *agreed.drop],
         }
@@ -154,7 +162,7 @@ class Network:
     @property
     def d(self) -> int:
         """Number of inputs, one per level of a text column, some for a column of times."""
-        return self.preprocessor().d
+        return self.model_inputs().d
 
     @property
     def m(self) -> int:
@@ -191,8 +199,10 @@ class Network:
             labels["classes"] = list(self.inputs.labels)
         if self.model.squares:  # sums and vectors are nothing to each other
             labels |= {"method": {"name": "squares", "ridge": float(self.model.ridge)}}
+        if self.inputs.lags:
+            labels |= {"lags": self.inputs.lag_plan.spec()}
         learned = agreed_fingerprint(self._map_fingerprint, **labels)
-        return agreed_fingerprint(learned, preprocessing=self.preprocessor().agreed())
+        return agreed_fingerprint(learned, preprocessing=self.model_inputs().agreed())
 
     @property
     def _map_fingerprint(self) -> str:
@@ -232,8 +242,11 @@ class Network:
         if self.model.squares:
             number = -1 if name is None else self.agreed_map.number(name)
             classes = inputs.labels if inputs.classifying else None
-            given = self.agreed_map, number, self.alone, classes
-            return SumsLearner(*given, self.fingerprint)
+            given = self.agreed_map, number, self.alone, classes, self.fingerprint
+            if not inputs.lags:
+                return SumsLearner(*given)
+            rows = RawRows(inputs.brought, dict(inputs.levels))
+            return LaggedLearner(*given, rows, self.model_inputs(), inputs.lag_plan, inputs.target)
         return Learner(
             self.problem(),
             Exchange(None, intercept=self.model.intercept),

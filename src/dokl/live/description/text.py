@@ -135,6 +135,11 @@ def _cells(given: AgreedInputs) -> str:
     if given.forms:
         entries = [list(entry) for entry in given.forms]
         lines += f"forms = {_say(entries)}  # how cells are written\n"
+    if given.lags:
+        entries = [[str(part) for part in entry] for entry in given.lags]
+        lines += f"lags = {_say(entries)}  # made by each node of its own rows\n"
+    if given.ordered_by:
+        lines += _line("ordered_by", given.ordered_by, "the times that rows follow")
     return lines + (f"missing = {_say(list(given.missing))}\n" if given.missing else "")
 
 

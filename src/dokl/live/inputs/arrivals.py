@@ -87,12 +87,14 @@ class Inputs:
         agreed, self._complete = described.inputs, complete
         self._prepared = described.preprocessor()
         labels = agreed.labels if agreed.classifying else ()
-        self._ranges = dict(zip(agreed.numeric, agreed.ranges, strict=False))
+        ranges = zip(agreed.numeric, agreed.ranges, strict=False)
+        self._ranges = {name: each for name, each in ranges if name in agreed.brought}
         bounded = [*self._ranges, agreed.target] if agreed.target_range else [*self._ranges]
         self.outside = Outside(agreed.outside, bounded)
         self._missing = agreed.missing or MISSING
-        self._forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
-        self._numeric = (*agreed.numeric, *times_of(agreed.times))
+        times = {*times_of(agreed.times), agreed.ordered_by} - {""}
+        self._forms = dict.fromkeys(times, ISO) | forms_of(agreed.forms)
+        self._numeric = agreed.brought
         self._targets = Targets(
             agreed.target, labels, agreed.target_range, self.outside,
             self._forms.get(agreed.target, PLAIN), self._missing,

@@ -70,7 +70,7 @@ def state_folder(description: Path) -> Path:
 
 def identity(network: Network, name: str) -> dict[str, Any]:
     """Whose journal it is, and of what: another one's is refused."""
-    shape = {"m": network.m, "D": network.model.D, "d": network.d}
+    shape = {"m": network.m, "D": network.model.D, "d": network.preprocessor().d}
     return {"name": name, "fingerprint": network.fingerprint, **shape}
 
 

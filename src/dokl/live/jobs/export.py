@@ -16,11 +16,13 @@ from dokl.estimators.predict_only import NEWEST, predict_only
 from dokl.live.description import Network, read
 from dokl.live.jobs.agents import identity, state_folder
 from dokl.live.store import read_saved
+from dokl.live.sums.lagged import LaggedState
 from dokl.live.sums.learner import SumsState
 from dokl.network import summing
 from dokl.network.folded import summing_parts
 from dokl.network.state import State
 from dokl.tables.models import TableModel
+from dokl.tables.models.series import Series
 
 
 def export(
@@ -62,14 +64,16 @@ def as_model(network: Network, state: State, name: str | None = None) -> TableMo
     """
     if isinstance(state, SumsState):
         estimator = _folded(network, state, name)
-        return TableModel(estimator, network.preprocessor(), network.inputs.target)
+        model = TableModel(estimator, network.model_inputs(), network.inputs.target)
+        model.series = Series(state.lags) if isinstance(state, LaggedState) else None
+        return model
     estimator = _estimator(network)
     target = network.inputs.labels[:1] if network.inputs.classifying else (0.0,)
     first = {"classes": list(network.inputs.labels)} if network.inputs.classifying else {}
     # One row sets up everything that depends on shapes; what was learned replaces its traces.
     estimator.partial_fit(np.zeros((1, network.d)), np.array(target), **first)
     estimator.state_ = state.copy()
-    model = TableModel(estimator, network.preprocessor(), network.inputs.target)
+    model = TableModel(estimator, network.model_inputs(), network.inputs.target)
     if model.fingerprint_ != network.fingerprint:
         raise FingerprintMismatch("the exported model", network.fingerprint, model.fingerprint_)
     return model

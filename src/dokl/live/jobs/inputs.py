@@ -14,7 +14,7 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, UnknownName
 from dokl.estimators.choices import SIGMAS, variant_of, width
 from dokl.learning import answers
-from dokl.learning.columns import class_target, numeric_target
+from dokl.learning.columns import LagPlan, class_target, numeric_target
 from dokl.learning.kernels import resolve as resolve_kernel
 from dokl.learning.losses import resolve as resolve_loss
 from dokl.learning.schedules import BUILTIN
@@ -22,6 +22,7 @@ from dokl.live.description import AgreedInputs, Model
 from dokl.live.description.cells import form_entries, time_entries
 from dokl.network import agreed
 from dokl.network.agreed import LearnedMap
+from dokl.tables.jobs.lagged import LagRequest, planned_series, said_of
 from dokl.tables.jobs.start import Training, guesses, known_classes, start
 from dokl.tables.plan.lengths import MOST_INPUTS, sample_scales
 from dokl.tables.readers import MISSING, Chunk, Options, open_table
@@ -35,7 +36,8 @@ class Sample:
     """Rows that settle scaling and labels; or, without any, the number d of inputs x1 ... xd.
 
     reading: how to read the file, but for what is dropped. levels: of text columns, where the rows
-    do not show them all. node_column: the one that names each row's node, which is no input.
+    do not show them all. node_column: the one that names each row's node, which is no input. lags:
+    earlier values that nodes make of their own rows.
     """
 
     path: str | None = None
@@ -48,6 +50,7 @@ class Sample:
     reading: Options = field(default_factory=Options)
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     node_column: str | None = None
+    lags: LagRequest = field(default_factory=LagRequest)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def _from_rows(
     sample: Sample, chunk: Chunk, say: Callable[[str], None] | None
 ) -> tuple[AgreedInputs, AgreedRows]:
     chunk, nodes = _without_nodes(sample, chunk)
+    chunk, plan = _with_lags(sample, chunk, nodes, say)
     told = sample.target, sample.task, sample.classes, sample.levels
     training = Training(*told, standardise=sample.standardise, method="gradient")
     planned = start(training, chunk)
@@ -106,7 +110,7 @@ def _from_rows(
         labels = tuple(known_classes(training, y[keep]).tolist())
     else:
         y, keep = numeric_target(chunk.columns[target], target)
-    agreed, used = prepared.agreed(), {target, *prepared.columns}
+    agreed, used = prepared.agreed(), {target, *prepared.columns, plan.time}
     inputs = AgreedInputs(
         target=target,
         task="classification" if labels else "regression",
@@ -124,6 +128,8 @@ def _from_rows(
         times=time_entries(prepared.times),
         forms=form_entries({name: form for name, form in chunk.forms.items() if name in used}),
         missing=() if sample.reading.missing == MISSING else tuple(sample.reading.missing),
+        lags=tuple((kind, name, str(span)) for kind, name, span in plan.made),
+        ordered_by=plan.time or "",
     )
     named = None if nodes is None else nodes[keep]
     return inputs, AgreedRows(prepared.transform(chunk.columns), keep, y[keep], named)
@@ -146,6 +152,35 @@ def _without_nodes(sample: Sample, chunk: Chunk) -> tuple[Chunk, Array | None]:
     columns = {key: values for key, values in chunk.columns.items() if key != name}
     names = tuple(key for key in chunk.names if key != name)
     return replace(chunk, names=names, columns=columns), nodes.astype(str)
+
+
+def _with_lags(
+    sample: Sample, chunk: Chunk, nodes: Array | None, say: Callable[[str], None] | None
+) -> tuple[Chunk, LagPlan]:
+    """The sample with columns of earlier values, of each node its own, and which these are."""
+    asked = sample.lags
+    if not asked:
+        return chunk, LagPlan()
+    if sample.target is None:
+        raise BadInput("lags need to know what is predicted: give --target")
+    rows = chunk
+    if nodes is not None:
+        asked = replace(asked, by=sample.node_column)
+        rows = replace(chunk, columns={**chunk.columns, str(sample.node_column): nodes})
+    series = planned_series(asked, rows, sample.target)
+    try:
+        series.lags.check(rows.columns)
+    except BadInput as error:
+        raise BadInput(f"{sample.path}: {error}; --node-column tells nodes apart") from None
+    for line in said_of(series, asked, rows, sample.target) if say is not None else ():
+        assert say is not None
+        say(line)
+    if not series.plan.made:
+        return chunk, LagPlan()
+    made, _ = series.lags.extend(rows.columns)
+    names = (*chunk.names, *made)
+    with_made = replace(chunk, names=names, columns={**chunk.columns, **made})
+    return with_made, replace(series.plan, by=None)
 
 
 def _believed(values: Array) -> tuple[float, float]:

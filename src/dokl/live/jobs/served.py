@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,8 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning import answers
-from dokl.learning.columns import NO_LEVEL
+from dokl.learning.columns import NO_LEVEL, RawRows
+from dokl.learning.columns.raw_rows import MISSING
 from dokl.live.description import Access, AgreedInputs, Durability, Limits, is_loopback
 from dokl.live.description.cells import form_entries, time_entries, times_of
 from dokl.network.state import State
@@ -32,50 +33,8 @@ from dokl.tables.models.scores import RegressionScore
 from dokl.tables.readers import Chunk
 
 NAME = "model"
-UNSEEN, MISSING = -1.0, -2.0
 BELIEVED = 100.0  # standard deviations: -9999 of a broken sensor is farther away, outliers are not
 FEWEST = 50  # targets by which a range is told
-
-
-class RawRows:
-    """Columns as numbers that a journal can keep, and back: numbers, 1 where one is there and 0
-    where it is missing, and the numbers of levels.
-    """
-
-    def __init__(self, numeric: Sequence[str], levels: Mapping[str, Sequence[str]]) -> None:
-        self.numeric, self.levels = tuple(numeric), {k: tuple(v) for k, v in levels.items()}
-        self.names_out = (*self.numeric, *(f"{name} is there" for name in numeric), *self.levels)
-        self.d = len(self.names_out)
-        # -2 and -1 count from the end.
-        self._texts = {name: (*known, None, NO_LEVEL) for name, known in self.levels.items()}
-        self._numbers: dict[str, dict[Any, float]] = {
-            name: {level: float(i) for i, level in enumerate(known)} | {None: MISSING}
-            for name, known in self.levels.items()
-        }
-
-    def transform(self, columns: Mapping[str, Array]) -> Array:
-        """X (n, d) of columns as `Inputs` reads them."""
-        numbers = [np.asarray(columns[name], np.float64) for name in self.numeric]
-        there = [~np.isnan(values) for values in numbers]
-        filled = [np.where(ok, v, 0.0) for v, ok in zip(numbers, there, strict=True)]
-        codes = [self._codes(name, columns[name]) for name in self.levels]
-        return np.column_stack([*filled, *there, *codes]).astype(np.float64)
-
-    def _codes(self, name: str, texts: Array) -> list[float]:
-        known = self._numbers[name]
-        return [known.get(text, UNSEEN) for text in texts.tolist()]
-
-    def columns(self, X: Array) -> dict[str, Array]:
-        """What X: (n, d) came from, but for the texts of unknown levels."""
-        X, p = np.asarray(X, np.float64), len(self.numeric)
-        found = {
-            name: np.where(X[:, p + i] > 0, X[:, i], np.nan) for i, name in enumerate(self.numeric)
-        }
-        for i, (name, texts) in enumerate(self._texts.items()):
-            column = np.empty(len(X), object)
-            column[:] = [texts[int(code)] for code in X[:, 2 * p + i]]
-            found[name] = column
-        return found
 
 
 class ModelState(State):

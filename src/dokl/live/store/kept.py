@@ -5,14 +5,15 @@ done to it. So every few minutes the state of then is put aside. There are at mo
 so many bytes; those that go are the ones whose neighbours in time are nearest, measured by how long
 ago they are: ten minutes matter in what was an hour ago, and not in what was last month.
 
-A file is a line that says whose it is and when it was made, as JSON, and the packed state, which
-has its own checksum.
+A file is a line that says whose it is and when it was made, as JSON, with a checksum of the packed
+state that follows.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,8 @@ def keep(
     folder = private_folder(kept_folder(store))
     place = folder / f"{max(0, round(at * 1e3)):013d}-{learned}{END}"
     part = folder / ".part"
-    head = json.dumps({"identity": make_identity(identity), "at": at, "learned": learned})
+    about = {"at": at, "learned": learned, "crc": zlib.crc32(packed)}
+    head = json.dumps({"identity": make_identity(identity), **about})
     with open(open_own(part, os.O_WRONLY | os.O_TRUNC), "wb") as file:
         file.write(head.encode() + b"\n" + packed)
     part.replace(place)
@@ -133,7 +135,10 @@ def _read(snapshot: KeptSnapshot, identity: Mapping[str, Any]) -> bytes:
         head, _, packed = read_bytes(snapshot.path).partition(b"\n")
         told = json.loads(head)
         whose, learned = told["identity"], told["learned"]
-        unpack(packed)  # which has a checksum
+        if "crc" not in told:  # as earlier versions wrote it, with a checksum inside
+            unpack(packed)
+        elif told["crc"] != zlib.crc32(packed):
+            raise ValueError("its checksum does not fit")
     except (OSError, ValueError, KeyError, TypeError, BadInput) as error:
         raise BadFile(f"{snapshot.path}: this snapshot cannot be read ({error})") from None
     if whose != make_identity(identity) or learned != snapshot.learned:

@@ -7,7 +7,7 @@ back predicts with them at once, and solved anew as soon as others' sums arrive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,8 +93,17 @@ class SumsLearner(Learner):
         wild = np.flatnonzero((np.abs(Y) > LARGEST).any(axis=1))
         if len(wild):
             raise BadInput(f"row {wild[0]}: its target is too large to be learned: remove the row")
-        node, said = summing.learn(_node(state), self.made, self.number, X, Y)
-        return SumsState(node), said.mean, _half(said)
+        X, after = self._entered(state, X, Y)
+        node, said = summing.learn(node_of(state), self.made, self.number, X, Y)
+        return after(node), said.mean, _half(said)
+
+    def _entered(
+        self, state: State, X: Array, Y: Array | None = None
+    ) -> tuple[Array, Callable[[SummingNode], SumsState]]:
+        """What the node gets of rows X, whose targets are known where Y is given; and what becomes
+        of the state once it has learned them.
+        """
+        return X, SumsState
 
     # -- predicting --------------------------------------------------------------------------
     def predict(
@@ -114,8 +123,8 @@ class SumsLearner(Learner):
         return {**{name: values.tolist() for name, values in flat.items()}, "coverage": LEVEL}
 
     def _told(self, state: State, X: Any) -> Prediction:
-        rows = np.asarray(X, np.float64)
-        return summing.predict(_node(state), self.made, self.number, rows)
+        rows, _ = self._entered(state, np.asarray(X, np.float64))
+        return summing.predict(node_of(state), self.made, self.number, rows)
 
     def answers(self, scores: Array) -> list[Any]:
         """Scores (n, m) as people want them: numbers, or labels."""
@@ -128,7 +137,7 @@ class SumsLearner(Learner):
         """The recent mean square error of the node, of its lone learner, and the first over the
         second: below 1, sharing helps. covered: how often 90 % intervals held.
         """
-        found = _node(state).node.errors
+        found = node_of(state).node.errors
         if not found.weight:
             return dict.fromkeys(("error", "alone", "ratio", "covered"))
         alone, _, both = (found.total / found.weight).tolist()
@@ -158,17 +167,21 @@ class SumsLearner(Learner):
 
     def own_sums(self, state: State) -> Sums:
         """Of all rows that this node has learned itself."""
-        return _node(state).own.total()
+        return node_of(state).own.total()
 
     def own_rows(self, state: State) -> int:
         """How many these are."""
-        return _node(state).own.rows
+        return node_of(state).own.rows
 
     def knowing(self, state: State, total: Sums, left: Sequence[Sums]) -> State:
         """The node once the network's experts know the rows of these sums, own ones included;
         left: what those that forget have left of them.
         """
-        return SumsState(summing.hear(_node(state), self.made, (total, *left)))
+        return self._like(state, summing.hear(node_of(state), self.made, (total, *left)))
+
+    def _like(self, state: State, node: SummingNode) -> SumsState:
+        """The state with a node that has learned no further row."""
+        return SumsState(node)
 
     @property
     def fading(self) -> tuple[Fading, ...]:
@@ -183,7 +196,7 @@ class SumsLearner(Learner):
         if alone is None or not own.weight:
             return False
         # Where the world has changed an own expert of all rows errs, too: no fault of others.
-        known = _node(state).memories[0].theta, shared.learned(own, self.rho).theta
+        known = node_of(state).memories[0].theta, shared.learned(own, self.rho).theta
         error, usual = (squared_error(theta, own) / (own.weight * self.m) for theta in known)
         unit = float(np.mean(self.made.targets.size**2))
         return error > WORSE * max(alone / unit, usual, memories.LEAST_NOISE)
@@ -191,7 +204,7 @@ class SumsLearner(Learner):
     # -- as data -----------------------------------------------------------------------------
     def pack(self, state: State) -> bytes:
         """All that was learned, in bytes; exact."""
-        return states.pack(_node(state))
+        return states.pack(node_of(state))
 
     def unpack(self, data: bytes) -> State:
         """The state that was packed; of one that an earlier version packed, the sums of all rows:
@@ -199,13 +212,14 @@ class SumsLearner(Learner):
         """
         if states.is_old(data):
             own = states.old_sums(data, self.D, self.m)
-            node = replace(_node(self.start()), own=summing.sums_of(own))
+            node = replace(node_of(self.start()), own=summing.sums_of(own))
             left = (adding.times(own, min(1.0, n / max(own.weight, 1.0))) for n, _ in EXPERTS[1:])
             return SumsState(summing.hear(node, self.made, (own, *left)))
         return SumsState(states.unpack(data, self.made, self.settings))
 
 
-def _node(state: State) -> SummingNode:
+def node_of(state: State) -> SummingNode:
+    """The node of a state."""
     assert isinstance(state, SumsState)
     return state.node
 

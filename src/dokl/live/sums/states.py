@@ -9,6 +9,7 @@ import numpy as np
 from dokl.base import codec, files
 from dokl.base.arrays import Array
 from dokl.base.errors import BadFile, BadInput
+from dokl.learning.columns import LagColumns, LagPlan
 from dokl.learning.experts import saving as banks
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.squares.memory import LIST
@@ -20,24 +21,29 @@ from dokl.network.node import NetworkNode
 from dokl.network.summing import EXPERTS, OwnSums, SummingNode
 from dokl.network.sums import shared
 
-KIND = "node"
+KIND, LAGS = "node", "lags."
 _RECORDS = (SummingNode, OwnSums, *saving.RECORDS)
 
 
-def pack(node: SummingNode) -> bytes:
-    """Everything in bytes, exact, without room for further rows."""
+def pack(node: SummingNode, lags: LagColumns | None = None) -> bytes:
+    """Everything in bytes, exact, without room for further rows; lags: the rows remembered."""
     own, n = node.own, node.own.n
     own = replace(own, Z=own.Z[:n], Y=own.Y[:n], weight=own.weight[:n])
     known, memories = saving.compact_node(node.node), banks.compact_memories(node.memories)
     meta, arrays = codec.encode(replace(node, node=known, own=own, memories=memories))
-    return files.to_bytes(KIND, {"node": meta}, arrays, "the state of a node")
+    about = {"node": meta}
+    if lags is not None:
+        about["lags"], past = lags.spec()
+        arrays |= {f"{LAGS}{name}": array for name, array in past.items()}
+    return files.to_bytes(KIND, about, arrays, "the state of a node")
 
 
 def unpack(data: bytes, made: AgreedMap, settings: Settings) -> SummingNode:
     """The node that was packed; BadInput where it is damaged, or of another map."""
     try:
         meta, arrays = files.from_bytes(data, KIND, "the stored state")
-        node = codec.decode(meta["node"], arrays, _RECORDS)
+        own_arrays = {name: array for name, array in arrays.items() if not name.startswith(LAGS)}
+        node = codec.decode(meta["node"], own_arrays, _RECORDS)
         if not isinstance(node, SummingNode):
             raise ValueError("there is no node in it")
         _check(node, made, settings)
@@ -48,6 +54,21 @@ def unpack(data: bytes, made: AgreedMap, settings: Settings) -> SummingNode:
     known, memories = saving.completed_node(node.node), banks.completed_memories(node.memories)
     own = replace(own, Z=Z, Y=Y, weight=weight)
     return replace(node, node=known, own=own, memories=memories)
+
+
+def unpack_lags(data: bytes, plan: LagPlan) -> LagColumns:
+    """The rows that a node remembers; BadInput where they are damaged, or of other lags."""
+    try:
+        meta, arrays = files.from_bytes(data, KIND, "the stored state")
+        past = {name: array for name, array in arrays.items() if name.startswith(LAGS)}
+        found = LagColumns.from_spec(
+            meta["lags"], {name.removeprefix(LAGS): array for name, array in past.items()}
+        )
+    except (BadFile, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"the stored state is damaged, or has no lags ({error})") from None
+    if found.plan != plan:
+        raise BadInput("the stored state is not this model's: it has other lags")
+    return found
 
 
 def _with_room(part: Array) -> Array:

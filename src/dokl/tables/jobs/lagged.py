@@ -219,7 +219,7 @@ def said_of(series: Series, asked: LagRequest, chunk: Chunk, target: str) -> lis
         ahead = series.horizon.words
         found.append(
             f"the target of a row is {target!r} {ahead} later; {target!r} itself is an input. "
-            "One expert that remembers all rows: those that forget would follow targets that are "
+            "Experts that remember all rows: those that forget would follow targets that are "
             "not known yet when a row is predicted; -p experts=all"
         )
     if plan.time is not None and not any(span.timed for _, _, span in plan.made):
