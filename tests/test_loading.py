@@ -325,3 +325,21 @@ def test_banks_of_earlier_versions_predict_and_learn_on(name):
     model.partial_fit(rows[seen:], y[seen:])
     assert model.bank_.seen == 170
     assert model.score(rows, y) > 0.6
+
+
+def test_networks_that_hold_whole_matrices_predict_and_learn_on():
+    """Made by the last commit whose files of networks had every matrix and room in lists; never
+    write it again. NetworkRegressor(path_graph("ab"), n_components=2, random_state=4), by sums.
+    """
+    path = HERE / "golden" / "network-banks.safetensors"
+    digest = "f6f1b5189b78fd14c2ecda60c847e88181c823f680a60f57fbe78b13269488a1"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    model = dokl.load(path)
+    expected = [1.654141881, 0.745216659, 1.244757955]
+    np.testing.assert_allclose(model.predict(ASKED, nodes="b"), expected, atol=1e-6)
+    together = [0.677789034, -0.080838433, 1.343080971]
+    np.testing.assert_allclose(model.predict(ASKED), together, atol=1e-6)
+    rows = np.random.default_rng(8).normal(size=(30, 1))
+    model.partial_fit(rows, np.sin(2 * rows[:, 0]), nodes=list("ab") * 15)
+    assert model.network_.seen.tolist() == [75, 75]
+    assert np.isfinite(model.predict_interval(rows, nodes="b")).all()

@@ -28,7 +28,7 @@ import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -220,6 +220,16 @@ class ProjectedMap:
     def transform(self, X: Any) -> Array:
         """X: (n, d), dense or scipy.sparse -> V'z: (n, r)."""
         return np.asarray(self.base.transform(X) @ self.modes)
+
+
+AnyMap = FeatureMap | ProjectedMap
+
+
+class MapRecipe(Protocol):
+    """What draws a map from a seed."""
+
+    def draw(self, seed: int) -> AnyMap:
+        """The map of this seed."""
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dokl.base.arrays import Array, Block
 from dokl.base.errors import BadInput, UnknownName
-from dokl.learning.features import FeatureMap
+from dokl.learning.features import AnyMap, MapRecipe
 from dokl.learning.metrics import mean_present
 from dokl.network import state as states
 from dokl.network.exchange import Exchange
@@ -39,8 +39,13 @@ from dokl.simulation.squares import Squares
 class Problem:
     """What is learned and how: features z (a map, or a recipe of one), and a method."""
 
-    features: Any
+    features: AnyMap | MapRecipe
     method: Method
+
+    @property
+    def map(self) -> AnyMap:
+        """The features of a problem that is known to have drawn them."""
+        return cast(AnyMap, self.features)
 
     @property
     def gradient(self) -> Gradient:
@@ -86,7 +91,7 @@ def joined(problem: Problem, exchange: Exchange, state: State, K: int) -> State:
 
 def slots_of(problem: Problem, exchange: Exchange, m: int) -> states.Slots:
     """The arrays of one node with m outputs, by name."""
-    return problem.method.slots(problem.features, m, exchange)
+    return problem.method.slots(problem.map, m, exchange)
 
 
 def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: State) -> State:
@@ -98,7 +103,7 @@ def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: Stat
     method = problem.method
     if method.merges:
         A = graphs[state.clock % len(graphs)]
-        state, sent = problem.squares.merged(problem.features, exchange, state, A)
+        state, sent = problem.squares.merged(problem.map, exchange, state, A)
         return replace(state, sent=state.sent + sent)
     return method.incoming(*exchanged(problem, exchange, graphs, state))
 
@@ -117,7 +122,7 @@ def exchanged(
     sending, turn, known = exchange.sending, turn // exchange.seats, told[:, own]
     if method.conserved:
         links = A, exchange.flows[which]
-        wild = partial(method.wild, problem.features, state)
+        wild = partial(method.wild, problem.map, state)
         mixed, told[:, own], sent = conserve_once(
             sending, *links, turn, payload, known, exchange.lies, wild
         )
@@ -140,7 +145,7 @@ def step(
     problem: Problem, exchange: Exchange, state: State, X: Array, Y: Array, w: Array | None = None
 ) -> tuple[State, Array]:
     """All nodes take one step on X: (K, d), Y: (K, m); returns the new state and f: (K, m)."""
-    Z = problem.features.transform(X)
+    Z = problem.map.transform(X)
     w = np.ones(len(Y)) if w is None else w
     return step_z(problem, exchange, exchange.graphs, state.copy(), Z, Y, w)
 
@@ -182,7 +187,7 @@ def _average(exchange: Exchange, state: State) -> State:
     return state
 
 
-def check_block(features: FeatureMap, nodes: int | None, state: State, block: Block) -> None:
+def check_block(features: AnyMap, nodes: int | None, state: State, block: Block) -> None:
     """Refuse what cannot be learned from, before anything has changed.
 
     `nodes` is the size of the combination matrices, None where every node is alone.
@@ -223,7 +228,7 @@ def check_progress(
 
     f: (n, K, m) predictions and the largest |f| among them, infinite if theta is not finite.
     """
-    problem.method.check(problem.features, exchange, state, block, f, largest)
+    problem.method.check(problem.map, exchange, state, block, f, largest)
 
 
 @dataclass

@@ -62,10 +62,10 @@ class Learner:
         self.problem, self.exchange, self.K = problem, exchange, K
         self.classes = None if classes is None else list(classes)
         self.m = m if self.classes is None else answers.outputs(len(self.classes))
-        self.d, self.D = int(problem.features.d), int(problem.features.D)
+        self.d, self.D = int(problem.map.d), int(problem.map.D)
         self.engine, self._engine, self.plan = choose(engine, problem, exchange, dtype)
         self.dtype = self.plan.dtype
-        self.fingerprint = fingerprint or problem.features.fingerprint
+        self.fingerprint = fingerprint or problem.map.fingerprint
         self.row_by_row = row_by_row
         self.slots = slots_of(problem, exchange, self.m)
 
@@ -178,7 +178,7 @@ class Learner:
 
     def wild(self, state: State, payload: Array) -> bool:
         """Whether what a neighbour sent is so far off that it must not be mixed."""
-        return bool(self.problem.method.wild(self.problem.features, state, payload))
+        return bool(self.problem.method.wild(self.problem.map, state, payload))
 
     def _taken(self, state: State, mixed: Array) -> State:
         new: State = self.problem.method.incoming(state, mixed[None])

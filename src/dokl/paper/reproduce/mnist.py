@@ -109,7 +109,8 @@ def realize(drawn: Drawn) -> dict[str, Array]:
         name: _Net(problem, of.exchange, init(problem, of.exchange, of.nodes, 1, np.float32))
         for name, of in drawn.networks.items()
     }
-    z, step = problem.features, _rows_at_once(problem.features.D)
+    z, step = problem.map, _rows_at_once(problem.map.D)
+    assert isinstance(z, FeatureMap)
     found: dict[str, list[float]] = {name: [] for name in nets}
     for turn in range(1, max(PASSES) + 1):
         for start in range(0, len(rows.y_train), step):

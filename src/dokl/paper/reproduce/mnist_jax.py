@@ -36,7 +36,7 @@ class Ahead:
 
     def _prepare(self, seed: int) -> Drawn:
         drawn = self._draw(seed)
-        jax_translate.map_numbers(drawn.problem.features, np.float32)  # kept as long as the map
+        jax_translate.map_numbers(drawn.problem.map, np.float32)  # kept as long as the map
         return drawn
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array, Block
-from dokl.base.random_numbers import spawn
+from dokl.base.random_numbers import draw_recipe, spawn
 from dokl.learning import losses, schedules
-from dokl.learning.features import Features
+from dokl.learning.features import FeatureMap, Features
 from dokl.network.exchange import Exchange
 from dokl.network.graphs import GraphRecipe
 from dokl.paper.datasets import Dataset, Split, split
@@ -77,9 +77,14 @@ def problem_of(
     return Problem(features, gradient(losses.hinge(), schedule, setting.lam))
 
 
+def _map_of(problem: Problem) -> FeatureMap:
+    assert isinstance(problem.map, FeatureMap)
+    return problem.map
+
+
 def scores(problem: Problem, theta: Array, X: Any) -> Array:
     """theta'z of rows X for many vectors (V, D) at once: (N, V)."""
-    numbers = numba_engine.feature_numbers(problem.features, np.float32)
+    numbers = numba_engine.feature_numbers(_map_of(problem), np.float32)
     nobody = Block(X, np.zeros((0, 1)), None, np.zeros((0, 1), np.int64))
     rows = numba_engine.row_numbers(nobody, np.float32)
     modes = np.ascontiguousarray(theta.T, np.float32)
@@ -111,7 +116,7 @@ def errors_of(
     for i, own in enumerate(spawn(seed, runs)):
         feature_seed, _, data_seed = spawn(own, 3)
         drawn = Problem(
-            problem.features.draw(feature_seed),
+            draw_recipe(problem.features, feature_seed),
             gradient(problem.gradient.loss, problem.gradient.schedule),
         )
         rows = dealt.split(data_seed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.base.random_numbers import spawn
+from dokl.base.random_numbers import draw_recipe, spawn
 from dokl.learning.kernels import Gaussian
 from dokl.network.exchange import Exchange
 from dokl.paper import baselines
@@ -59,7 +59,7 @@ def work(name: str, setting: Figure, options: ReproduceOptions) -> Work:
             feature_seed, _, data_seed = spawn(own, 3)
             stream = law.draw(data_seed)
             drawn = Problem(
-                problem.features.draw(feature_seed),
+                draw_recipe(problem.features, feature_seed),
                 gradient(problem.gradient.loss, problem.gradient.schedule),
             )
             found[max(0, i - 1)] = (seconds_rff(drawn, stream), *seconds_qklms(method, stream))

@@ -47,7 +47,7 @@ def advance(
 ) -> tuple[State, Array]:
     """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent."""
     graphs = plan.exchange.graphs
-    check_block(plan.problem.features, graphs[0].shape[0] if graphs else None, state, block)
+    check_block(plan.problem.map, graphs[0].shape[0] if graphs else None, state, block)
     check_index(block)
 
     def alone(state: State, block: Block) -> tuple[State, Array]:
@@ -62,7 +62,7 @@ def advance(
 def _alone(plan: BlasPlan, state: State, block: Block) -> tuple[State, Array]:
     """Every node its own rows, in order."""
     K, m, _ = state.theta.shape
-    numbers, features = plan.problem.squares.numbers, plan.problem.features
+    numbers, features = plan.problem.squares.numbers, plan.problem.map
     out, known, count, peak = np.full((block.n, K, m), np.nan), [], state.count.copy(), state.peak
     grown = [sharing.growing(state)] if "sums" in state else []
     kept = State({name: state.nodes[name].copy() for name in grown})
@@ -104,5 +104,5 @@ def step(
 
 def predict(plan: BlasPlan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,)."""
-    parts = [plan.problem.features.transform(X[i]) @ theta.T for i in _pieces(X.shape[0])]
+    parts = [plan.problem.map.transform(X[i]) @ theta.T for i in _pieces(X.shape[0])]
     return np.concatenate(parts) + bias if parts else np.empty((0, len(theta)))

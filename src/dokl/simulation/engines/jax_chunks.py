@@ -154,7 +154,7 @@ class ChunkedCall:
             return None
         if mesh is not None and mesh.axis_names[0] == "features":
             return None
-        rule, d = replace(first.rule, weighted="w" in self.tables), first.problem.features.d
+        rule, d = replace(first.rule, weighted="w" in self.tables), first.problem.map.d
         sizes = fused.sizes_for(rule, self.K, self.m, d, self.tables["rate"].ndim == 3)
         if sizes is None:
             return None
@@ -167,7 +167,7 @@ class ChunkedCall:
     @cached_property
     def rule(self) -> jax_traced.TracedRule:
         """The rule of this call."""
-        rule, d = self.batch.first.rule, self.batch.first.problem.features.d
+        rule, d = self.batch.first.rule, self.batch.first.problem.map.d
         if self.fused is None and jax.default_backend() != "cpu":
             # A GPU reads stored features faster than it reads d rows of frequencies twice.
             unroll = UNROLL if rule.mixing == "none" else 1
@@ -194,7 +194,7 @@ class ChunkedCall:
     def longest(self) -> int:
         """Steps of a chunk, a power of two: what the scratch memory allows."""
         first, (kind, scratch) = self.batch.first, scratch_bytes()
-        d = first.problem.features.d
+        d = first.problem.map.d
         numbers = self.K * (d + 2 * self.m + 2)
         if self.rule.ahead:
             # The features twice: projections and cosines exist side by side.

@@ -59,7 +59,7 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> JaxPl
     dtype = np.dtype(dtype).type
     graphs = exchange.graphs if exchange.plain else []
     rule = jax_translate.rule_of(problem, exchange)
-    numbers = jax_translate.map_numbers(problem.features, dtype)
+    numbers = jax_translate.map_numbers(problem.map, dtype)
     graph = jax_translate.graph_numbers(graphs, rule.mixing, dtype)
     if rule.mixing == "dense" and dtype == np.float32 and jax_fused.available():
         graph["pairs"], graph["starts"] = jax_fused.pair_links(graphs)
@@ -75,7 +75,7 @@ def together(plans: Sequence[JaxPlan]) -> Batch:
     """The plans of many realizations, on the device; they must be of one kind and size."""
     first = plans[0]
     mesh, width = _devices(first, len(plans))
-    one_map = all(p.problem.features is first.problem.features for p in plans)
+    one_map = all(p.problem.map is first.problem.map for p in plans)
     one_graph = all(p.exchange.weights is first.exchange.weights for p in plans)
     exchange, problem = first.exchange, first.problem
     numbers = {
@@ -120,7 +120,7 @@ def _devices(plan: JaxPlan, runs: int) -> tuple[Mesh | None, int]:
     if runs > 1:
         return Mesh(np.array(devices[:runs]), ("runs",)), width
     nodes = plan.graphs[0].shape[0] if plan.graphs else 1
-    if nodes * plan.problem.features.D < LARGE or rule.projected:
+    if nodes * plan.problem.map.D < LARGE or rule.projected:
         return None, width
     mesh = Mesh(np.array(devices), ("features",))
     unit = plan.map["norms"].shape[1] if rule.structured else 1
@@ -176,7 +176,7 @@ def advance_many(
     """`advance` for every realization of a batch: blocks of the same number of steps."""
     for plan, state, block in zip(batch.plans, states, blocks, strict=True):
         graphs = plan.exchange.graphs
-        check_block(plan.problem.features, graphs[0].shape[0] if graphs else None, state, block)
+        check_block(plan.problem.map, graphs[0].shape[0] if graphs else None, state, block)
         check_index(block)
     if batch.first.exchange.plain:
         return _advance_many(batch, states, blocks)

@@ -77,7 +77,7 @@ class SquaresBatch:
 
 def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> SquaresPlan:
     """Prepare a problem (its features drawn) for `advance`; raises NotCompilable."""
-    features = problem.features
+    features = problem.map
     base = getattr(features, "base", features)
     if not isinstance(base, FeatureMap):
         raise NotCompilable(f"the features are no FeatureMap but a {type(base).__name__}")
@@ -93,7 +93,7 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> Squar
 def together(plans: Sequence[SquaresPlan]) -> SquaresBatch:
     """The plans of many realizations, on the device; they must be of one kind and size."""
     first = plans[0]
-    own = any(p.problem.features is not first.problem.features for p in plans)
+    own = any(p.problem.map is not first.problem.map for p in plans)
     with jax.enable_x64(True):
         arrays = {
             name: jnp.asarray(np.stack([p.map[name] for p in plans]) if own else first.map[name])
@@ -148,7 +148,7 @@ def advance_many(
 
 def check(plan: SquaresPlan, state: State, block: Block) -> None:
     """Refuse what cannot be learned from, before anything is computed."""
-    graphs, features = plan.exchange.graphs, plan.problem.features
+    graphs, features = plan.exchange.graphs, plan.problem.map
     check_block(features, graphs[0].shape[0] if graphs else None, state, block)
     check_index(block)
     used = used_rows(block)
@@ -237,7 +237,7 @@ class _Work:
 
     def _pieces(self, rows: int) -> Iterator[tuple[int, int, int]]:
         """(start, stop, B): blocks of B rows, a power of two of them, so that few are compiled."""
-        d, start = self.batch.plans[0].problem.features.d, 0
+        d, start = self.batch.plans[0].problem.map.d, 0
         room = SAMPLES // (8 * self.runs * self.K * (d + self.m + 1))
         while start < rows:
             B = min(BLOCK, 1 << (rows - start - 1).bit_length())
@@ -369,7 +369,7 @@ def predict(
     plan: SquaresPlan, theta: Array, bias: Array, X: Any, workers: int | None = None
 ) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,); some rows at a time."""
-    X, out = check_rows(X, plan.problem.features.d), np.empty((X.shape[0], len(theta)))
+    X, out = check_rows(X, plan.problem.map.d), np.empty((X.shape[0], len(theta)))
     batch, N = alone(plan), X.shape[0]
     rows = min(ROWS, 1 << max(N - 1, 0).bit_length())
     with jax.enable_x64(True):

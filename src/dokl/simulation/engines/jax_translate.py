@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.learning.features import ProjectedMap
 from dokl.learning.losses import Function, Loss
 from dokl.learning.schedules import Schedule
 from dokl.network.exchange import Exchange
@@ -31,9 +32,9 @@ def rule_of(problem: Problem, exchange: Exchange) -> TracedRule:
         raise NotCompilable(f"the scan knows the method 'gradient', not {problem.method.name!r}")
     if not exchange.plain and exchange.average != "none":
         raise NotCompilable("running means together with rules of sending or mixing")
-    features, schedule = problem.features, problem.gradient.schedule
-    projected = hasattr(features, "modes")
-    base = features.base if projected else features
+    features, schedule = problem.map, problem.gradient.schedule
+    projected = isinstance(features, ProjectedMap)
+    base = features.base if isinstance(features, ProjectedMap) else features
     structured = base.signs is not None
     rate: str | Function = "normalised" if schedule.normalised else "given"
     return TracedRule(

@@ -126,7 +126,7 @@ class OverRanks(driver.Executor):
 
     def take(self, block: Block) -> tuple[int, int]:
         """With the first block comes the worker. Ranks meet after every piece: not too often."""
-        features, m = self.problem.features, int(block.Y.shape[1])
+        features, m = self.problem.map, int(block.Y.shape[1])
         self.block, self.cast = block, block.cast(self.plan.dtype)
         if self.fed == 0:
             about = features.fingerprint, self.share.own, *self.plan.local.graph

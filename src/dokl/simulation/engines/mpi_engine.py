@@ -113,7 +113,7 @@ def _owner(comm: mpi_crew.Comm, graphs: list[Any], K: int) -> Array | None:
 
 def _check_same(comm: mpi_crew.Comm, problem: Problem) -> None:
     """Vectors of different feature maps must not meet."""
-    ours = problem.features.fingerprint
+    ours = problem.map.fingerprint
     first = comm.bcast(ours)
     error = FingerprintMismatch(f"rank {comm.rank}", first, ours) if ours != first else None
     mpi_crew.agree(comm, error)
@@ -188,7 +188,7 @@ class Worker:
         return out
 
     def _check(self, block: Block) -> None:
-        check_block(self.plan.problem.features, len(self.share.own), self.view, block)
+        check_block(self.plan.problem.map, len(self.share.own), self.view, block)
         check_index(block)
 
     def _rows(self, block: Block) -> Iterator[tuple[LoopRows, int]]:
@@ -276,7 +276,7 @@ def advance(
 ) -> tuple[State, Array]:
     """Run a block of all nodes; every rank gets the new state and predictions f: (n, K, m)."""
     nodes = None if plan.share is None else len(plan.share.owner)
-    check_block(plan.problem.features, nodes, state, block)
+    check_block(plan.problem.map, nodes, state, block)
     share = share_of(plan, state.theta.shape[0])
     worker = Worker(plan, share, state.part(share.own))
     with mpi_crew.together(plan.comm):

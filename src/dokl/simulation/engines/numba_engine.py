@@ -18,7 +18,7 @@ from numba import njit
 from numba.core.errors import NumbaError
 
 from dokl.base.arrays import LINE, Array, Block, empty_in_quarter, is_sparse
-from dokl.learning.features import FeatureMap
+from dokl.learning.features import FeatureMap, ProjectedMap
 from dokl.learning.losses import Loss
 from dokl.learning.schedules import Schedule
 from dokl.network.exchange import Exchange
@@ -130,7 +130,7 @@ def schedule_numbers(schedule: Schedule) -> Any:
 def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> NumbaPlan:
     """Prepare a problem (its features drawn) for `advance`; raises NotCompilable."""
     dtype = np.dtype(dtype).type
-    features = problem.features
+    features = problem.map
     if problem.method.name != "gradient":
         raise NotCompilable(f"the loops know the method 'gradient', not {problem.method.name!r}")
     if not exchange.plain and exchange.average != "none":
@@ -148,10 +148,10 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Numba
         average=AVERAGE_CODES[exchange.average],
     )
     custom = not problem.gradient.loss.builtin or problem.gradient.schedule.function is not None
-    modes = getattr(features, "modes", None)
-    map, projection = feature_numbers(features if modes is None else features.base, dtype), None
-    if modes is not None:
-        projection = Projection(map, np.ascontiguousarray(modes, dtype))
+    base = features.base if isinstance(features, ProjectedMap) else features
+    map, projection = feature_numbers(base, dtype), None
+    if isinstance(features, ProjectedMap):
+        projection = Projection(map, np.ascontiguousarray(features.modes, dtype))
         map = without_frequencies(features.D, map.P, dtype)
     linked = exchange if exchange.plain else replace(exchange, weights=None)
     graph, nothing = graph_numbers(linked, dtype), np.zeros((0, 1), dtype)
@@ -225,7 +225,7 @@ def _advance_alone_or_plainly(
     plan: NumbaPlan, state: State, block: Block, workers: int | None
 ) -> tuple[State, Array]:
     """A block by the loops, which combine by the product A theta or not at all."""
-    check_block(plan.problem.features, nodes_of(plan.graph), state, block)
+    check_block(plan.problem.map, nodes_of(plan.graph), state, block)
     if plan.projection is not None and block.n > 0:
         return _advance_projected(plan, plan.projection, state, block, workers)
     state, out, largest = _advance(plan, state, block, workers)

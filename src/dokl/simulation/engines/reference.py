@@ -41,7 +41,7 @@ def advance(
     """Run a block; returns a new state and the a-priori predictions f: (n, K, m), NaN if absent."""
     problem, exchange, graphs = plan.problem, plan.exchange, plan.graphs
     nodes = graphs[0].shape[0] if graphs else None
-    check_block(problem.features, nodes, state, block)
+    check_block(problem.map, nodes, state, block)
     check_index(block)
     state, out = state.copy(), np.empty((block.n, *state.theta.shape[:2]))
     with np.errstate(over="ignore", invalid="ignore"):  # check_progress says it better
@@ -49,7 +49,7 @@ def advance(
             w = np.where(rows >= 0, 1.0 if block.weight is None else block.weight[rows], 0.0)
             # Absent nodes borrow row 0; their weight of 0 keeps it unread.
             at = np.maximum(rows, 0)
-            Z = problem.features.transform(block.X[at])
+            Z = problem.map.transform(block.X[at])
             state, out[t] = step_z(problem, exchange, graphs, state, Z, block.Y[at], w)
     state.peak = float(np.abs(block.Y[used_rows(block)]).max(initial=state.peak))
     largest = largest_prediction(out, state.theta)
@@ -72,5 +72,5 @@ def predict(
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,)."""
     shift = plan.exchange.intercept * bias
     chunks = range(0, X.shape[0], 1024)
-    parts = [plan.problem.features.transform(X[i : i + 1024]) @ theta.T + shift for i in chunks]
+    parts = [plan.problem.map.transform(X[i : i + 1024]) @ theta.T + shift for i in chunks]
     return np.concatenate(parts) if parts else np.empty((0, len(theta)))

@@ -79,7 +79,8 @@ class Way:
         """Its feature map in Python; empty for banks, which make their own."""
         if self.problem is None:
             return ""
-        made = self.problem.features
+        made = self.problem.map
+        assert isinstance(made, FeatureMap)
         return f"Features({made.kernel!r}, {made.d}, {made.D}, {made.variant!r}).draw({made.seed})"
 
     def to_dict(self) -> dict[str, Any]:
