@@ -208,16 +208,22 @@ def _fan(forecasts: Forecasts, axes: Any) -> None:
     rows = rows[:MOST_DRAWN]
     times = forecasts.times(forecasts.due[rows])
     x = forecasts.due[rows] + 1 if times is None else times
-    for level, (lower, upper) in sorted(forecasts.fan.items(), reverse=True):
-        band = {"color": COLOURS[0], "alpha": 0.16, "lw": 0, "label": f"{100 * level:g} %"}
+    for k, (level, (lower, upper)) in enumerate(sorted(forecasts.fan.items(), reverse=True), 1):
+        band = {"color": _tint(COLOURS[0], 1 - 0.84**k), "lw": 0, "label": f"{100 * level:g} %"}
         axes.fill_between(x, lower[rows - offset], upper[rows - offset], **band)
     axes.plot(x, forecasts.said[FROZEN][rows], color=COLOURS[0], lw=1.2, label="predicted")
-    axes.plot(x, forecasts.y[rows], color=COLOURS[1], lw=1.0, label="came")
+    axes.plot(x, forecasts.y[rows], color=COLOURS[1], lw=1.0, label="observed")
     ahead = f", {forecasts.horizon.words} ahead" if forecasts.horizon else ""
     axes.set_title(f"frozen at the last origin: intervals{ahead}{whose}", fontsize=10)
     axes.grid(alpha=0.25, lw=0.6)
     axes.legend(frameon=False, fontsize=8, ncols=5)
     axes.margins(x=0.01)
+
+
+def _tint(colour: str, share: float) -> tuple[float, ...]:
+    """So much of a colour, and the rest white: the legend shows bands as they are."""
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return tuple(1 - share * (1 - part) for part in parts)
 
 
 def _by_distance(forecasts: Forecasts, axes: Any) -> None:
