@@ -105,6 +105,7 @@ def test_errors_show_no_folders():
 # -- signals ------------------------------------------------------------------------------------
 EARLY = """
 import os, signal, sys, types
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 import dokl.__main__ as begin
 sys.argv = ["dokl", *sys.argv[1:]]
 fake = types.ModuleType("dokl.cli")
