@@ -23,15 +23,27 @@ T = TypeVar("T")
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; a syntax error names file and line."""
     try:
-        return tomllib.loads(read_text(path))
+        return parse_toml(read_text(path), path)
     except FileNotFoundError:
         raise BadInput(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise BadInput(f"{path} is a directory: name a TOML file") from None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not valid TOML: {error}") from None
+
+
+def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML text, as if it stood in this file."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise BadInput(f"{path} is not valid TOML: too deeply nested") from None
+    except ValueError:  # of Python's int
+        raise BadInput(f"{path} is not valid TOML: a number of too many digits") from None
 
 
 def changed(data: dict[str, Any], told: Sequence[str]) -> dict[str, Any]:
@@ -57,7 +69,7 @@ def changed(data: dict[str, Any], told: Sequence[str]) -> dict[str, Any]:
 def _told(value: str) -> Any:
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return value
 
 
@@ -100,8 +112,15 @@ def _value(hint: Any, value: Any, place: str) -> Any:
             raise BadInput(f"{place} must be a section, got {value!r}")
         return parse(hint, value, place)  # type: ignore[arg-type]
     if _fits(hint, value):
-        return float(value) if hint is float else _frozen(value)
+        return _real(value, place) if hint is float else _frozen(value)
     raise BadInput(f"{place} must be {_words(hint)}, got {value!r}")
+
+
+def _real(value: Any, place: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise BadInput(f"{place} must be a number that can be used, got {value!r}") from None
 
 
 def _frozen(value: Any) -> Any:

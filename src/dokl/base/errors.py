@@ -12,7 +12,8 @@
     └── MissingExtra        (also an ImportError)  an optional dependency is absent
 
 A message says what is wrong, where, and what to do about it; `options` names the options of the
-command line that do it.
+command line that do it. What it quotes may come from outside and be of any length: the middle of a
+message that is longer than `LONGEST` is left out.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ __all__ = [
     "UnknownName",
 ]
 
+LONGEST = 2000  # characters of a message
+
 
 class DoklError(Exception):
     """Base of every error that dokl raises on purpose."""
@@ -47,7 +50,7 @@ class BadInput(DoklError, ValueError):
     """
 
     def __init__(self, message: str, *, options: Iterable[str] = ()) -> None:
-        super().__init__(message)
+        super().__init__(_shortened(message))
         self.options = tuple(options)
 
     def at(self, place: str) -> BadInput:
@@ -67,7 +70,8 @@ class UnknownName(BadInput):
         known = sorted(known)
         near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        super().__init__(f"unknown {kind} {name!r}: {hint}Known: {', '.join(known)}.")
+        names = ", ".join(map(_on_one_line, known))
+        super().__init__(f"unknown {kind} {name!r}: {hint}Known: {names}.")
 
 
 class BadGraph(BadInput):
@@ -109,12 +113,33 @@ def install_line(extra: str) -> str:
     return f"{checkout}pip install 'dokl[{extra}]'"
 
 
+def _shortened(message: str) -> str:
+    """A message of at most `LONGEST` characters: its place is at the start, its advice at the end.
+
+    >>> len(_shortened("x" * 9000))
+    2000
+    """
+    gap = " ... "
+    end = LONGEST // 3
+    start = LONGEST - end - len(gap)
+    return message if len(message) <= LONGEST else message[:start] + gap + message[-end:]
+
+
+def _on_one_line(name: str) -> str:
+    """A name from outside, where it has line ends or the like with these spelled out.
+
+    >>> print(_on_one_line("two\\nlines"))
+    two\\nlines
+    """
+    return name if name.isprintable() else repr(name)[1:-1]
+
+
 def listed(values: Iterable[object], most: int = 12) -> str:
     """Some names for a message, and how many more there are.
 
     >>> listed("abc", 2)
     'a, b and 1 more'
     """
-    every = [str(value) for value in values]
+    every = [_on_one_line(str(value)) for value in values]
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more

@@ -71,7 +71,7 @@ def float_type(dtype: Any) -> Any:
     """np.float32 or np.float64."""
     try:
         kind = np.dtype(dtype).type
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # of what is a description of several fields
         kind = None
     if kind not in (np.float32, np.float64):
         raise BadInput(f"dtype must be float32 or float64, got {dtype!r}")

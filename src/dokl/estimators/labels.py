@@ -13,6 +13,20 @@ from dokl.base.errors import BadInput
 from dokl.learning import answers
 
 
+def checked_labels(y: Any) -> Array:
+    """Labels y: (n,) that can be classes; BadInput where they are quantities."""
+    try:
+        with np.errstate(invalid="ignore"):  # of numbers that no int64 holds
+            check_classification_targets(y)
+    except ValueError as error:
+        kind = str(error).partition(".")[0]  # scikit-learn's checks look for these words
+        raise BadInput(
+            f"{kind}: classes are texts or whole numbers, and quantities are for a regressor",
+            options=["--task regression"],
+        ) from None
+    return np.asarray(column_or_1d(y))
+
+
 class NumericTargets:
     """One output or several, in float64; y: (n,) or (n, m)."""
 
@@ -55,8 +69,7 @@ class Labels:
 
     def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Array, Array]:
         X, y = self._learn_rows(X, y, reset, weight)  # type: ignore[attr-defined]
-        check_classification_targets(y)
-        return X, column_or_1d(y)
+        return X, checked_labels(y)
 
     def _meet(self, y: Array) -> None:
         self.classes_ = np.unique(y)

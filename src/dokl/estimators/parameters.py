@@ -11,6 +11,7 @@ from typing import Any
 from dokl.base.errors import BadInput
 from dokl.base.files import MOST, real, whole
 from dokl.base.random_numbers import check_seed
+from dokl.estimators.checked import float_type
 from dokl.estimators.choices import SIGMAS
 
 
@@ -65,6 +66,10 @@ def _weights(name: str, value: Any) -> None:
             real(name, weight)
 
 
+def _float(name: str, value: Any) -> None:
+    float_type(value)
+
+
 def _seed(name: str, value: Any) -> None:
     if value is not None:
         check_seed(value)
@@ -78,4 +83,5 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "class_weight": _weights,
     "sigma": _sigma,
     "random_state": _seed,
+    "dtype": _float,
 }

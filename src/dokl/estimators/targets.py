@@ -7,15 +7,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.estimators.checked import plain_numbers
 from dokl.estimators.choices import loss_of
 from dokl.estimators.frames import valid_numbers
-from dokl.estimators.labels import Labels, blanked
+from dokl.estimators.labels import Labels, blanked, checked_labels
 from dokl.estimators.learner import Estimator
 from dokl.estimators.units import wanted_by
 from dokl.learning import answers
@@ -115,8 +113,7 @@ class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
         if plain is not None and simple and len(y) == plain.shape[0]:
             return plain, y  # labels must be known ones, `_numbers` sees to that
         X, y = valid_numbers(self, X, y=y, reset=reset, **self._rules(reset))
-        check_classification_targets(y)
-        return X, column_or_1d(y)
+        return X, checked_labels(y)
 
     def _decide(self, X: Any, nodes: Any = None) -> Array:
         scores = self._scores(X, nodes)

@@ -32,7 +32,7 @@ def host_port(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     plain = bare == host and ":" in host
-    usable = re.fullmatch(r"[A-Za-z0-9._:%-]+", bare) and port.isascii() and port.isdigit()
+    usable = re.fullmatch(r"[A-Za-z0-9._:%-]+", bare) and re.fullmatch(r"[0-9]{1,5}", port)
     if not (colon and usable) or plain or not 0 < int(port) < 65536:
         raise BadInput(f"address {address!r} is not HOST:PORT, like 10.0.0.7:7447 or [::1]:7447")
     return bare, int(port)

@@ -8,7 +8,6 @@ node is treated as if it and its links were not there.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -354,10 +353,7 @@ def read(path: str | Path, *, strict: bool = True) -> Network:
 
 def parse(text: str, path: str | Path = "network.toml", *, strict: bool = True) -> Network:
     """The network that a text describes, as if it stood in a file of this path."""
-    try:
-        return _understood(tomllib.loads(text), Path(path), strict)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path} is not valid TOML: {error}") from None
+    return _understood(config.parse_toml(text, path), Path(path), strict)
 
 
 def _understood(data: dict[str, Any], path: Path, strict: bool) -> Network:

@@ -26,7 +26,6 @@ what it contains, and the file, which uses its pages again, stays as small as th
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -212,7 +211,10 @@ class Store:
         """How far a source was read, as it was stored with its last samples."""
         with telling(self.path):
             row = self._db.execute(OFFSET, (source,)).fetchone()
-        return None if row is None else dict(json.loads(row[0]))
+        try:
+            return None if row is None else records.position(self.path, row[0])
+        except BadFile as error:
+            raise StoreFailed(str(error)) from None
 
     def waiting(self, id: str) -> Array | None:
         """The input (d,) that waits under an id, if one does."""
@@ -309,8 +311,8 @@ def read_offset(path: PathLike, source: str) -> dict[str, Any] | None:
     path = Path(path)
     db = open_read_only(path)
     try:
-        with telling(path):
+        with telling(path, opening=True):
             row = db.execute(OFFSET, (source,)).fetchone()
     finally:
         db.close()
-    return None if row is None else dict(json.loads(row[0]))
+    return None if row is None else records.position(path, row[0])

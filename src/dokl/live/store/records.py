@@ -178,10 +178,18 @@ def pack_array(array: Array, kind: str) -> bytes:
 
 def array(path: Path, kind: str, data: bytes, shape: tuple[int, ...]) -> Array:
     """An array of this shape, which can be written to."""
-    size = int(np.prod(shape))
-    if kind not in _TYPES or len(data) != size * _TYPES[kind].itemsize:
-        raise damage_error(path, f"{len(data)} bytes where {size} numbers are expected")
+    size, found = int(np.prod(shape)), len(data) if isinstance(data, bytes) else 0
+    if kind not in _TYPES or found != size * _TYPES[kind].itemsize:
+        raise damage_error(path, f"{found} bytes where {size} numbers are expected")
     return np.asarray(np.frombuffer(data, _TYPES[kind]).astype(kind[1:]).reshape(shape))
+
+
+def position(path: Path, stored: Any) -> dict[str, Any]:
+    """How far a source was read, as it was stored."""
+    try:
+        return dict(json.loads(stored))
+    except (ValueError, TypeError, RecursionError):
+        raise damage_error(path, "how far a source was read cannot be read") from None
 
 
 def name(what: str, name: str) -> str:

@@ -60,7 +60,7 @@ def check_schema(db: sqlite3.Connection, path: Path) -> int:
         )
     found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
-        raise damage_error(path, found)
+        raise damage_error(path, " ".join(str(found).split()))
     expected = _COLUMNS if version == FORMAT else {**_COLUMNS, **_OLD}
     for table, columns in expected.items():
         there = " ".join(str(row[1]) for row in db.execute(f"PRAGMA table_info({table})"))

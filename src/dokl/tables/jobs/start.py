@@ -391,5 +391,7 @@ def known_classes(training: Training, y: Array) -> Array:
             "Shuffle its rows, or name all with --classes"
         )
     # Files know only one kind of number; labels that are whole are better shown as such.
-    whole = labels.dtype.kind == "f" and bool((labels == labels.round()).all())
+    whole = labels.dtype.kind == "f" and bool(
+        ((labels == labels.round()) & (np.abs(labels) < 2**53)).all()
+    )
     return labels.astype(np.int64) if whole else labels

@@ -17,6 +17,8 @@ from dokl.tables.readers.open_file import OpenFile, decode_lines
 from dokl.tables.readers.options import Options
 from dokl.tables.readers.table import Chunk
 
+LARGEST = 2**31 - 2  # feature number that scikit-learn's parser can read
+
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of sparse rows and labels; lines that are blank or a comment are no rows."""
@@ -60,12 +62,22 @@ def scanned(source: OpenFile) -> int:
     """The largest feature number of a file; numbers ascend, so the last of each line will do."""
     largest = 0
     with contextlib.closing(source):
-        for line in source:
+        for at, line in enumerate(source, 1):
             line = line.partition(b"#")[0] if b"#" in line else line
             last = line.rpartition(b":")[0].rsplit(None, 1)
             if last and last[-1].isdigit():
-                largest = max(largest, int(last[-1]))
+                found = _feature(last[-1].decode())
+                if found > LARGEST:
+                    text = f"feature number {quote_cell(last[-1].decode())} is too large"
+                    raise BadInput(f"{source.name}, line {at}: {text}, {LARGEST:,} is the largest")
+                largest = max(largest, found)
     return largest
+
+
+def _feature(digits: str) -> int:
+    """A feature number; beyond `LARGEST` any that is larger."""
+    plain = digits.lstrip("0") or "0"
+    return int(plain) if len(plain) <= 10 else LARGEST + 1
 
 
 def _quick(raw: list[bytes], d: int, first: int) -> tuple[Any, Array] | None:
@@ -93,7 +105,7 @@ def _loaded(
         X, y = load_svmlight_file(block, n_features=d, zero_based=zero_based)
         if np.isfinite(X.data).all() and np.isfinite(y).all():
             return X, y
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         problem = str(error)
     for at, row in rows:
         if fault := _fault(decode_lines([row], name, at), 0 if zero_based else 1, d):
@@ -129,16 +141,17 @@ def _fault(line: str, low: int, d: int) -> BadInput | None:
         feature, _, value = pair.partition(":")
         if feature == "qid":
             continue
-        if not (feature.isdigit() and _finite(value)):
+        if not (feature.isascii() and feature.isdigit() and _finite(value)):
             return BadInput(f"{quote_cell(pair)} is not a feature number and a value, like 3:0.5")
-        if int(feature) < low:
+        found = _feature(feature)
+        if found < low:
             problem = "feature number 0, and they start at 1. Say so if this file starts at 0"
             return BadInput(problem, options=["--zero-based"])
-        if int(feature) >= low + d:
-            return BadInput(f"feature number {feature}, and there are {d} features")
-        if int(feature) <= before:
-            return BadInput(f"feature number {feature} comes after {before}: they must ascend")
-        before = int(feature)
+        if found >= low + d:
+            return BadInput(f"feature number {feature[:20]}, and there are {d} features")
+        if found <= before:
+            return BadInput(f"feature number {found} comes after {before}: they must ascend")
+        before = found
     return None
 
 
