@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dokl.base.errors import BadInput, FingerprintMismatch
@@ -33,6 +34,8 @@ def _check_unchanged(old: Network, new: Network, name: str) -> None:
     found += ["[durability] mode"] if old.durability.mode != new.durability.mode else []
     steps = [network.exchange.mode == "lockstep" for network in (old, new)]
     found += ["[exchange] mode, to or from lockstep,"] if steps[0] != steps[1] else []
+    same = replace(old.inputs, fingerprint=new.inputs.fingerprint)
+    found += ["[inputs]"] if same != new.inputs else []
     if old.sources.get(name) != new.sources.get(name):
         found += [f"[sources.{name}]"]
     if found:

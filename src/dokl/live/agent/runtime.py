@@ -196,5 +196,6 @@ class Agent(Service):
             self.log("reload refused", reason=str(error))
             self.problems["reload"] = f"the changed description was refused: {error}"
             raise
+            self.inputs.most_rows = network.limits.queue_rows
         self.problems.pop("reload", None)
         self.log("reloaded", neighbours=list(network.neighbours(self.name)))

@@ -29,6 +29,7 @@ from dokl.live.jobs.served import (
     described,
 )
 from dokl.live.store import Store
+from dokl.live.store.folder import private_folder
 from dokl.tables.models import TableModel, learning
 
 if TYPE_CHECKING:
@@ -176,8 +177,7 @@ def _store(serving: Serving, description: ModelDescription, stack: ExitStack) ->
     shape = {"m": learner.m, "D": learner.D, "d": learner.d}
     about = {"name": NAME, "fingerprint": description.mark, **shape}
     if serving.learn:
-        folder = serving.folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = private_folder(serving.folder)
     else:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     return Store.open(folder / f"{NAME}.db", about, serving.durability, description.limits)
