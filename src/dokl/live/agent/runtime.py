@@ -101,6 +101,12 @@ class Agent(Service):
         with self._asked():
             return status.of_agent(self)
 
+    def not_ready(self) -> str:
+        """The same; a newcomer first starts from its neighbours' vectors."""
+        if self.protocol.joining:
+            return "joining: it looks for neighbours to start from"
+        return super().not_ready()
+
     def wake(self) -> None:
         """Something arrived: look at it soon."""
         with self._ready:

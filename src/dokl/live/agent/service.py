@@ -92,6 +92,7 @@ class Service:
         self._keeping = Keeping(self.store.path, self.learner, name)
         self._held_until = self._began
         self._ready = threading.Condition()
+        self._behind = store.samples  # rows of earlier runs, all to be learned before it is ready
         self._lock = threading.RLock()  # node and store, between the thread and `status`
         self._thread = threading.Thread(target=self._run, name=f"service {name}", daemon=True)
 
@@ -173,6 +174,20 @@ class Service:
             yield
 
     def position(self, source: str) -> dict[str, Any] | None:
+    def not_ready(self) -> str:
+        """Why others should wait before they rely on this service; "" where they need not. For
+        everybody's ears, from any thread, and without the lock: it is answered at once.
+        """
+        if self._stopping:
+            return "stopping"
+        if "store" in self.problems:
+            return "the journal cannot be written"
+        if self._behind and self.node.learned < self._behind:
+            left = self._behind - self.node.learned
+            return f"catching up: {left:,} rows of the journal are not learned yet"
+        self._behind = 0
+        return ""
+
         """How far a source was read when the last of its samples was stored."""
         with self._asked():
             return self.store.offset(source)
@@ -290,7 +305,8 @@ class Service:
         group = Group(self.store, self.node, self.counts, self.clock.wall())
         self._events(group, jobs, now)
         try:
-            group.commit(self._snapshot_rows)
+            # What failed last is tried again, though nobody sends: until then it is a problem.
+            group.commit(self._snapshot_rows, probe="store" in self.problems)
         except StoreFailed as error:
             self.node.back(mark)
             self._not_stored(error, jobs)

@@ -35,6 +35,7 @@ def of(service: Service) -> dict[str, Any]:
         "started": service.started,
         "now": service.clock.wall(),
         "uptime_s": service.uptime,
+        "ready": not service.not_ready(),
         "samples": store.samples,
         "learned": service.node.learned,
         "step": service.node.step,
