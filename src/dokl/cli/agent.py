@@ -33,6 +33,7 @@ class WithDefault(click.Group):
         "dokl agent reload lab.toml --name a                 take a changed description",
         "dokl agent export lab.toml --name a a.safetensors   its model as a file",
         "dokl agent rollback lab.toml --to 2h                all nodes as they were then",
+        "dokl agent backup lab.toml --name a a.backup        its journal as one file",
     ),
 )
 def agent() -> None:
@@ -153,6 +154,64 @@ def accept_loss(
 
 @agent.command(
     epilog=examples(
+@agent.command(epilog=examples("dokl agent backup lab.toml --name a a.backup"))
+@DESCRIPTION
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", required=True, help="Which node.")
+@STATE
+@click.option("--overwrite", is_flag=True, help="Replace an earlier file.")
+@output_switches
+def backup(
+    description: Path, file: Path, name: str, state: Path | None, overwrite: bool,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Copy a node's journal to FILE as it is at this moment, running or not.
+
+    FILE has all that the node has learned, its rows, its idempotency keys and the inputs that wait
+    for labels. It is as confidential as the journal; certificates and DESCRIPTION are not in it.
+    """
+    from dataclasses import asdict
+
+    from dokl.live.jobs.backup import backup as job
+
+    found = job(description, name, file, state, overwrite)
+    if as_json:
+        echo_json(asdict(found))
+    else:
+        remark(f"{file}: {name} with {found.rows:,} rows, {found.bytes:,} bytes", quiet)
+
+
+@agent.command(epilog=examples("dokl agent restore lab.toml --name a a.backup"))
+@DESCRIPTION
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", required=True, help="Which node.")
+@STATE
+@click.option("--overwrite", is_flag=True, help="Put a journal aside that is there.")
+@output_switches
+def restore(
+    description: Path, file: Path, name: str, state: Path | None, overwrite: bool,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Let a node go on from a FILE that `dokl agent backup` wrote.
+
+    The agent must not run. Rows acknowledged since the copy are gone, and are counted as lost
+    where the old journal or its mark is still there; senders that have them can send them once
+    more. The node speaks with a later incarnation, so neighbours take it for the newer one.
+    """
+    from dataclasses import asdict
+
+    from dokl.live.jobs.backup import restore as job
+
+    found = job(description, name, file, state, overwrite)
+    if as_json:
+        echo_json(asdict(found))
+        return
+    lost = f", and without {found.lost:,} that it had" if found.lost else ""
+    remark(f"{name} goes on with {found.rows:,} rows{lost}", quiet)
+    if found.replaced:
+        remark(f"the journal that was there is put aside as {name}.db.replaced", quiet)
+
+
         "dokl agent rollback lab.toml --list",
         "dokl agent rollback lab.toml --to 2h                         all nodes of this machine",
         "dokl agent rollback lab.toml --to 2026-11-15T08:30 --name a  one of them",

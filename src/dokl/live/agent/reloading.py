@@ -42,6 +42,25 @@ def _check_unchanged(old: Network, new: Network, name: str) -> None:
         raise BadInput(f"{new.path}: {found[0]} was changed: restart this agent for that")
 
 
+def changes(old: Network, new: Network, name: str) -> dict[str, list[str]]:
+    """Who came and who went, of the network and of the neighbours; what did not change is left out.
+
+    Sections of the description that differ are named.
+    """
+    pairs = {
+        "nodes": (old.names, new.names),
+        "neighbours": (old.neighbours(name), new.neighbours(name)),
+        "revoked": (old.about.revoked, new.about.revoked),
+    }
+    found = {}
+    for key, (before, now) in pairs.items():
+        moved = [f"-{each}" for each in before if each not in now]
+        found[key] = moved + [f"+{each}" for each in now if each not in before]
+    sections = ("about", "exchange", "limits", "durability", "nodes", "routes")
+    found["sections"] = [key for key in sections if getattr(old, key) != getattr(new, key)]
+    return {key: values for key, values in found.items() if values}
+
+
 def expiry(network: Network, name: str) -> float | None:
     """When the node's certificate runs out, in seconds since 1970."""
     ends = expires(network, name)

@@ -23,7 +23,7 @@ from dokl.live.agent.group import Group
 from dokl.live.agent.inbox import Inbox
 from dokl.live.agent.logs import Log
 from dokl.live.agent.problems import Disputes
-from dokl.live.agent.reloading import expiry, reload_description
+from dokl.live.agent.reloading import changes, expiry, reload_description
 from dokl.live.agent.restoring import restored_protocol
 from dokl.live.agent.rolls import roll_of
 from dokl.live.agent.service import IDLE, Service
@@ -189,6 +189,7 @@ class Agent(Service):
         return self._ordered(partial(self._reload, path))
 
     def _reload(self, path: Path) -> None:
+        before = self.network
         try:
             network = reload_description(path, self.name, self.network)
             roll = roll_of(network, self.name)
@@ -201,7 +202,9 @@ class Agent(Service):
         except Exception as error:  # of files and certificates, too; samples go on
             self.log("reload refused", reason=str(error))
             self.problems["reload"] = f"the changed description was refused: {error}"
+            self._audited("reload", ok=False, why=str(error))
             raise
             self.inputs.most_rows = network.limits.queue_rows
         self.problems.pop("reload", None)
         self.log("reloaded", neighbours=list(network.neighbours(self.name)))
+        self._audited("reload", ok=True, **changes(before, network, self.name))

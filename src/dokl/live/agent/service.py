@@ -39,7 +39,7 @@ from dokl.live.description import ServiceDescription
 from dokl.live.inputs import Arrival, Inputs
 from dokl.live.protocol.effects import Effect
 from dokl.live.protocol.local import LocalNode, RowLearning
-from dokl.live.store import Store, StoreFailed
+from dokl.live.store import AuditLog, Store, StoreFailed, audit_path
 from dokl.network.state import State
 from dokl.simulation.learner import Learner
 
@@ -76,6 +76,7 @@ class Service:
         self._consequences = self._made_consequences()
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
+        self._audit = AuditLog(audit_path(store.path))
         self.problems = Problems(self.clock)
         self._began = self.clock.now()
         self._jumps = JumpWatch(self.clock)
@@ -431,6 +432,11 @@ class Service:
     def purge(self, older_s: float = 0.0) -> Future[int]:
         """Let inputs go that have waited so long for a label; how many, once it is stored."""
         return self._ordered(partial(self._waiting.let_go, older_s))
+
+    def _audited(self, event: str, **facts: Any) -> None:
+        """A line for those who ask later who changed what."""
+        if not self._audit(event, self.name, **facts):
+            self.log("audit line not written", event_of=event)
 
     def _ordered(self, what: Callable[[], Any]) -> Future[Any]:
         """Done in the service's thread; its result, or why there is none."""

@@ -23,7 +23,7 @@ from dokl.live.description import Network, read
 from dokl.live.inputs import Arrival
 from dokl.live.jobs.sensors import SensorFeeder, checked_source
 from dokl.live.process import use_few_arenas
-from dokl.live.store import JournalLoss
+from dokl.live.store import AuditLog, JournalLoss, audit_path
 from dokl.live.store import accept_loss as accept_store
 from dokl.network.state import State
 
@@ -122,7 +122,9 @@ def accept_loss(description: Path, name: str, folder: Path | None = None) -> Jou
     path = (folder or state_folder(description)) / f"{name}.db"
     if not path.parent.is_dir():
         raise BadInput(f"{path.parent}: there is no such folder, and so nothing was lost there")
-    return accept_store(path, identity(network, name))
+    loss = accept_store(path, identity(network, name))
+    AuditLog(audit_path(path))("accept-loss", name, rows=loss.rows, left=loss.left)
+    return loss
 
 
 def _checked(settings: Settings) -> Network:
