@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.common import LOG_LEVEL, echo_json, examples, output_switches, remark
 
 DESCRIPTION = click.argument("description", type=click.Path(path_type=Path))
 STATE = click.option(
@@ -70,10 +70,11 @@ def agent() -> None:
 @click.option("--batch", type=click.IntRange(1), default=50, show_default=True, metavar="ROWS",
               help="Rows of --data that are stored and learned at once.")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path), help="File for log lines, not stderr.")
+@LOG_LEVEL
 def run(
     description: Path, name: str | None, data: str | None, follow: bool, state: Path | None,
     http: str | None, warm: Path | None, once: bool, rate: float | None, batch: int,
-    log: Path | None,
+    log: Path | None, log_level: str,
 ) -> None:  # fmt: skip
     """Run node NAME of the network that DESCRIPTION (lab.toml) describes.
 
@@ -93,7 +94,8 @@ def run(
 
         known = ", ".join(read(description).names)
         raise click.UsageError(f"--name says which node to be; {description} has {known}")
-    run_agent(Settings(description, name, data, follow, state, http, warm, once, rate, batch, log))
+    given = description, name, data, follow, state, http, warm, once, rate, batch, log, log_level
+    run_agent(Settings(*given))
 
 
 @agent.command(

@@ -41,7 +41,8 @@ class Settings:
     data: a file, "-" for stdin, None for the broker of the description, if it has one. follow: go
     on when the file grows. state: the folder of the journal. http: the address of the HTTP face,
     "off" for none, None as the description says. warm: a model file to begin with. once: end with
-    the data. rate: rows a second, at most. log: a file for the log lines, stderr otherwise.
+    the data. rate: rows a second, at most. log: a file for the log lines, stderr otherwise, and
+    log_level: of the least of them.
     """
 
     description: Path
@@ -55,6 +56,7 @@ class Settings:
     rate: float | None = None
     batch: int = 50
     log: Path | None = None
+    log_level: str = "info"
 
     @property
     def folder(self) -> Path:
@@ -88,7 +90,7 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
         network = _checked(settings)
         broker = checked_source(network, settings.name) if settings.data is None else None
         out = stack.enter_context(log_file(settings.log)) if settings.log else None
-        log = Log(settings.name, Clock(), out)
+        log = Log(settings.name, Clock(), out, settings.log_level)
         face = _face(network, settings, log, stack)
         with watched(face.entrance.enters if face else _nobody):
             agent = _made(network, settings, log)
