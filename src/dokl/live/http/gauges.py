@@ -87,6 +87,10 @@ NEIGHBOUR = {
     "dokl_neighbour_age_seconds": ("age_s", "Seconds since its last vector was accepted."),
     "dokl_neighbour_weight": ("weight", "Its weight in the combination now."),
     "dokl_neighbour_distance": ("distance", "|theta_l - theta| at the last combine."),
+    "dokl_neighbour_version_skew": (
+        "other_version",
+        "1 where it says that it is another version of dokl than this agent, 0 where the same.",
+    ),
     "dokl_neighbour_learned": ("learned", "Samples that it says it has learned."),
     "dokl_messages_received_total": ("received", "Vectors accepted from it."),
     "dokl_neighbour_refused_total": ("refused", "Messages of it that were refused."),
