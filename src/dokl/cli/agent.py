@@ -154,8 +154,6 @@ def accept_loss(
         remark(f"damaged and dropped: {n:,} of its {table}", quiet)
 
 
-@agent.command(
-    epilog=examples(
 @agent.command(epilog=examples("dokl agent backup lab.toml --name a a.backup"))
 @DESCRIPTION
 @click.argument("file", type=click.Path(path_type=Path))
@@ -214,6 +212,8 @@ def restore(
         remark(f"the journal that was there is put aside as {name}.db.replaced", quiet)
 
 
+@agent.command(
+    epilog=examples(
         "dokl agent rollback lab.toml --list",
         "dokl agent rollback lab.toml --to 2h                         all nodes of this machine",
         "dokl agent rollback lab.toml --to 2026-11-15T08:30 --name a  one of them",

@@ -196,15 +196,15 @@ class Agent(Service):
             self.protocol.check_change(roll)
             self.transport.reopen(network)  # which refuses certificates that cannot be used
             self.description = self.network = network
+            self.inputs.most_rows = network.limits.queue_rows
             self.protocol.change(network.neighbours(self.name), network.exchange, roll)
             self.certificate_expires = expiry(network, self.name)
             self.when_reloaded()
         except Exception as error:  # of files and certificates, too; samples go on
             self.log("reload refused", reason=str(error))
-            self.problems["reload"] = f"the changed description was refused: {error}"
             self._audited("reload", ok=False, why=str(error))
+            self.problems["reload"] = f"the changed description was refused: {error}"
             raise
-            self.inputs.most_rows = network.limits.queue_rows
         self.problems.pop("reload", None)
         self.log("reloaded", neighbours=list(network.neighbours(self.name)))
         self._audited("reload", ok=True, **changes(before, network, self.name))

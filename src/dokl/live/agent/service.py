@@ -92,8 +92,8 @@ class Service:
         self._waiting = WaitingInputs(store, self.clock, self.log)
         self._keeping = Keeping(self.store.path, self.learner, name)
         self._held_until = self._began
-        self._ready = threading.Condition()
         self._behind = store.samples  # rows of earlier runs, all to be learned before it is ready
+        self._ready = threading.Condition()
         self._lock = threading.RLock()  # node and store, between the thread and `status`
         self._thread = threading.Thread(target=self._run, name=f"service {name}", daemon=True)
 
@@ -174,7 +174,6 @@ class Service:
             self._asking -= 1
             yield
 
-    def position(self, source: str) -> dict[str, Any] | None:
     def not_ready(self) -> str:
         """Why others should wait before they rely on this service; "" where they need not. For
         everybody's ears, from any thread, and without the lock: it is answered at once.
@@ -189,6 +188,7 @@ class Service:
         self._behind = 0
         return ""
 
+    def position(self, source: str) -> dict[str, Any] | None:
         """How far a source was read when the last of its samples was stored."""
         with self._asked():
             return self.store.offset(source)
