@@ -55,6 +55,9 @@ class FakeAgent:
         future.set_result({"accepted": len(arrival.X), **counts, **total})
         return future
 
+    def not_ready(self):
+        return ""
+
     def purge(self, older_s):
         future = Future()
         self.purged.append(older_s)

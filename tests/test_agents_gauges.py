@@ -18,7 +18,7 @@ from memory_agents import WAIT, arrival, starting, wait
 
 NEIGHBOUR = {
     "up": True, "age_s": 0.25, "received": 40, "refused": 3, "bytes_in": 5000, "bytes_out": 6000,
-    "weight": 0.5, "distance": 0.1, "step": 9, "learned": 900,
+    "weight": 0.5, "distance": 0.1, "step": 9, "learned": 900, "other_version": False,
 }  # fmt: skip
 SILENT = dict.fromkeys(NEIGHBOUR) | {"up": False, "received": 0}
 STATUS = {

@@ -2,11 +2,14 @@
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dokl.base.errors import UnknownName
 from dokl.learning.metrics import MOST_BINS
+from dokl.live.agent import logs
 from dokl.live.agent.clock import Clock, JumpWatch
 from dokl.live.agent.curve import LossCurve
 from dokl.live.agent.logs import KINDS, Log
@@ -35,6 +38,44 @@ def test_a_curve_forgets_old_errors():
     curve.add(np.zeros(0), 1400)
     curve.add(np.array([np.inf]), 1401)
     assert curve.recent == 1.0
+
+
+class Later(Clock):
+    """A clock by which every line is a minute after the one before."""
+
+    minutes = 0
+
+    def now(self):
+        self.minutes += 1
+        return 60.0 * self.minutes
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        ("info", ["started", "neighbour lost", "not stored"]),
+        ("warning", ["neighbour lost", "not stored"]),
+        ("error", ["not stored"]),
+    ],
+)
+def test_lines_have_a_level_and_lesser_ones_are_left_out(level, written):
+    lines = Lines()
+    log = Log("a", Later(), lines, level)
+    log("started")
+    log("neighbour lost", neighbour="b")
+    log("not stored", often=True, reason="the disk is full")
+    assert lines.events() == written
+    levels = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
+    assert levels == ["info", "warning", "error"][-len(written) :]
+    with pytest.raises(UnknownName, match="did you mean 'warning'"):
+        Log("a", Clock(), lines, "warn")
+
+
+def test_every_event_that_has_a_level_is_one_that_is_written():
+    texts = [path.read_text() for path in Path(logs.__file__).parents[1].rglob("*.py")]
+    source = "\n".join(text for text in texts if "_LEVEL" not in text)
+    for events in logs.EVENTS.values():
+        assert [event for event in events if f'"{event}"' not in source] == []
 
 
 def curve_of(losses):

@@ -15,7 +15,7 @@ from dokl.live.agent import backlog, runtime
 from dokl.live.agent.answers import Busy, Stopping
 from dokl.live.agent.clock import Clock
 from dokl.live.agent.newest import KEPT
-from dokl.live.description import Durability, ExchangePolicy, Limits, Model
+from dokl.live.description import AgreedInputs, Durability, ExchangePolicy, Limits, Model
 from dokl.live.description.text import text
 from dokl.live.inputs import Arrival
 from dokl.live.store import KeyReused, StoreFailed, TooManyWaiting
@@ -337,6 +337,7 @@ def test_rows_that_wait_for_their_round_count_as_queued(start):
         ({"model": Model(D=20, loss="huber")}, "[model] loss"),
         ({"durability": Durability("full")}, "[durability] mode"),
         ({"exchange": ExchangePolicy(mode="lockstep")}, "lockstep"),
+        ({"inputs": replace(AgreedInputs.plain(3), target_range=(-1.0, 1.0))}, "[inputs]"),
     ],
 )
 def test_a_reload_refuses_what_it_cannot_take_over(start, tmp_path, change, named):
@@ -363,6 +364,16 @@ def test_a_reload_that_fails_for_another_reason_harms_no_sample(start, tmp_path)
         reloaded.result(WAIT)
     assert taken.result(WAIT)["samples"] == 5
     assert "absent.pem" in agent.status()["problems"][0]
+
+
+def test_a_reload_lets_larger_batches_come(start, tmp_path):
+    network = small(tmp_path / "lab.toml", exchange=OFF, limits=Limits(queue_rows=5))
+    agent, body = start(network), b"x1,x2,x3,y\n" + b"1,2,3,4\n" * 8
+    with pytest.raises(BadInput, match="5 is the most"):
+        agent.inputs.from_csv(body)
+    network.path.write_text(text(replace(network, limits=Limits(queue_rows=10))))
+    agent.reload(network.path).result(WAIT)
+    assert agent.submit(agent.inputs.from_csv(body)).result(WAIT)["accepted"] == 8
 
 
 def test_more_waiting_inputs_are_allowed_by_a_restart_only(start, tmp_path):

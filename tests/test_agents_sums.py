@@ -1,5 +1,6 @@
 """Method "squares" live: sums per origin over links that lose, repeat, reorder and break."""
 
+import itertools
 from dataclasses import replace
 
 import networkx as nx
@@ -15,7 +16,7 @@ from dokl.live.description import ExchangePolicy, parse
 from dokl.live.description.text import text
 from dokl.live.protocol import Protocol
 from dokl.live.protocol.effects import SaveSealed, SendTheta
-from dokl.live.protocol.messages import SUMS, mark_of
+from dokl.live.protocol.messages import SUMS, VERSIONS, mark_of
 from dokl.live.protocol.roll import Roll
 from dokl.live.protocol.versions import pack_versions, unpack_versions
 from dokl.network.sums import checks, origins
@@ -180,6 +181,8 @@ def test_whatever_happens_no_row_is_lost_or_counted_twice(seed):
             assert known[name] == link.acknowledged()[name]
     link.heal()
     link.start(*sorted(set(link.journal) - set(link.nodes)))
+    for name in link.nodes:
+        link.teach(name, 20)  # enough for each to tell all of its rows
     link.run(60)
     assert set(link.totals().values()) == {sum(link.acknowledged().values())}
     for node in link.nodes.values():
@@ -327,9 +330,9 @@ def test_a_node_with_many_rows_that_starts_again_is_still_believed():
     link.run(20)
     link.kill("n00")
     link.start("n00")
-    link.teach("n00", 30)
+    link.teach("n00", 60)
     link.run(20)
-    assert link.totals() == {"n00": 930, "n01": 930}
+    assert link.totals() == {"n00": 960, "n01": 960}
     assert link.nodes["n01"].facts()["refused"].get("sums", 0) == 0
 
 
@@ -434,11 +437,88 @@ def test_entries_are_sent_by_rows_and_not_all_the_time():
     assert len(link.effects(SendTheta)) <= 2 * (500 / 50) * 1.5
 
 
+def test_an_origin_is_told_again_once_it_has_five_percent_more_rows():
+    link = SumsLink(nx.path_graph(2), replace(EVERY, fewest_rows=10)).start()
+    link.teach("n00", 400)
+    link.run(20)
+    assert link.totals()["n01"] == 400
+    before = len(link.effects(SendTheta))
+    link.teach("n00", 19)
+    link.run(60)
+    assert len(link.effects(SendTheta)) == before, "however long it waits"
+    link.teach("n00", 1)
+    link.run(20)
+    assert link.totals()["n01"] == 420
+    assert len(link.effects(SendTheta)) == before + 1
+
+
+def entries_sent(link, name):
+    """Times and sizes of the entries that a node sent to each of its neighbours."""
+    return [(at, len(e.data)) for at, who, e in link.log if who == name and is_entry(e)]
+
+
+def is_entry(effect):
+    return isinstance(effect, SendTheta)
+
+
+@pytest.mark.parametrize("most", [1000, 5000])
+def test_sums_take_no_more_of_a_link_than_they_may(most):
+    """Everybody changes faster than the links can tell, and nobody's entry loses its turn."""
+    link = SumsLink(nx.cycle_graph(5), replace(EVERY, bytes_per_second=most)).start()
+    for _ in range(30):
+        for name in link.nodes:
+            link.teach(name, 6)
+        link.run(1)
+    for node in link.nodes.values():
+        known = node.facts()["sums"]["origins"]
+        assert len(known) == 5
+        assert min(known.values()) > 60, "a third of the rows"
+    for name in link.nodes:
+        sent = entries_sent(link, name)
+        for (at, size), (then, _) in itertools.pairwise(sent):
+            assert then - at >= size / most - 1e-9
+    for name in link.nodes:
+        link.teach(name, 20)
+    link.run(60)
+    assert set(link.totals().values()) == {5 * 200}
+
+
+def test_a_node_that_may_send_any_number_of_bytes_does():
+    link = SumsLink(nx.path_graph(2), replace(EVERY, bytes_per_second=0)).start()
+    link.teach("n00", 30)
+    link.run(10)
+    assert link.totals()["n01"] == 30
+
+
+def test_nobody_passes_on_what_all_its_neighbours_have():
+    link = SumsLink(nx.complete_graph(4), replace(EVERY, bytes_per_second=1000)).start()
+    for name in link.nodes:
+        link.teach(name, 30)
+    link.run(60)
+    assert set(link.totals().values()) == {120}
+    assert len(link.effects(SendTheta)) <= 2 * 4, "of 16 where each passes on all that it hears"
+
+
+def test_a_lying_list_of_versions_keeps_nothing_from_others():
+    """One who claims to have everything is not sent it; the others are."""
+    link = SumsLink(nx.star_graph(2)).start().run(3)
+    hub, liar = link.nodes["n00"], link.nodes["n01"]._node
+    claimed = {name: Entry(name, 10**9, sums.nothing(20, 1)) for name in link.network.names}
+    link.teach("n00", 30)
+    for _ in range(40):
+        body = liar.pack_body(VERSIONS, pack_versions(claimed), link.now)
+        link._done("n00", hub.message("n01", body, link.now))
+        link.run(0.5)
+    assert link.nodes["n02"].facts()["sums"]["origins"]["n00"] == 30
+
+
 def test_the_description_says_it_and_refuses_what_cannot_be():
-    made = network_of(nx.path_graph(2))
+    made = network_of(nx.path_graph(2), replace(EVERY, bytes_per_second=5000.0))
     again = parse(text(made))
     assert again.model.squares
-    assert again.exchange.fewest_rows == 1
+    assert (again.exchange.fewest_rows, again.exchange.bytes_per_second) == (1, 5000.0)
+    with pytest.raises(BadInput, match=r"bytes_per_second must be at least 1,000, or 0 for any"):
+        ExchangePolicy(bytes_per_second=10)
     assert again.fingerprint == made.fingerprint
     assert again.fingerprint != described(nx.path_graph(2)).fingerprint
     with pytest.raises(BadInput, match="sums are pushed"):

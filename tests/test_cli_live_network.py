@@ -448,7 +448,7 @@ def test_nothing_to_renew_in_play(tmp_path):
     assert "no certificates" in fails("network", "renew", tmp_path / "p.toml")
     dokl("network", "add-node", tmp_path / "p.toml", "f", "--link", "a")
     dokl("network", "remove-node", tmp_path / "p.toml", "f")
-    assert files(tmp_path) == ["p.toml"]
+    assert files(tmp_path) == ["p.audit.jsonl", "p.toml"]
 
 
 # -- help --------------------------------------------------------------------------------------

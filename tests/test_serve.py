@@ -241,6 +241,9 @@ def test_targets_outside_their_range_are_refused_or_clipped(folder, tmp_path):
         np.testing.assert_allclose((low, high), (tally.mean - far, tally.mean + far), rtol=0.01)
         said = face.learn([{**row, "y": 1.0}, {**row, "y": -9999}], 422)["error"]
         assert "row 2, column 'y': -9999.0 is outside" in said
+        assert "--target-range" in said
+        unknown = face.learn({**row, "z": 1, "y": 1.0}, 422)["error"]
+        assert not [word for word in ("description", "[inputs]") if word in said + unknown]
         face.learn({**row, "y": 0.9 * high})
         status = face.client.get("/status").json()
         assert (status["samples"], status["out_of_range"]["columns"]["y"]) == (1, 1)
@@ -253,6 +256,14 @@ def test_targets_outside_their_range_are_refused_or_clipped(folder, tmp_path):
         assert face.learn({**row, "y": 1e6})["accepted"] == 1
     said = dokl("serve", path, "--target-range", "3", code=2).stderr
     assert "not LOW,HIGH" in said
+
+
+def test_a_folder_that_others_can_write_to_is_no_place_for_a_journal(folder, tmp_path):
+    open_ = tmp_path / "open"
+    open_.mkdir()
+    open_.chmod(0o777)
+    said = fails("serve", folder / "squares-y.dokl", "--learn", "--state", open_)
+    assert "others can write to it" in said
 
 
 def test_the_journal_of_another_model_is_refused(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""The dashboard for Grafana: every question that it asks is answered by a real Prometheus."""
+"""The dashboard and the alerts: a real Prometheus answers every question that they ask."""
 
 import json
 import subprocess
@@ -14,15 +14,17 @@ from test_mqtt import SECRETS, publish, readings
 
 from dokl.live.description import ExchangePolicy, Model, SensorSource
 
+ALERTS = Path(__file__).parents[2] / "examples" / "deploy" / "alerts.yml"
 DASHBOARD = Path(__file__).parents[2] / "examples" / "deploy" / "grafana-dashboard.json"
 QUIET = {"Certificates run out in"}  # with mtls
 
 
 @contextmanager
-def prometheus(folder, targets):
+def prometheus(folder, targets, rules=()):
     [port] = free_ports(1)
     scrape = {"job_name": "dokl", "static_configs": [{"targets": targets}]}
-    settings = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
+    pace = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    settings = {"global": pace, "scrape_configs": [scrape], "rule_files": list(rules)}
     (folder / "prometheus.yml").write_text(json.dumps(settings))  # JSON is YAML
     command = [
         found("prometheus"), f"--config.file={folder / 'prometheus.yml'}",
@@ -43,6 +45,17 @@ def answer(url, question):
         return None
     assert said.status_code in (200, 503), said.text
     return said.json()["data"]["result"] if said.status_code == 200 else None
+
+
+def test_the_rules_for_alerts_are_ones_that_prometheus_takes(tmp_path):
+    """promtool checks their syntax; a Prometheus that has loaded them evaluates each."""
+    done = subprocess.run([found("promtool"), "check", "rules", ALERTS], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert f"SUCCESS: {ALERTS.read_text().count('- alert:')} rules found" in done.stdout.decode()
+    with prometheus(tmp_path, [f"127.0.0.1:{free_ports(1)[0]}"], rules=[str(ALERTS)]) as url:
+        wait_for(lambda: answer(url, 'ALERTS{alertname="DoklAgentDown"}'), "an agent is down", 60)
+        told = httpx.get(url.replace("query", "rules"), trust_env=False).json()["data"]["groups"]
+        assert {rule["health"] for group in told for rule in group["rules"]} == {"ok"}
 
 
 def test_prometheus_answers_what_the_dashboard_asks(tmp_path):

@@ -17,6 +17,12 @@ def sharing(lab, name):
     return lab.status(name)["sharing"]
 
 
+def knows(lab, name, origins, rows):
+    """Whether it has so many rows of each origin; 5 % may be held back."""
+    known = sharing(lab, name)["origins"]
+    return len(known) == origins and min(known.values()) >= rows
+
+
 def test_every_node_counts_every_row_once_after_kills(tmp_path):
     rng = np.random.default_rng(0)
     names = ("a", "b", "c")
@@ -47,14 +53,13 @@ def test_large_sums_travel_in_pieces(tmp_path):
     """2.9 MB an origin, over links with certificates, relayed by the node in the middle."""
     large = replace(SQUARES, D=1200)
     # Rows are learned in slices, and a seal after any of them may leave few for the next one.
-    policy = ExchangePolicy(every_seconds=0.1, fewest_rows=1)
+    policy = ExchangePolicy(every_seconds=0.1, fewest_rows=1, bytes_per_second=0)
     with Lab(tmp_path, [("a", "b"), ("b", "c")], model=large, exchange=policy) as lab:
         lab.start()
         for seed, name in enumerate(("a", "b", "c")):
             lab.post(name, *samples(40, seed))
-        everything = {"a": 40, "b": 40, "c": 40}
-        for name in everything:
-            wait_for(lambda name=name: sharing(lab, name)["origins"] == everything, "all rows", 90)
+        for name in ("a", "b", "c"):
+            wait_for(lambda name=name: knows(lab, name, 3, 38), "nearly all rows", 90)
             assert not lab.status(name)["problems"]
             assert not any(lab.status(name)["refused"].values())
         assert min(lab.status(name)["bytes_in"] for name in "ac") > 2 * 2_800_000

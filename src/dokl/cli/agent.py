@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.common import LOG_LEVEL, echo_json, examples, output_switches, remark
 
 DESCRIPTION = click.argument("description", type=click.Path(path_type=Path))
 STATE = click.option(
@@ -33,6 +33,7 @@ class WithDefault(click.Group):
         "dokl agent reload lab.toml --name a                 take a changed description",
         "dokl agent export lab.toml --name a a.safetensors   its model as a file",
         "dokl agent rollback lab.toml --to 2h                all nodes as they were then",
+        "dokl agent backup lab.toml --name a a.backup        its journal as one file",
     ),
 )
 def agent() -> None:
@@ -69,10 +70,11 @@ def agent() -> None:
 @click.option("--batch", type=click.IntRange(1), default=50, show_default=True, metavar="ROWS",
               help="Rows of --data that are stored and learned at once.")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path), help="File for log lines, not stderr.")
+@LOG_LEVEL
 def run(
     description: Path, name: str | None, data: str | None, follow: bool, state: Path | None,
     http: str | None, warm: Path | None, once: bool, rate: float | None, batch: int,
-    log: Path | None,
+    log: Path | None, log_level: str,
 ) -> None:  # fmt: skip
     """Run node NAME of the network that DESCRIPTION (lab.toml) describes.
 
@@ -92,7 +94,8 @@ def run(
 
         known = ", ".join(read(description).names)
         raise click.UsageError(f"--name says which node to be; {description} has {known}")
-    run_agent(Settings(description, name, data, follow, state, http, warm, once, rate, batch, log))
+    given = description, name, data, follow, state, http, warm, once, rate, batch, log, log_level
+    run_agent(Settings(*given))
 
 
 @agent.command(
@@ -149,6 +152,64 @@ def accept_loss(
     remark(f"{name} goes on with {loss.left:,} rows, and without {loss.rows:,} that it had", quiet)
     for table, n in loss.dropped.items():
         remark(f"damaged and dropped: {n:,} of its {table}", quiet)
+
+
+@agent.command(epilog=examples("dokl agent backup lab.toml --name a a.backup"))
+@DESCRIPTION
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", required=True, help="Which node.")
+@STATE
+@click.option("--overwrite", is_flag=True, help="Replace an earlier file.")
+@output_switches
+def backup(
+    description: Path, file: Path, name: str, state: Path | None, overwrite: bool,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Copy a node's journal to FILE as it is at this moment, running or not.
+
+    FILE has all that the node has learned, its rows, its idempotency keys and the inputs that wait
+    for labels. It is as confidential as the journal; certificates and DESCRIPTION are not in it.
+    """
+    from dataclasses import asdict
+
+    from dokl.live.jobs.backup import backup as job
+
+    found = job(description, name, file, state, overwrite)
+    if as_json:
+        echo_json(asdict(found))
+    else:
+        remark(f"{file}: {name} with {found.rows:,} rows, {found.bytes:,} bytes", quiet)
+
+
+@agent.command(epilog=examples("dokl agent restore lab.toml --name a a.backup"))
+@DESCRIPTION
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", required=True, help="Which node.")
+@STATE
+@click.option("--overwrite", is_flag=True, help="Put a journal aside that is there.")
+@output_switches
+def restore(
+    description: Path, file: Path, name: str, state: Path | None, overwrite: bool,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Let a node go on from a FILE that `dokl agent backup` wrote.
+
+    The agent must not run. Rows acknowledged since the copy are gone, and are counted as lost
+    where the old journal or its mark is still there; senders that have them can send them once
+    more. The node speaks with a later incarnation, so neighbours take it for the newer one.
+    """
+    from dataclasses import asdict
+
+    from dokl.live.jobs.backup import restore as job
+
+    found = job(description, name, file, state, overwrite)
+    if as_json:
+        echo_json(asdict(found))
+        return
+    lost = f", and without {found.lost:,} that it had" if found.lost else ""
+    remark(f"{name} goes on with {found.rows:,} rows{lost}", quiet)
+    if found.replaced:
+        remark(f"the journal that was there is put aside as {name}.db.replaced", quiet)
 
 
 @agent.command(

@@ -24,6 +24,12 @@ def with_options(
     return command
 
 
+LOG_LEVEL = click.option(
+    "--log-level", type=click.Choice(("info", "warning", "error")), default="info",
+    show_default=True, help="The least of the log lines that are written.",
+)  # fmt: skip
+
+
 def output_switches(command: Callable[..., Any]) -> Callable[..., Any]:
     """--json and --quiet, as every command that prints results has them."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print results as JSON.")

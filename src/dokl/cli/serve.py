@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import examples, share_of
+from dokl.cli.common import LOG_LEVEL, examples, share_of
 
 
 def _place(context: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -69,9 +69,10 @@ _elsewhere: Any = {
               "those it was trained with; off: any. [default: auto]")  # fmt: skip
 @click.option("--outside", type=click.Choice(("refuse", "clip")), default="refuse",
               show_default=True, help="What becomes of a target outside.")  # fmt: skip
+@LOG_LEVEL
 def serve(
     path: Path, http: str, learn: bool, state: Path | None, durability: str, save: Path | None,
-    interval: float, target_range: tuple[float, ...] | None, outside: str,
+    interval: float, target_range: tuple[float, ...] | None, outside: str, log_level: str,
 ) -> None:  # fmt: skip
     """Serve a MODEL file over HTTP on this machine: no network, no certificates.
 
@@ -86,4 +87,4 @@ def serve(
     from dokl.live.jobs.serve import Serving, run_server
 
     where = path, http, learn, state, share_of(interval), save
-    run_server(Serving(*where, durability, target_range, outside))
+    run_server(Serving(*where, durability, target_range, outside, log_level))

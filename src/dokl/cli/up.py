@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dokl.cli.agent import DESCRIPTION, STATE
-from dokl.cli.common import examples, remark
+from dokl.cli.common import LOG_LEVEL, examples, remark
 
 
 @click.command(
@@ -27,10 +27,11 @@ from dokl.cli.common import examples, remark
 @click.option("--batch", type=click.IntRange(1), default=50, show_default=True, metavar="ROWS",
               help="Rows that are stored and learned at once.")  # fmt: skip
 @STATE
+@LOG_LEVEL
 @click.option("--quiet", "-q", is_flag=True, help="No remarks.")
 def up(
     description: Path, data: Path | None, follow: bool, once: bool, rate: float | None,
-    batch: int, state: Path | None, quiet: bool,
+    batch: int, state: Path | None, log_level: str, quiet: bool,
 ) -> None:  # fmt: skip
     """Run all nodes of DESCRIPTION as processes on this machine, until Ctrl-C.
 
@@ -47,8 +48,9 @@ def up(
     from dokl.live.jobs.up import up as job
 
     common = Settings(
-        description, "", follow=follow, once=once, rate=rate, batch=batch, state=state
-    )
+        description, "", follow=follow, once=once, rate=rate, batch=batch, state=state,
+        log_level=log_level,
+    )  # fmt: skip
     network = read(description)
     every = settings_of(network, common, data)
     for text in gaps(every, data):

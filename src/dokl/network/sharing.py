@@ -11,6 +11,7 @@ earlier than it would from its neighbours.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,6 +82,15 @@ def no_rows(d: int, m: int) -> SentRows:
     return SentRows(np.zeros((0, d)), np.zeros((0, m)), np.zeros(0), *whole)
 
 
+def least_new_rows(sent: int, fewest_rows: int) -> int:
+    """How many rows more than it last sent a node needs before it sends its sums again.
+
+    >>> least_new_rows(0, 50), least_new_rows(1000, 50), least_new_rows(20_000, 50)
+    (50, 50, 1000)
+    """
+    return max(fewest_rows, math.ceil(MORE * sent))
+
+
 def send(sharing: SharingRule, rows: SentRows, sent: Array) -> tuple[SentRows, Array, int]:
     """Rows in order of their steps with what was decided about sending; rows sent by each node so
     far, (K,), with these; and the number of messages.
@@ -96,7 +106,7 @@ def send(sharing: SharingRule, rows: SentRows, sent: Array) -> tuple[SentRows, A
     for k in np.unique(rows.node[open_]).tolist():
         mine, at = open_[rows.node[open_] == k], 0
         while True:
-            least = max(sharing.fewest_rows, int(np.ceil(MORE * sent[k])))
+            least = least_new_rows(int(sent[k]), sharing.fewest_rows)
             if at + least > len(mine):
                 break
             due[mine[at : at + least]] = rows.step[mine[at + least - 1]] + sharing.delay

@@ -79,13 +79,16 @@ class Group:
         taken.X, taken.Y = taken.X[good], taken.Y[good]
         return effects
 
-    def commit(self, snapshot_rows: int) -> None:
-        """Store it all, whole or not at all, with a snapshot where one is due."""
+    def commit(self, snapshot_rows: int, probe: bool = False) -> None:
+        """Store it all, whole or not at all, with a snapshot where one is due.
+
+        probe: write though there is nothing to store, to see whether that can be done.
+        """
         saving = any(isinstance(effect, Save) for effect in self.effects)
         before = self._store.samples - self._store.rows_since_snapshot
         saving = saving or self._node.learned - before >= snapshot_rows
         sealed = [effect for effect in self.effects if isinstance(effect, SaveSealed)]
-        if self._intake or saving or sealed:
+        if self._intake or saving or sealed or probe:
             with self._store.transaction() as transaction:
                 self._intake.write(transaction)
                 if sealed:

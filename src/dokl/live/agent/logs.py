@@ -8,33 +8,55 @@ import threading
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from dokl.base.errors import UnknownName
 from dokl.live.agent.clock import Clock
 
+LEVELS = ("info", "warning", "error")
+# Events that are more than information.
+EVENTS = {
+    "error": ("failed", "internal error", "http error", "not stored", "rows lost", "source failed"),
+    "warning": (
+        "audit line not written", "bad line", "broker", "broker lost", "clock jumped",
+        "dead letter", "diverged", "inputs expired", "link failed", "link refused", "login refused",
+        "message refused", "neighbour lost", "not committed", "not learned", "not published",
+        "problem", "reload refused", "snapshot not kept",
+    ),
+}  # fmt: skip
+_LEVEL = {event: level for level, events in EVENTS.items() for event in events}
 OFTEN = 1.0  # seconds between two lines of the same kind
 KINDS = 100  # told apart at a time: reasons may quote what others sent
 
 
 class Log:
-    """Writes lines like {"at": "2026-01-31T12:00:00.123Z", "node": "a", "event": "up", ...}.
+    """Writes lines like {"at": "2026-01-31T12:00:00.123Z", "level": "info", "node": "a",
+    "event": "started", ...}; level: of the least that are written.
 
     Lines that come in floods (`often=True`) are thinned out to one a second of each kind, and the
     next one says how many were left out.
     """
 
-    def __init__(self, node: str, clock: Clock, out: TextIO | None = None) -> None:
+    def __init__(
+        self, node: str, clock: Clock, out: TextIO | None = None, level: str = "info"
+    ) -> None:
         self._node, self._clock, self._out = node, clock, out
+        if level not in LEVELS:
+            raise UnknownName("level of a log", level, LEVELS)
+        self._least = LEVELS.index(level)
         self._lock = threading.Lock()
         self._last: dict[tuple[str, str], float] = {}
         self._left_out: dict[tuple[str, str], int] = {}
 
     def __call__(self, event: str, *, often: bool = False, **fields: Any) -> None:
         """One line; a log that cannot be written stops nobody."""
+        level = _LEVEL.get(event, "info")
+        if LEVELS.index(level) < self._least:
+            return
         with self._lock:
             if often and not self._due(event, fields):
                 return
             at = datetime.fromtimestamp(self._clock.wall(), UTC)
             stamp = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            line = {"at": stamp, "node": self._node, "event": event, **fields}
+            line = {"at": stamp, "level": level, "node": self._node, "event": event, **fields}
             out = self._out or sys.stderr
             try:
                 out.write(json.dumps(line, default=str) + "\n")

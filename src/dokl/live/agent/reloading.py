@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dokl.base.errors import BadInput, FingerprintMismatch
@@ -33,10 +34,31 @@ def _check_unchanged(old: Network, new: Network, name: str) -> None:
     found += ["[durability] mode"] if old.durability.mode != new.durability.mode else []
     steps = [network.exchange.mode == "lockstep" for network in (old, new)]
     found += ["[exchange] mode, to or from lockstep,"] if steps[0] != steps[1] else []
+    same = replace(old.inputs, fingerprint=new.inputs.fingerprint)
+    found += ["[inputs]"] if same != new.inputs else []
     if old.sources.get(name) != new.sources.get(name):
         found += [f"[sources.{name}]"]
     if found:
         raise BadInput(f"{new.path}: {found[0]} was changed: restart this agent for that")
+
+
+def changes(old: Network, new: Network, name: str) -> dict[str, list[str]]:
+    """Who came and who went, of the network and of the neighbours; what did not change is left out.
+
+    Sections of the description that differ are named.
+    """
+    pairs = {
+        "nodes": (old.names, new.names),
+        "neighbours": (old.neighbours(name), new.neighbours(name)),
+        "revoked": (old.about.revoked, new.about.revoked),
+    }
+    found = {}
+    for key, (before, now) in pairs.items():
+        moved = [f"-{each}" for each in before if each not in now]
+        found[key] = moved + [f"+{each}" for each in now if each not in before]
+    sections = ("about", "exchange", "limits", "durability", "nodes", "routes")
+    found["sections"] = [key for key in sections if getattr(old, key) != getattr(new, key)]
+    return {key: values for key, values in found.items() if values}
 
 
 def expiry(network: Network, name: str) -> float | None:

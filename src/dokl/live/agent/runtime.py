@@ -23,7 +23,7 @@ from dokl.live.agent.group import Group
 from dokl.live.agent.inbox import Inbox
 from dokl.live.agent.logs import Log
 from dokl.live.agent.problems import Disputes
-from dokl.live.agent.reloading import expiry, reload_description
+from dokl.live.agent.reloading import changes, expiry, reload_description
 from dokl.live.agent.restoring import restored_protocol
 from dokl.live.agent.rolls import roll_of
 from dokl.live.agent.service import IDLE, Service
@@ -100,6 +100,12 @@ class Agent(Service):
         """What there is to know, as JSON can write it."""
         with self._asked():
             return status.of_agent(self)
+
+    def not_ready(self) -> str:
+        """The same; a newcomer first starts from its neighbours' vectors."""
+        if self.protocol.joining:
+            return "joining: it looks for neighbours to start from"
+        return super().not_ready()
 
     def wake(self) -> None:
         """Something arrived: look at it soon."""
@@ -183,18 +189,22 @@ class Agent(Service):
         return self._ordered(partial(self._reload, path))
 
     def _reload(self, path: Path) -> None:
+        before = self.network
         try:
             network = reload_description(path, self.name, self.network)
             roll = roll_of(network, self.name)
             self.protocol.check_change(roll)
             self.transport.reopen(network)  # which refuses certificates that cannot be used
             self.description = self.network = network
+            self.inputs.most_rows = network.limits.queue_rows
             self.protocol.change(network.neighbours(self.name), network.exchange, roll)
             self.certificate_expires = expiry(network, self.name)
             self.when_reloaded()
         except Exception as error:  # of files and certificates, too; samples go on
             self.log("reload refused", reason=str(error))
+            self._audited("reload", ok=False, why=str(error))
             self.problems["reload"] = f"the changed description was refused: {error}"
             raise
         self.problems.pop("reload", None)
         self.log("reloaded", neighbours=list(network.neighbours(self.name)))
+        self._audited("reload", ok=True, **changes(before, network, self.name))

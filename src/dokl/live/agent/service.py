@@ -39,7 +39,7 @@ from dokl.live.description import ServiceDescription
 from dokl.live.inputs import Arrival, Inputs
 from dokl.live.protocol.effects import Effect
 from dokl.live.protocol.local import LocalNode, RowLearning
-from dokl.live.store import Store, StoreFailed
+from dokl.live.store import AuditLog, Store, StoreFailed, audit_path
 from dokl.network.state import State
 from dokl.simulation.learner import Learner
 
@@ -76,6 +76,7 @@ class Service:
         self._consequences = self._made_consequences()
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
+        self._audit = AuditLog(audit_path(store.path))
         self.problems = Problems(self.clock)
         self._began = self.clock.now()
         self._jumps = JumpWatch(self.clock)
@@ -91,6 +92,7 @@ class Service:
         self._waiting = WaitingInputs(store, self.clock, self.log)
         self._keeping = Keeping(self.store.path, self.learner, name)
         self._held_until = self._began
+        self._behind = store.samples  # rows of earlier runs, all to be learned before it is ready
         self._ready = threading.Condition()
         self._lock = threading.RLock()  # node and store, between the thread and `status`
         self._thread = threading.Thread(target=self._run, name=f"service {name}", daemon=True)
@@ -171,6 +173,20 @@ class Service:
         with self._lock:
             self._asking -= 1
             yield
+
+    def not_ready(self) -> str:
+        """Why others should wait before they rely on this service; "" where they need not. For
+        everybody's ears, from any thread, and without the lock: it is answered at once.
+        """
+        if self._stopping:
+            return "stopping"
+        if "store" in self.problems:
+            return "the journal cannot be written"
+        if self._behind and self.node.learned < self._behind:
+            left = self._behind - self.node.learned
+            return f"catching up: {left:,} rows of the journal are not learned yet"
+        self._behind = 0
+        return ""
 
     def position(self, source: str) -> dict[str, Any] | None:
         """How far a source was read when the last of its samples was stored."""
@@ -290,7 +306,8 @@ class Service:
         group = Group(self.store, self.node, self.counts, self.clock.wall())
         self._events(group, jobs, now)
         try:
-            group.commit(self._snapshot_rows)
+            # What failed last is tried again, though nobody sends: until then it is a problem.
+            group.commit(self._snapshot_rows, probe="store" in self.problems)
         except StoreFailed as error:
             self.node.back(mark)
             self._not_stored(error, jobs)
@@ -415,6 +432,11 @@ class Service:
     def purge(self, older_s: float = 0.0) -> Future[int]:
         """Let inputs go that have waited so long for a label; how many, once it is stored."""
         return self._ordered(partial(self._waiting.let_go, older_s))
+
+    def _audited(self, event: str, **facts: Any) -> None:
+        """A line for those who ask later who changed what."""
+        if not self._audit(event, self.name, **facts):
+            self.log("audit line not written", event_of=event)
 
     def _ordered(self, what: Callable[[], Any]) -> Future[Any]:
         """Done in the service's thread; its result, or why there is none."""

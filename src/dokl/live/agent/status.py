@@ -11,7 +11,7 @@ import numpy as np
 from dokl import __version__
 from dokl.live.agent.curve import FAR_OFF
 from dokl.live.process import process_facts
-from dokl.live.protocol.messages import REASONS
+from dokl.live.protocol.messages import REASONS, release_number, release_text
 from dokl.live.sums import SumsLearner
 from dokl.network.exchange.rules import sum_of_squares
 
@@ -35,6 +35,7 @@ def of(service: Service) -> dict[str, Any]:
         "started": service.started,
         "now": service.clock.wall(),
         "uptime_s": service.uptime,
+        "ready": not service.not_ready(),
         "samples": store.samples,
         "learned": service.node.learned,
         "step": service.node.step,
@@ -168,6 +169,10 @@ def _neighbour(agent: Agent, peer: str, known: dict[str, Any], now: float) -> di
         "weight": known["weight"],
         "not_used": known["why"] or None,
         "refuses_us": known["told"] or None,
+        "version": known["release"] or None,
+        "other_version": known["release"] != release_text(release_number(__version__))
+        if known["release"]
+        else None,
         "distance": None if distance2 is None else float(np.sqrt(distance2)),
         "step": known["step"],
         "learned": known["learned"],

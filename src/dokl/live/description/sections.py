@@ -22,6 +22,7 @@ DTYPES = ("float32", "float16")
 MIXINGS = ("ios", "mean")
 CLIPS = ("auto",)
 METHODS = ("gradient", "squares")
+LEAST_BYTES = 1000  # a second that sums may take of a link
 DURABILITY = ("process", "full")
 
 
@@ -146,7 +147,8 @@ class ExchangePolicy:
     patience_seconds are for "lockstep": how long to wait for a neighbour that is alive.
     join_seconds: how long a newcomer looks for neighbours to start from. fewest_rows: own rows that
     a message of sums adds at least, since few could be read off; rows_per_second: the most that are
-    believed of one origin.
+    believed of one origin. bytes_per_second: the most that sums take of the link to one neighbour,
+    on average over a message; 0 is any.
     """
 
     mode: str = "push"
@@ -160,6 +162,7 @@ class ExchangePolicy:
     mixing: str = "ios"
     fewest_rows: int = 50
     rows_per_second: float = 10_000.0
+    bytes_per_second: float = 100_000.0
 
     def __post_init__(self) -> None:
         one_of("exchange", "mode", self.mode, MODES)
@@ -173,6 +176,12 @@ class ExchangePolicy:
             at_least("exchange", self, "clip")
         at_least("exchange", self, "patience_seconds")
         at_least("exchange", self, "fewest_rows", "rows_per_second", low=1)
+        at_least("exchange", self, "bytes_per_second")
+        if 0 < self.bytes_per_second < LEAST_BYTES:
+            raise BadInput(
+                f"[exchange] bytes_per_second must be at least {LEAST_BYTES:,}, or 0 for any, got "
+                f"{self.bytes_per_second!r}: sums would be out of date before they arrive"
+            )
         if self.mode in ("push", "pull") and not (self.every_seconds or self.every_samples):
             raise BadInput(
                 "[exchange] every_seconds and every_samples are both 0, so nothing would ever be "

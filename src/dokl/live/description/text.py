@@ -172,6 +172,7 @@ def _of_sums(network: Network) -> str:
     return (
         f"{_line('fewest_rows', policy.fewest_rows, 'own rows that a message adds at least')}"
         f"{_line('rows_per_second', most, 'of one origin, at most')}"
+        f"{_line('bytes_per_second', float(policy.bytes_per_second), 'to a neighbour; 0: any')}"
     )
 
 

@@ -34,7 +34,7 @@ from dokl.live.http.attempts import TokenAttempts
 from dokl.live.http.bounds import HttpBounds, Refusal, Room
 from dokl.live.http.responses import FURTHER, as_csv, as_json, as_refusal, predictions
 from dokl.live.http.serving import Server
-from dokl.live.http.starting import Entrance
+from dokl.live.http.starting import Entrance, unready
 from dokl.live.http.strict import named_host
 from dokl.live.process import Latency
 from dokl.live.store import KeyReused, StoreFailed, TooManyWaiting
@@ -229,8 +229,11 @@ class Endpoints:
         return as_json({"ok": True})
 
     async def _ready(self, request: Request) -> Response:
-        """Open to all: it takes samples and predicts. Before it can, `Entrance` answers."""
-        return as_json({"ready": True})
+        """Open to all: it takes samples and predicts. Before there is a service, `Entrance`
+        answers.
+        """
+        why = self.service.not_ready()
+        return as_refusal(unready(why)) if why else as_json({"ready": True})
 
     # -- around them -------------------------------------------------------------------------
     def _endpoint(self, answer: Endpoint, writes: bool = False) -> Endpoint:

@@ -25,6 +25,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # name: (key in the status, help); a key with a dot looks inside. Names that end in _total count.
 PLAIN = {
     "dokl_uptime_seconds": ("uptime_s", "Seconds since this agent started."),
+    "dokl_ready": ("ready", "1 while /readyz says that others may rely on this agent."),
     "dokl_samples_total": ("samples", "Samples acknowledged, in all runs of this store."),
     "dokl_learned_total": ("learned", "Samples learned, in all runs of this store."),
     "dokl_step": ("step", "Version of the vector theta; in lockstep, the round."),
@@ -86,6 +87,10 @@ NEIGHBOUR = {
     "dokl_neighbour_age_seconds": ("age_s", "Seconds since its last vector was accepted."),
     "dokl_neighbour_weight": ("weight", "Its weight in the combination now."),
     "dokl_neighbour_distance": ("distance", "|theta_l - theta| at the last combine."),
+    "dokl_neighbour_version_skew": (
+        "other_version",
+        "1 where it says that it is another version of dokl than this agent, 0 where the same.",
+    ),
     "dokl_neighbour_learned": ("learned", "Samples that it says it has learned."),
     "dokl_messages_received_total": ("received", "Vectors accepted from it."),
     "dokl_neighbour_refused_total": ("refused", "Messages of it that were refused."),

@@ -41,5 +41,10 @@ class Entrance:
     def _answer(self, path: str) -> Any:
         if path == "/healthz":
             return as_json({"ok": True})
-        text = f"this agent is not ready ({self.phase}): ask again in {RETRY:g} seconds"
-        return as_refusal(Refusal(503, text, RETRY))
+        return as_refusal(unready(self.phase))
+
+
+def unready(why: str) -> Refusal:
+    """The answer of an agent on which nobody should rely yet, or now."""
+    text = f"this agent is not ready ({why}): ask again in {RETRY:g} seconds"
+    return Refusal(503, text, RETRY)

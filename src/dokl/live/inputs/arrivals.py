@@ -97,8 +97,9 @@ class Inputs:
         self._numeric = agreed.brought
         self._targets = Targets(
             agreed.target, labels, agreed.target_range, self.outside,
-            self._forms.get(agreed.target, PLAIN), self._missing,
+            self._forms.get(agreed.target, PLAIN), self._missing, described.says_range,
         )  # fmt: skip
+        self._says_drop = described.says_drop
         self.most_rows = described.limits.queue_rows
         self.columns = (*self._numeric, *self._prepared.levels)
         self.target, self.d, self.m = agreed.target, self._prepared.d, self._targets.m
@@ -189,8 +190,8 @@ class Inputs:
                 near = difflib.get_close_matches(name[:80], [*self.columns, self.target], 1, 0.0)[0]
                 row = f"row {table.row_with(name) + 1}: " if table.rows is not None else ""
                 raise BadInput(
-                    f"{row}column {name[:80]!r} was not agreed (the nearest that was is {near!r}; "
-                    "what may be there unused is listed as drop in [inputs])"
+                    f"{row}column {name[:80]!r} was not agreed (the nearest that was is {near!r}"
+                    f"{self._says_drop})"
                 )
         if table.rows is None or self._complete:
             gone = [name for name in self.columns if name not in table.cells]

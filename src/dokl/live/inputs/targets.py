@@ -23,7 +23,8 @@ class Targets:
     """How the cells of the target become Y: (n, m).
 
     No labels: regression, m = 1. Two labels: m = 1, the first is -1 and the second 1. More: one
-    output each, 1 for the row's own label and -1 for the others.
+    output each, 1 for the row's own label and -1 for the others. where: what says which
+    targets are believed.
 
     >>> Targets("y", ("ham", "spam")).encoded(["spam", "ham", None], 3)
     (array([[ 1.], [-1.], [ 0.]]), array([ True,  True, False]))
@@ -32,11 +33,12 @@ class Targets:
     def __init__(
         self, name: str, labels: Sequence[Any] = (), believed: Sequence[float] = (),
         outside: Outside | None = None, form: Form = PLAIN, missing: Sequence[str] = MISSING,
+        where: str = "target_range in the description",
     ) -> None:  # fmt: skip
         self.name, self.labels = name, tuple(labels)
         self._low, self._high = believed or (-_FLOAT32, _FLOAT32)
         self._outside = outside or Outside()
-        self._form, self._missing = form, missing
+        self._form, self._missing, self._where = form, missing, where
         self.m = answers.outputs(len(labels))
         self._numeric = not any(isinstance(label, str | bool) for label in labels)
         read = float if self._numeric else text
@@ -84,7 +86,7 @@ class Targets:
         self._outside.count(self.name, 1)
         if self._outside.clip:
             return min(max(value, self._low), self._high)
-        why = f"is outside {self._low:g} to {self._high:g}, target_range in the description"
+        why = f"is outside {self._low:g} to {self._high:g}, {self._where}"
         raise self._refused(value, row, why)
 
     def _code(self, label: Any, cell: Any, row: int) -> Array:

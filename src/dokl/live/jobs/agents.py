@@ -24,7 +24,7 @@ from dokl.live.inputs import Arrival
 from dokl.live.jobs.sensors import SensorFeeder, checked_source
 from dokl.live.jobs.waiting import wait_until
 from dokl.live.process import use_few_arenas
-from dokl.live.store import JournalLoss
+from dokl.live.store import AuditLog, JournalLoss, audit_path
 from dokl.live.store import accept_loss as accept_store
 from dokl.network.state import State
 
@@ -42,7 +42,8 @@ class Settings:
     data: a file, "-" for stdin, None for the broker of the description, if it has one. follow: go
     on when the file grows. state: the folder of the journal. http: the address of the HTTP face,
     "off" for none, None as the description says. warm: a model file to begin with. once: end with
-    the data. rate: rows a second, at most. log: a file for the log lines, stderr otherwise.
+    the data. rate: rows a second, at most. log: a file for the log lines, stderr otherwise, and
+    log_level: of the least of them.
     """
 
     description: Path
@@ -56,6 +57,7 @@ class Settings:
     rate: float | None = None
     batch: int = 50
     log: Path | None = None
+    log_level: str = "info"
 
     @property
     def folder(self) -> Path:
@@ -89,7 +91,7 @@ def run_agent(settings: Settings, parent: int | None = None) -> None:
         network = _checked(settings)
         broker = checked_source(network, settings.name) if settings.data is None else None
         out = stack.enter_context(log_file(settings.log)) if settings.log else None
-        log = Log(settings.name, Clock(), out)
+        log = Log(settings.name, Clock(), out, settings.log_level)
         face = _face(network, settings, log, stack)
         with watched(face.entrance.enters if face else _nobody):
             agent = _made(network, settings, log)
@@ -123,7 +125,9 @@ def accept_loss(description: Path, name: str, folder: Path | None = None) -> Jou
     path = (folder or state_folder(description)) / f"{name}.db"
     if not path.parent.is_dir():
         raise BadInput(f"{path.parent}: there is no such folder, and so nothing was lost there")
-    return accept_store(path, identity(network, name))
+    loss = accept_store(path, identity(network, name))
+    AuditLog(audit_path(path))("accept-loss", name, rows=loss.rows, left=loss.left)
+    return loss
 
 
 def _checked(settings: Settings) -> Network:

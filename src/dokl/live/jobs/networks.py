@@ -33,6 +33,7 @@ from dokl.live.certificates.files import replace_files
 from dokl.live.description import Network, Node, check_name, is_loopback, parse, read
 from dokl.live.description.inspection import layout_problems, nonsense
 from dokl.live.jobs.places import next_address
+from dokl.live.store import AuditLog, audit_path
 from dokl.network.graphs import liars_stood
 from dokl.tables.jobs.topology import facts
 
@@ -164,6 +165,7 @@ def add_node(
     _refuse(wanted)
     content = _made(wanted, [name], days)
     _save(wanted, _edited(path, lambda file: _insert(file, name, node, links)), content)
+    AuditLog(audit_path(path))("add-node", name, links=links, address=node.address)
     return wanted, links
 
 
@@ -198,6 +200,7 @@ def remove_node(path: Path, name: str, revoke: bool = False) -> tuple[Network, t
     if network.secure:
         gone = {f"{name}.{part}": None for part in PARTS}
     _save(wanted, _edited(path, lambda file: _delete(file, name, revoke)), gone)
+    AuditLog(audit_path(path))("revoke" if revoke else "remove-node", name)
     return wanted, neighbours
 
 
@@ -214,6 +217,7 @@ def renew(
     content = _made(network, chosen, days, keep_tokens=True)
     with replace_files(network.folder, content):
         pass
+    AuditLog(audit_path(path))("renew", nodes=chosen, days=days)
     return network, chosen
 
 
@@ -240,6 +244,7 @@ def renew_authority(path: Path, way: str = "dates", days: int = CA_DAYS) -> Netw
         content = {"ca.pem": b"".join([made.files()["ca.pem"], *map(pem, believed[1:])])}
     with replace_files(network.folder, content):
         pass
+    AuditLog(audit_path(path))("renew authority", way=way)
     return network
 
 

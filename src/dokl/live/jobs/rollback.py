@@ -11,7 +11,16 @@ from pathlib import Path
 from dokl.base.errors import BadInput
 from dokl.live.description import Network, read
 from dokl.live.jobs.agents import identity, state_folder
-from dokl.live.store import KeptSnapshot, Rollback, Store, find_kept, go_back, kept_snapshots
+from dokl.live.store import (
+    AuditLog,
+    KeptSnapshot,
+    Rollback,
+    Store,
+    audit_path,
+    find_kept,
+    go_back,
+    kept_snapshots,
+)
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -59,7 +68,12 @@ def rollback(
         for name, place in places.items():
             stores[name] = Store.open(*place, "full", network.limits)
             stack.callback(stores[name].close)
-        return {name: go_back(stores[name], *snapshots[name]) for name in chosen}
+        done = {}
+        for name in chosen:
+            done[name] = went = go_back(stores[name], *snapshots[name])
+            about = {"to": shown(went.at), "learned": went.learned, "undone": went.undone}
+            AuditLog(audit_path(places[name][0]))("rollback", name, **about)
+        return done
 
 
 def _here(network: Network, names: Sequence[str], folder: Path) -> list[str]:

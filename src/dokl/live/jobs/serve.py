@@ -30,6 +30,7 @@ from dokl.live.jobs.served import (
 )
 from dokl.live.jobs.waiting import wait_until
 from dokl.live.store import Store
+from dokl.live.store.folder import private_folder
 from dokl.tables.models import TableModel, learning
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Serving:
     learn: take samples, too. state: the folder of the journal, beside the model unless said
     otherwise. level: the share of targets that intervals hold. save: where the model goes at an
     orderly end. durability: "process" survives kill -9, "full" a power cut. target_range, outside:
-    see `described`.
+    see `described`. log_level: of the least of its log lines.
     """
 
     model: Path
@@ -55,6 +56,7 @@ class Serving:
     durability: str = "process"
     target_range: tuple[float, ...] | None = None
     outside: str = "refuse"
+    log_level: str = "info"
 
     @property
     def folder(self) -> Path:
@@ -113,7 +115,7 @@ def run_server(serving: Serving) -> None:
     with ExitStack() as stack:
         for end in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, end, signal.signal(end, lambda *_: done.set()))
-        description, log = opened(serving), Log(NAME, Clock())
+        description, log = opened(serving), Log(NAME, Clock(), level=serving.log_level)
         face = _face(description, serving.http, log, stack)
         with watched(face.entrance.enters):
             service = _started(serving, description, log, stack)
@@ -177,8 +179,7 @@ def _store(serving: Serving, description: ModelDescription, stack: ExitStack) ->
     shape = {"m": learner.m, "D": learner.D, "d": learner.d}
     about = {"name": NAME, "fingerprint": description.mark, **shape}
     if serving.learn:
-        folder = serving.folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = private_folder(serving.folder)
     else:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     return Store.open(folder / f"{NAME}.db", about, serving.durability, description.limits)

@@ -233,6 +233,16 @@ class ModelDescription:
         """The name of the file."""
         return self.path.name
 
+    @property
+    def says_range(self) -> str:
+        """An option of the command."""
+        return "the targets that are believed (--target-range)"
+
+    @property
+    def says_drop(self) -> str:
+        """The model file alone."""
+        return ""
+
     @cached_property
     def raw(self) -> RawRows:
         """How columns go into the journal."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from dokl.base.errors import BadInput
 from dokl.live.description import read
 from dokl.live.jobs.agents import state_folder
+from dokl.live.store import AuditLog, audit_path
 from dokl.live.store.folder import check_folder
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,6 +48,7 @@ def reload(description: Path, names: Sequence[str], folder: Path | None) -> dict
     told = {name: pid for name, pid in found.items() if pid is not None}
     if not told:
         raise BadInput(f"{folder}: no agent of {description} is running here (--state?)")
-    for pid in told.values():
+    for name, pid in told.items():
+        AuditLog(audit_path(folder / f"{name}.db"))("reload asked", name, process=pid)
         os.kill(pid, signal.SIGHUP)
     return told

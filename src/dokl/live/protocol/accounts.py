@@ -1,7 +1,8 @@
 """Exchange by method "squares": sums per origin, signed by it, relayed, the newest wins.
 
 A node keeps an account: the newest entry of every origin that it has heard of, as it was sealed. It
-sends its own again when it has learned enough rows since, and passes on what is news. Neighbours
+sends its own again when it has 5 % more rows (`sealing`), and passes on what is news, both no
+faster than `bytes_per_second` allows: what waits for its turn is sent as it is by then. Neighbours
 tell each other which versions they have (`VERSIONS`), again and again while they differ, and send
 what the other lacks; so whatever is lost, repeated, late or forgotten in a crash, accounts agree
 in the end, and then there is silence. The total is added up from the account and the node's own
@@ -32,15 +33,21 @@ from dokl.live.protocol.node import LiveNode
 from dokl.live.protocol.roll import Roll, claimed_origin, entry_faults, opened
 from dokl.live.protocol.sealing import UNKNOWN, Sealed
 from dokl.live.protocol.standing import Standing
-from dokl.live.protocol.versions import Version, apart, pack_versions, unpack_versions
+from dokl.live.protocol.versions import (
+    Version,
+    apart,
+    list_bytes,
+    pack_versions,
+    unpack_versions,
+)
 from dokl.live.sums import SumsLearner, forgetting
 from dokl.network.sums import origins
 from dokl.network.sums.origins import Account, Entry, most_bytes
 
 SOLVE_SECONDS = 1.0  # between two solutions of the total, and between two own entries
-MUCH = 0.02  # of an origin's rows: what makes a difference to others; less goes out more slowly
 AGAIN_SECONDS = 1.0  # until what a neighbour still lacks is sent once more
-SLOW_SECONDS = 5.0  # the same where little is new; and between lists of versions in the end
+SLOW_SECONDS = 5.0  # between lists of versions in the end
+LISTS = 0.1  # share of a link that lists of versions take at most
 LEAST_SECONDS = 0.05  # between two messages to everybody
 REFUSED_SECONDS = 15.0  # the same where it was refused: it may be in order some time
 LAPSE_SECONDS = 3 * REFUSED_SECONDS  # after which what was refused would have come again
@@ -52,9 +59,10 @@ class Accounts:
 
     account: the newest entry of each origin, as others have it (of this node: as it sealed it, in
     this life or before). sealed: their bytes. heard: when each came. theirs: what neighbours say
-    they have. to_send: origins whose entries are due. sealing: what it seals next of its own.
-    going: the origin whose entry is on its way in pieces, and those that are still to go. coming:
-    what each neighbour has sent of a large entry. kept: what is left to experts that forget.
+    they have. to_send: origins whose entries are due. sent_bytes: of the last message of an entry.
+    sealing: what it seals next of its own. going: the origin whose entry is on its way in pieces,
+    and those that are still to go. coming: what each neighbour has sent of a large entry. kept:
+    what is left to experts that forget.
     """
 
     joining = False
@@ -70,6 +78,7 @@ class Accounts:
         self.going: tuple[str, tuple[bytes, ...]] = ("", ())
         self.coming: Mapping[str, tuple[pieces.Incomplete, ...]] = {}
         self.begun: float | None = None
+        self.sent_bytes = 0
         self.sent_at = self.solved_at = self.told_at = self.said_at = float("-inf")
         self.unsolved = self.asked = self.hurt = False
         self.quick = 0
@@ -124,7 +133,7 @@ class Accounts:
         most, kept = most_bytes(self.learner.m, self.learner.D), self.coming.get(peer.name, ())
         others = {name: each for name, each in self.coming.items() if name != peer.name}
         self.coming = others  # what does not fit together is not kept
-        wait = pieces.expiry(self.node.exchange.every_seconds)
+        wait = pieces.expiry(self._pace(pieces.SIZE))
         left, whole = pieces.added(kept, piece, most, now, wait)
         self.coming = {**others, peer.name: left}
         return whole
@@ -140,6 +149,7 @@ class Accounts:
             return self._of_myself(entry, sealed)
         if known is not None and origins.newer(known, entry) is known:
             peer.repeated += 1
+            self._has(peer, entry)
             if entry.version == known.version:
                 peer.welcome(hello=False, about=name)
             return []
@@ -153,10 +163,17 @@ class Accounts:
         self.sealed = {**self.sealed, name: sealed}
         self.heard = {**self.heard, name: now}
         self.unsolved = True
+        self._has(peer, entry)
         self._changed()
         if len(self.node.peers) > 1:
             self._want(name)
         return []
+
+    def _has(self, peer: Neighbour, entry: Entry) -> None:
+        """Who sends an entry need not be sent it, whatever it said before."""
+        told, mark = self.theirs.get(peer.name), mark_of(entry.origin)
+        if told is not None and told.get(mark, (-1, -1)) < entry.version:
+            self.theirs = {**self.theirs, peer.name: {**told, mark: entry.version}}
 
     def _versions(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         told = unpack_versions(message.body)
@@ -235,7 +252,7 @@ class Accounts:
     def tick(self, now: float) -> list[Effect]:
         """Tell own rows, pass on entries, compare versions, solve: whatever is due."""
         self._began(now)
-        wait = pieces.expiry(self.node.exchange.every_seconds)
+        wait = pieces.expiry(self._pace(pieces.SIZE))
         self.coming = {name: pieces.alive(kept, now, wait) for name, kept in self.coming.items()}
         if not self.active:
             return []
@@ -279,15 +296,23 @@ class Accounts:
 
     def _send_due(self) -> float:
         """However often versions are compared meanwhile: that must not put an entry off."""
-        pace = max(self.node.exchange.every_seconds, LEAST_SECONDS)
-        return max(self.sent_at + pace, self.told_at + LEAST_SECONDS)
+        return max(self.sent_at + self._pace(self.sent_bytes), self.told_at + LEAST_SECONDS)
+
+    def _pace(self, size: int) -> float:
+        """Seconds from a message of so many bytes to the next one."""
+        return max(self.node.exchange.every_seconds, LEAST_SECONDS, self._takes(size))
+
+    def _takes(self, size: int) -> float:
+        """Seconds for so many bytes, by what sums may take of the link to a neighbour."""
+        most = self.node.exchange.bytes_per_second
+        return size / most if most else 0.0
 
     @property
     def _lapse(self) -> float:
         """Seconds after which sums that were refused would have come again, if they still were."""
-        number = pieces.number(most_bytes(self.learner.m, self.learner.D))
-        pace = max(self.node.exchange.every_seconds, LEAST_SECONDS)
-        return number * (LAPSE_SECONDS + 3 * pace)
+        most = most_bytes(self.learner.m, self.learner.D)
+        number, pace = pieces.number(most), self._pace(pieces.largest(most))
+        return number * (LAPSE_SECONDS + (3 + len(self.account)) * pace)
 
     def _began(self, now: float) -> None:
         self.begun = now if self.begun is None else self.begun
@@ -296,7 +321,8 @@ class Accounts:
         self.quick, self.asked = QUICK_TIMES, True
 
     def _want(self, name: str) -> None:
-        self.to_send = (*(each for each in self.to_send if each != name), name)
+        """Have an entry sent when it is its turn, which others that change more often leave it."""
+        self.to_send = self.to_send if name in self.to_send else (*self.to_send, name)
 
     # -- own rows ----------------------------------------------------------------------------
     @property
@@ -322,9 +348,7 @@ class Accounts:
         new = bool(heard) and all(told is not None and me not in told for told in heard)
         at_once = new or self.node.name in self.account
         first = begun if at_once else begun + self.node.exchange.join_seconds
-        rows, before = self._own_rows
-        much = self.sealing.again or not before <= rows < (1.0 + MUCH) * before
-        return max(first, self.said_at + (SOLVE_SECONDS if much else SLOW_SECONDS))
+        return max(first, self.said_at + SOLVE_SECONDS)
 
     def _tell(self, now: float) -> list[Effect]:
         """Seal own rows, or what is to follow on the entry before."""
@@ -345,14 +369,25 @@ class Accounts:
         name, rest = self.going
         kind, body = PIECE, b""
         if not rest:
-            name, *others = self.to_send
-            self.to_send, body = tuple(others), self.sealed[name]
+            lacked = [name for name in self.to_send if self._lacked(name)]
+            self.to_send = tuple(lacked[1:])
+            if not lacked:
+                return []
+            name, body = lacked[0], self.sealed[lacked[0]]
             kind, rest = (SUMS, ()) if len(body) <= pieces.WHOLE else (PIECE, pieces.cut(body))
         if kind == PIECE:
             body, *left = rest
             self.going = name, tuple(left)
         self.sent_at, self.sent = now, {**self.sent, name: now}
-        return [SendTheta(self.node.pack_body(kind, body, now))]
+        data = self.node.pack_body(kind, body, now)
+        self.sent_bytes = len(data)
+        return [SendTheta(data)]
+
+    def _lacked(self, name: str) -> bool:
+        """Whether a neighbour may not have this node's entry of an origin."""
+        told = [self.theirs.get(peer.name) for peer in self._there]
+        version, mark = self.account[name].version, mark_of(name)
+        return any(each is None or each.get(mark, (-1, -1)) < version for each in told)
 
     @property
     def _settled(self) -> bool:
@@ -370,8 +405,8 @@ class Accounts:
         return self.asked or (not self._settled and not self._waits)
 
     def _compare_due(self) -> float:
-        quick = (self.quick or self.asked) and not self._waits
-        return self.told_at + (AGAIN_SECONDS / 2 if quick else SLOW_SECONDS)
+        pace = AGAIN_SECONDS / 2 if self.quick or self.asked else SLOW_SECONDS
+        return self.told_at + max(pace, self._takes(list_bytes(self.account)) / LISTS)
 
     def _compare(self, now: float) -> list[Effect]:
         settled = self._settled
@@ -390,7 +425,8 @@ class Accounts:
                 lacks = told.get(mark_of(name), (-1, -1)) < entry.version
                 refused = bool(peer.refuses & {mark_of(name), mark_of(self.node.name)})
                 pause = REFUSED_SECONDS if refused else AGAIN_SECONDS
-                again = pause * pieces.number(len(self.sealed[name]))
+                size = len(self.sealed[name])
+                again = max(pause * pieces.number(size), 2 * self._takes(size))
                 late = now >= self.sent.get(name, float("-inf")) + again
                 under_way = name in self.to_send or (self.going[1] and self.going[0] == name)
                 if lacks and late and not under_way:

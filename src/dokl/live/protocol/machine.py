@@ -83,6 +83,11 @@ class Protocol(LocalNode):
         """Whether rows that were taken are learned without waiting for neighbours."""
         return not isinstance(self._way, Lockstep) and self._node.life is not Life.JOINING
 
+    @property
+    def joining(self) -> bool:
+        """Whether it still looks for neighbours to start from."""
+        return self._node.life is Life.JOINING
+
     # -- events ------------------------------------------------------------------------------
     def _accept(self, now: float) -> None:
         node = self._at(now)

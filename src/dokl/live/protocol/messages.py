@@ -2,7 +2,9 @@
 
 A hello may end with refusals, 17 bytes each: whose messages its sender does not use (8 bytes of the
 SHA-256 of the name), of which incarnation (u64, 0 where it is not known), and why (u8, the place in
-`SAID`). So a node whose messages are refused for good hears of it.
+`SAID`). So a node whose messages are refused for good hears of it. One of these places, with the
+word `RELEASE` for a name and a reason that nobody knows, is the sender's version of dokl: earlier
+versions pass over it. It is a claim, and good for nothing but to be shown.
 
 ========= ======= ==================================================================
 offset    type    meaning
@@ -36,6 +38,7 @@ would refuse infinity, and half a pull in the right direction is better than non
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 from hashlib import sha256
@@ -69,6 +72,8 @@ OF_SUMS = ("sums", "signature")  # sums that cannot be, or are not of whom they 
 SAID = (*REASONS, TWICE, *OF_SUMS)  # what a hello can say of a neighbour; only ever added to
 REFUSAL = struct.Struct("<8sQB")
 MOST_REFUSALS = 32
+RELEASE, OF_RELEASE = b"release\0", 255
+_PART = 1 << 20  # below which each number of a version is
 
 
 class Refused(Exception):
@@ -95,7 +100,9 @@ def mark_of(name: str) -> bytes:
 
 @dataclass(frozen=True)
 class Message:
-    """One message; theta: (m, D) float32, None in a hello, which may have refusals."""
+    """One message; theta: (m, D) float32, None in a hello, which may have refusals, and say of
+    which release of dokl its sender is, as "0.2.0".
+    """
 
     kind: int
     fingerprint: str
@@ -112,6 +119,7 @@ class Message:
     waiting: bool = False
     refusals: tuple[ToldRefusal, ...] = ()
     body: bytes = b""
+    release: str = ""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -136,8 +144,11 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
     if message.body:
         return head + message.body
     if message.theta is None:
-        told = message.refusals[:MOST_REFUSALS]
-        return head + b"".join(
+        about = b""
+        if message.release:
+            about = REFUSAL.pack(RELEASE, release_number(message.release), OF_RELEASE)
+        told = message.refusals[: MOST_REFUSALS - bool(about)]
+        return (head + about) + b"".join(
             REFUSAL.pack(each.whom, each.incarnation, SAID.index(each.reason)) for each in told
         )
     theta = message.theta
@@ -180,6 +191,7 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> M
         kind, fingerprint, m, D, degree, incarnation, step, count, learned, wall, finished, theta,
         waiting, _refusals(data) if kind == HELLO else (),
         data[HEADER.size :] if kind in BODIES else b"",
+        _release(data) if kind == HELLO else "",
     )  # fmt: skip
 
 
@@ -193,6 +205,34 @@ def _refusals(data: bytes) -> tuple[ToldRefusal, ...]:
     """Those of a hello; what a later version may say is left out."""
     found = REFUSAL.iter_unpack(data[HEADER.size :])
     return tuple(ToldRefusal(whom, of, SAID[why]) for whom, of, why in found if why < len(SAID))
+
+
+def _release(data: bytes) -> str:
+    """What a hello says of its sender's release; "" where it says nothing."""
+    for whom, number, why in REFUSAL.iter_unpack(data[HEADER.size :]):
+        if (whom, why) == (RELEASE, OF_RELEASE):
+            return release_text(number)
+    return ""
+
+
+def release_number(release: str) -> int:
+    """The first three numbers of a version as one; the larger, the later.
+
+    >>> release_number("0.2.0") < release_number("0.10.1.dev3") < release_number("1.0")
+    True
+    >>> release_text(release_number("0.10.1.dev3")), release_text(release_number("1.0"))
+    ('0.10.1', '1.0.0')
+    """
+    parts = [int(part) for part in re.findall(r"\d+", release.partition("+")[0])[:3]]
+    number = 0
+    for part in (*parts, 0, 0, 0)[:3]:
+        number = number * _PART + min(part, _PART - 1)
+    return number
+
+
+def release_text(number: int) -> str:
+    """The same as text, whatever the number."""
+    return f"{number // _PART**2}.{number // _PART % _PART}.{number % _PART}"
 
 
 def _theta(data: bytes, dtype: Any, m: int, D: int) -> Array:

@@ -55,7 +55,7 @@ class Neighbour:
     rival: an older incarnation that speaks although a newer one was heard, so often, between two
     times, last at its own clock. heard_at: when the newest one spoke. twice: whether the transport
     sees two. told: what it says of this node's own messages ("": nothing). refuses: marks of all
-    whose messages or sums it says that it refuses.
+    whose messages or sums it says that it refuses. release: the version of dokl that it says it is.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Neighbour:
     heard_at: float = float("-inf")
     twice: bool = False
     told: str = ""
+    release: str = ""
     refuses: frozenset[bytes] = frozenset()
     fresh: Array | None = None
     last: Array | None = None
@@ -334,6 +335,7 @@ class Neighbour:
         """For `/status`; the weight is the one it has while it takes part."""
         keys = (
             "up", "last_received", "received", "repeated", "distance2", "learned", "count", "told",
+            "release",
         )  # fmt: skip
         return {
             **{key: getattr(self, key) for key in keys},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dokl import __version__
 from dokl.base.arrays import Array
 from dokl.live.protocol import messages, outliers, own_rows
 from dokl.live.protocol.effects import (
@@ -117,6 +118,7 @@ class LiveNode(RowLearning):
             peer.trust = after(peer.trust, Event.HELLO)
         if peer.hears(message, now) and message.kind == HELLO:
             peer.welcome(hello=True)
+            peer.release = message.release
             peer.refuses = frozenset(each.whom for each in message.refusals)
             ours = [each for each in message.refusals if each.whom == mark_of(self.name)]
             mine = [each.reason for each in ours if each.incarnation in (0, self.incarnation)]
@@ -252,7 +254,8 @@ class LiveNode(RowLearning):
         finished = self.says_finished and step == self.step
         numbers = count, self.learned, now, finished
         told = [] if theta is not None else [r for p in self.peers.values() for r in p.refusals()]
-        made = Message(*about, *numbers, theta, waiting, tuple(told))
+        release = "" if theta is not None else __version__
+        made = Message(*about, *numbers, theta, waiting, tuple(told), release=release)
         return messages.pack(made, self.exchange.dtype)
 
     def pack_body(self, kind: int, body: bytes, now: float, waiting: bool = False) -> bytes:

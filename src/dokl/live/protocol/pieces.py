@@ -46,13 +46,13 @@ def number(most: int) -> int:
     return 1 if most <= WHOLE else -(-most // (SIZE - origins.PIECE.size))
 
 
-def expiry(every_seconds: float) -> float:
-    """For how long a whole waits for its next piece where messages are so far apart.
+def expiry(pace: float) -> float:
+    """For how long a whole waits for its next piece where pieces are so many seconds apart.
 
     >>> expiry(0.1), expiry(60.0)
     (30.0, 180.0)
     """
-    return max(EXPIRY, PACES * every_seconds)
+    return max(EXPIRY, PACES * pace)
 
 
 def largest(most: int) -> int:

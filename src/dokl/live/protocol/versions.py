@@ -19,6 +19,11 @@ def pack_versions(account: Account) -> bytes:
     return b"".join(_VERSION.pack(mark_of(e.origin), *e.version) for e in told)
 
 
+def list_bytes(account: Account) -> int:
+    """How long that is."""
+    return _VERSION.size * min(len(account), MOST_TOLD)
+
+
 def unpack_versions(data: bytes) -> dict[bytes, Version]:
     """The same, by the marks of origins."""
     whole = data[: len(data) // _VERSION.size * _VERSION.size][: MOST_TOLD * _VERSION.size]

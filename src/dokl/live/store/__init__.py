@@ -1,13 +1,17 @@
 """What a node must not forget, in one SQLite file: see `journal`."""
 
 from dokl.live.store.accept import JournalLoss, accept_loss
+from dokl.live.store.audit import AuditLog, audit_path
+from dokl.live.store.copies import Copied, StoreRestored, copy_store, restore_store
 from dokl.live.store.failures import RowsMissing, StoreFailed
 from dokl.live.store.journal import Store, read_offset, read_saved
 from dokl.live.store.kept import KeptSnapshot, Rollback, find_kept, go_back, kept_snapshots
 from dokl.live.store.transaction import CROWDED, KeyReused, TooManyWaiting, Transaction
 
 __all__ = [
+    "AuditLog",
     "CROWDED",
+    "Copied",
     "KeyReused",
     "JournalLoss",
     "KeptSnapshot",
@@ -15,12 +19,16 @@ __all__ = [
     "RowsMissing",
     "Store",
     "StoreFailed",
+    "StoreRestored",
     "TooManyWaiting",
     "Transaction",
     "accept_loss",
+    "audit_path",
+    "copy_store",
     "find_kept",
     "go_back",
     "kept_snapshots",
     "read_offset",
     "read_saved",
+    "restore_store",
 ]
