@@ -111,9 +111,9 @@ def main():
             size, predict, learn = of_c(model, precision, X, y)
             more = "" if learn is None else f", learns in {learn:.2f}"
             print(f"  C {precision}: {size:,} bytes, predicts in {predict:.2f} us{more}")
-            for sure in (True, False) if name == "experts" else (True,):
-                show_onnx(f"{precision}{'' if sure else ', predict-only'}", model, X,
-                          precision=precision, sure=sure)  # fmt: skip
+            for std in (True, False) if name == "experts" else (False,):
+                show_onnx(f"{precision}{', with std' if std else ''}", model, X,
+                          precision=precision, std=std)  # fmt: skip
             if name == "network of 5 nodes":
                 show_onnx(f"{precision}, one node", model, X, precision=precision, node="0")
 

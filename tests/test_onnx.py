@@ -64,7 +64,7 @@ def run(path, columns):
 @pytest.mark.parametrize("name", LEARNERS)
 def test_numbers_are_the_models_own(folder, tmp_path, name):
     out, columns = tmp_path / "m.onnx", rows()
-    dokl("export", folder / f"{name}-y.dokl", out, "-q")
+    dokl("export", folder / f"{name}-y.dokl", out, "--std", "-q")
     model, found = library.load(folder / f"{name}-y.dokl"), run(out, columns)
     close = CLOSE * np.std(columns["y"])
     np.testing.assert_allclose(found["prediction"], model.predict(columns), rtol=0, atol=close)
@@ -106,8 +106,8 @@ def test_labels_and_probabilities_are_the_models_own(folder, tmp_path, name):
 def test_without_matrices_it_is_small_and_has_one_width(folder, tmp_path):
     full, out, columns = tmp_path / "full.onnx", tmp_path / "m.onnx", rows()
     small = tmp_path / "small.dokl"
-    dokl("export", folder / "auto-y.dokl", full, "-q")
-    dokl("export", folder / "auto-y.dokl", out, "--predict-only", "--interval", "50", "-q")
+    dokl("export", folder / "auto-y.dokl", full, "--std", "-q")
+    dokl("export", folder / "auto-y.dokl", out, "--interval", "50", "-q")
     dokl("export", folder / "auto-y.dokl", small, "--predict-only", "-q")
     assert out.stat().st_size < 0.5 * full.stat().st_size
     found, model = run(out, columns), library.load(small)
@@ -213,7 +213,7 @@ def test_several_outputs_and_kinds_of_labels(tmp_path):
     floats.fit(X, np.digitize(X[:, 0], [-0.5, 0.5]) * 1.0)
     early = library.AutoRegressor(random_state=0).partial_fit(X[:9], Y[:9, 0])
     for model in (many, ints, truths, floats, early):
-        made = onnx_model(model).SerializeToString()
+        made = onnx_model(model, std=True).SerializeToString()
         session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
         names = [out.name for out in session.get_outputs()]
         found = dict(zip(names, session.run(None, {"X": X}), strict=True))

@@ -136,13 +136,13 @@ def test_files_of_banks_without_ranks_are_read(tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "older.dokl").predict(X), old.predict(X))
 
 
-@pytest.mark.parametrize("sure", [True, False])
-def test_onnx(model, sure):
+@pytest.mark.parametrize("std", [True, False])
+def test_onnx(model, std):
     runtime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
     assert onnx
     from dokl.tables.export.onnx import onnx_model
 
     X = np.vstack([skewed(100, seed=3)[0], [[1e9, 0.0, -7.0]]])
-    made = runtime.InferenceSession(onnx_model(model, sure=sure).SerializeToString())
+    made = runtime.InferenceSession(onnx_model(model, std=std).SerializeToString())
     found = made.run(["prediction"], {"X": X})[0]
     np.testing.assert_allclose(found, model.predict(X), atol=1e-5)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dokl.base.progress import progress
 from dokl.cli.common import examples, remark, share_of
 from dokl.cli.meter import loading
 
@@ -17,15 +18,20 @@ PRECISIONS = ("double", "float")
 @click.command(
     epilog=examples(
         "dokl export temp.dokl temp.onnx                  for ONNX runtimes",
-        "dokl export temp.dokl temp.onnx --predict-only   the same without matrices",
+        "dokl export temp.dokl temp.onnx --std            with standard deviations, and large",
         "dokl export temp.dokl temp.c --precision float   temp.c and temp.h, plain C99",
+        "dokl export temp.dokl temp.c --precision float --centres 100   for a microcontroller",
         "dokl export temp.dokl temp.h                     all in one header",
         "dokl export temp.dokl small.dokl --predict-only  a small model file",
     )
 )
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
-@click.option("--predict-only", is_flag=True, help="Leave out what only learning needs.")
+@click.option("--predict-only", is_flag=True, help="OUT is a model file that only predicts.")
+@click.option("--centres", type=click.IntRange(1), metavar="N",
+              help="Solve again on at most N centres, and say what it costs.")  # fmt: skip
+@click.option("--std", is_flag=True,
+              help="ONNX: with the matrices for standard deviations of every row.")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS), default="double", show_default=True,
               help="Of what ONNX and C compute with.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0, 100, min_open=True, max_open=True),
@@ -34,10 +40,10 @@ PRECISIONS = ("double", "float")
 @click.option("--node", metavar="NAME",
               help="Of a network, who predicts; else as for a node never seen.")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
-@click.option("--quiet", "-q", is_flag=True, help="No remarks.")
+@click.option("--quiet", "-q", is_flag=True, help="No remarks, no progress.")
 def export(
-    path: Path, out: Path, predict_only: bool, precision: str, interval: float, node: str | None,
-    overwrite: bool, quiet: bool,
+    path: Path, out: Path, predict_only: bool, centres: int | None, std: bool, precision: str,
+    interval: float, node: str | None, overwrite: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Write a MODEL file as OUT: an ONNX graph, C99 source, or a small copy.
 
@@ -46,16 +52,16 @@ def export(
     take raw rows in (of times their seconds since 1970, UTC) and predict the same; C of a gradient
     method learns as well.
 
-    Models of experts keep matrices to learn with, and to know how sure they are of a row. ONNX has
-    them unless --predict-only leaves them out, C and the small copy never: their intervals have one
-    width, the average of the full model's, and no standard deviations. So it is with networks
-    everywhere: a node (--node) has one width, the average of its intervals for its newest rows.
+    Models of experts keep matrices to learn with, and to know how sure they are of a row, which no
+    export has: intervals have one width, the average of the full model's. ONNX takes the matrices
+    along with --std, and is a hundred times larger. Of a network, a node (--node) has one width,
+    the average of its intervals for its newest rows.
+
+    With --centres the model predicts from N of its centres, chosen and solved for again. What
+    that costs in error is estimated and printed; intervals are wider by it.
     """
     kind = out.suffix.lower()
-    if kind not in (".onnx", ".c", ".h") and not predict_only:
-        raise click.UsageError(
-            "end OUT in .onnx, .c or .h, or say that a model file is to be small: --predict-only"
-        )
+    _check(kind, predict_only, centres, std)
     with loading(quiet):
         from dokl.base.files import check_new
         from dokl.tables.models import TableModel
@@ -65,10 +71,12 @@ def export(
         check_new(file, overwrite)
     how = {"precision": precision, "node": node, "level": share_of(interval)}
     model = TableModel.load(path)
+    if centres is not None:
+        model = _fewer(model, centres, quiet)
     if kind == ".onnx":
         from dokl.tables.export.onnx import write_onnx
 
-        write_onnx(model, out, sure=not predict_only, **how)  # type: ignore[arg-type]
+        write_onnx(model, out, std=std, **how)  # type: ignore[arg-type]
     elif kind in (".c", ".h"):
         from dokl.tables.export.c_source import write_c
 
@@ -80,6 +88,30 @@ def export(
     before = path.stat().st_size
     for file in made:
         remark(f"{file}: {file.stat().st_size:,} bytes, where {path} has {before:,}", quiet)
+
+
+def _check(kind: str, predict_only: bool, centres: int | None, std: bool) -> None:
+    """Refuse options that contradict each other."""
+    if kind not in (".onnx", ".c", ".h") and not predict_only:
+        raise click.UsageError(
+            "end OUT in .onnx, .c or .h, or say that a model file is to be small: --predict-only"
+        )
+    if std and (kind != ".onnx" or predict_only or centres is not None):
+        raise click.UsageError(
+            "--std takes the matrices of the full model along, which only .onnx can hold, and "
+            "which --predict-only and --centres leave out"
+        )
+
+
+def _fewer(model: Any, centres: int, quiet: bool) -> Any:
+    """The model on fewer centres, with what that costs told."""
+    from dokl.tables.export.fewer import fewer_centres
+
+    with progress(2 * centres, "fewer centres", False if quiet else None, unit=None) as bar:
+        small, cost = fewer_centres(model, centres, bar)
+    for line in cost.lines():
+        remark(line, quiet)
+    return small
 
 
 def _told(model: Any, kind: str, node: str | None) -> Iterator[str]:

@@ -11,7 +11,8 @@ from dokl.learning.columns.times import DAY
 from dokl.learning.experts.folding import Bumps, Folded, Part, Waves
 from dokl.learning.experts.ranks import Ranks
 from dokl.learning.experts.scaling import CLIP
-from dokl.tables.export.c_words import doubles, identifiers, quoted, remark_of
+from dokl.tables.export.c_words import braces, doubles, identifiers, quoted, remark_of
+from dokl.tables.export.fewer import grid_step
 from dokl.tables.export.formula import LabelAnswer
 
 if TYPE_CHECKING:
@@ -350,16 +351,23 @@ def _ranks(w: Writing, number: int, ranks: Ranks) -> str:
 def _bumps(w: Writing, number: str, each: Bumps) -> str:
     """f += heights * k(centres, u) of one map."""
     n, big, r, M = w.name, w.name.upper(), w.reals, len(each.centres)
-    kernel = f"near = exp{r.end}({r.number(-0.5)} * apart);"
+    step = grid_step(each.centres)
+    unit, centres = 1.0 if step is None else step, f"{n}_real centre[{M}][{big}_INPUTS] = "
+    if step is None:
+        centres += r.array(each.centres)
+    else:  # 16 bits a number; lengths and distances are counted in steps of their grid
+        whole = np.rint(each.centres / step).astype(int)
+        centres = f"short centre[{M}][{big}_INPUTS] = {braces(whole, str)}"
+    kernel = f"near = exp{r.end}({r.number(-0.5 * unit**2)} * apart);"
     if each.kernel != "gaussian":
-        kernel = f"""apart = sqrt{r.end}({r.number(3.0)} * apart);
+        kernel = f"""apart = sqrt{r.end}({r.number(3.0 * unit**2)} * apart);
         near = ({r.number(1.0)} + apart) * exp{r.end}(-apart);"""
     far = ""
     if each.apart.any():  # of other nodes' centres, beside what the inputs say
-        far = f"    static const {n}_real far[] = {r.array(each.apart)};\n"
+        far = f"    static const {n}_real far[] = {r.array(each.apart / unit**2)};\n"
     begin = "far[i]" if far else "0"
     slope, line = "", ""
-    if each.slope is not None:
+    if each.slope is not None and each.slope.any():
         slope = f"    static const {n}_real slope[{big}_OUTPUTS][{big}_INPUTS] = "
         slope += f"{r.array(each.slope)};\n"
         line = f"""    for (i = 0; i < {big}_OUTPUTS; i++)
@@ -368,8 +376,8 @@ def _bumps(w: Writing, number: str, each: Bumps) -> str:
 """
     return f"""static void {n}_bumps_{number}(const {n}_real *u, {n}_real *f)
 {{
-    static const {n}_real length[] = {r.array(each.lengths)};
-    static const {n}_real centre[{M}][{big}_INPUTS] = {r.array(each.centres)};
+    static const {n}_real length[] = {r.array(each.lengths * unit)};
+    static const {centres};
     static const {n}_real height[{M}][{big}_OUTPUTS] = {r.array(each.heights.T)};
 {far}{slope}    {n}_real v[{big}_INPUTS];
     int i, j;

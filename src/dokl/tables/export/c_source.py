@@ -114,7 +114,7 @@ def c_source(
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
     if not name or name[0].isdigit() or name in KEYWORDS:
         raise BadInput(f"{name!r} cannot begin the names of C functions: take another file name")
-    formula = formula_of(model, node=node, level=level, sure=False)
+    formula = formula_of(model, node=node, level=level)
     table = model if isinstance(model, TableModel) else TableModel.of(model)
     writing = Writing(name, Reals(precision), formula, learning_of(table, node), one)
     head, body = _header(writing), "\n".join(_body(writing))

@@ -19,7 +19,7 @@ KEYWORDS = frozenset(
         "typedef union unsigned void volatile while asm",
     )
 )
-PER_LINE = 8
+PER_LINE = 12
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def braces(values: Array, number: object) -> str:
     if values.ndim > 1:
         return "{" + ",\n".join(braces(part, number) for part in values) + "}"
     texts = [number(value) for value in values.tolist()]  # type: ignore[operator]
-    lines = (", ".join(texts[i : i + PER_LINE]) for i in range(0, len(texts), PER_LINE))
+    lines = (",".join(texts[i : i + PER_LINE]) for i in range(0, len(texts), PER_LINE))
     return "{" + ",\n ".join(lines) + "}"
 
 

@@ -129,12 +129,12 @@ class Formula:
 
 
 def formula_of(
-    model: Any, *, node: str | None = None, level: float = 0.9, sure: bool = True
+    model: Any, *, node: str | None = None, level: float = 0.9, std: bool = False
 ) -> Formula:
     """What a fitted model, or estimator, computes.
 
     node: of a network, the one that predicts; else what the network predicts for a node that it has
-    not seen. level: what intervals are to hold. sure: with the matrices of experts, by which
+    not seen. level: what intervals are to hold. std: with the matrices of experts, by which
     intervals differ from row to row; else they have one width. Those of networks always have one
     width, that of the newest rows on average.
     """
@@ -155,7 +155,7 @@ def formula_of(
         )
     raw = None if table.preprocessor is None else raw_inputs(table.preprocessor)
     k = None if node is None else node_number(estimator, node)
-    sure = sure and not table.classifying and _has_matrices(estimator)
+    std = std and not table.classifying and _has_matrices(estimator)
     core = core_of(estimator, k)
     first = core if isinstance(core, Waves) else core[0]
     m = len(first.constant if isinstance(first, Waves) else first.base)
@@ -164,8 +164,8 @@ def formula_of(
     about |= {} if table.target is None else {"target": table.target}
     if raw is not None and raw.times:
         about["seconds since 1970, UTC"] = ", ".join(raw.times)
-    answer = _labels(estimator) if table.classifying else _numbers(estimator, level, sure, k)
-    spread = _spread_of(estimator) if sure else None
+    answer = _labels(estimator) if table.classifying else _numbers(estimator, level, std, k)
+    spread = _spread_of(estimator) if std else None
     return Formula(int(estimator.n_features_in_), m, raw, core, answer, spread, about)
 
 
@@ -240,7 +240,7 @@ def _has_matrices(estimator: Any) -> bool:
     return isinstance(estimator, AutoRegressor) and estimator.bank_.now is not None
 
 
-def _numbers(estimator: Any, level: float, sure: bool, k: int | None) -> NumberAnswer:
+def _numbers(estimator: Any, level: float, std: bool, k: int | None) -> NumberAnswer:
     level, width = intervals.check_level(level), None
     if isinstance(estimator, (*WAVES, NetworkEstimator)):
         network = getattr(estimator, "network_", None)
@@ -249,7 +249,7 @@ def _numbers(estimator: Any, level: float, sure: bool, k: int | None) -> NumberA
         return NumberAnswer(bool(estimator._flat), width, level)
     small = _folded(estimator)
     width = intervals.width_at(small.tracker_, level)
-    return NumberAnswer(bool(small._flat), width if sure else width * small.spread_, level)
+    return NumberAnswer(bool(small._flat), width if std else width * small.spread_, level)
 
 
 def _labels(estimator: Any) -> LabelAnswer:

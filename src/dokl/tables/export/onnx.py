@@ -5,7 +5,7 @@ texts with "" there; a model without preprocessing has one input `X`, (rows, d).
 
     prediction      (rows,), or (rows, outputs): numbers, or labels
     lower, upper    the ends of intervals, of models of experts and of networks of them
-    std             standard deviations, of lone models unless they were left out
+    std             standard deviations, of lone models where they were asked for
     probabilities   (rows, classes), of classifiers that have them
     scores          as `decision_function` gives them, of classifiers
 
@@ -68,17 +68,17 @@ def write_onnx(
     precision: str = "double",
     node: str | None = None,
     level: float = 0.9,
-    sure: bool = True,
+    std: bool = False,
 ) -> Path:
     """Write a fitted model, or estimator, to an ONNX file, whole or not at all.
 
     precision: of what is computed, "double" or "float". node: of a network, the one that predicts;
     else what the network predicts for a node that it has not seen. level: the share of targets that
-    intervals hold. sure: with the experts' matrices, for standard deviations and intervals that
+    intervals hold. std: with the experts' matrices, for standard deviations and intervals that
     differ from row to row; without, intervals have one width and the file is small. Of networks
     there are no matrices in it.
     """
-    made = onnx_model(model, precision=precision, node=node, level=level, sure=sure)
+    made = onnx_model(model, precision=precision, node=node, level=level, std=std)
     with atomic_write(path) as file:
         file.write(made.SerializeToString())
     return Path(path)
@@ -90,25 +90,25 @@ def onnx_model(
     precision: str = "double",
     node: str | None = None,
     level: float = 0.9,
-    sure: bool = True,
+    std: bool = False,
 ) -> Any:
     """The `onnx.ModelProto` that `write_onnx` writes."""
     if precision not in PRECISIONS:
         raise UnknownName("precision", precision, PRECISIONS)
-    formula = formula_of(model, node=node, level=level, sure=sure)
+    formula = formula_of(model, node=node, level=level, std=std)
     graph = Graph(PRECISIONS[precision])
     x = graph.entry("X", formula.d) if formula.raw is None else inputs(graph, formula.raw)
-    core, std = formula.core, None
+    core, spread = formula.core, None
     if isinstance(core, Waves):
         scores = _waves(graph, core, x)
     elif formula.spread is not None:
-        scores, std = _with_spread(graph, _only_bank(core), formula.spread, x)
+        scores, spread = _with_spread(graph, _only_bank(core), formula.spread, x)
     else:
         scores = _added(graph, [_part(graph, part, x) for part in core])
     if isinstance(formula.answer, LabelAnswer):
         _labels(graph, formula.answer, scores, formula.m)
     else:
-        _numbers(graph, formula.answer, scores, std, formula.m)
+        _numbers(graph, formula.answer, scores, spread, formula.m)
     return graph.finished(formula)
 
 
