@@ -25,6 +25,8 @@ from dokl.network import banks
 from dokl.network.agreed import AgreedMap, LearnedMap
 from dokl.network.banks import BankNetwork
 from dokl.network.corrections import EXPERTS, Corrections
+from dokl.network.listening import ListeningNode
+from dokl.network.node import NetworkNode
 from dokl.network.summing import SummingNode
 
 # Rows by which the one width of a node's intervals is set: what comes next is like them.
@@ -83,7 +85,15 @@ def interval_width(network: BankNetwork, k: int, coverage: float) -> Array:
 
 def _at(network: BankNetwork, k: int) -> tuple[Part, ...]:
     """Of a node of the network, by the weights of its members."""
-    bank, node = network.bank, banks.ready(network, network.nodes[k])
+    return _mixed(banks.ready(network, network.nodes[k]), network.bank, k)
+
+
+def listening_parts(node: ListeningNode, number: int) -> tuple[Part, ...]:
+    """Parts whose predictions add up to that of a node that shares rows."""
+    return _mixed(node.node, node.bank, number)
+
+
+def _mixed(node: NetworkNode, bank: Bank | None, k: int) -> tuple[Part, ...]:
     if bank is None:
         return (folding.folded(node.own),)
     own, shared, corrected = node.weights.tolist()

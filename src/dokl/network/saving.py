@@ -39,7 +39,7 @@ RECORDS = (
 
 def encode(network: BankNetwork) -> tuple[Any, dict[str, Array]]:
     """A JSON value and the arrays that it names."""
-    bank = None if network.bank is None else _compact(network.bank)
+    bank = None if network.bank is None else compact_bank(network.bank)
     nodes = tuple(map(compact_node, network.nodes))
     return codec.encode(replace(network, nodes=nodes, bank=bank))
 
@@ -58,10 +58,11 @@ def compact_node(node: NetworkNode) -> NetworkNode:
     known = node.corrections
     if known is not None:
         known = replace(known, memories=_without_room(known.memories))
-    return replace(node, own=_compact(node.own), corrections=known)
+    return replace(node, own=compact_bank(node.own), corrections=known)
 
 
-def _compact(bank: Bank) -> Bank:
+def compact_bank(bank: Bank) -> Bank:
+    """The same of a bank."""
     kept, n = bank.kept, bank.kept.n
     parts = {name: getattr(kept, name)[:n] for name in ("X", "Y", "weight", "arrival")}
     memories = _without_room(bank.memories)
@@ -92,7 +93,7 @@ def _check(network: BankNetwork) -> None:
         check_scaling(network.units[0], d)
         check_scaling(network.units[1], m)
     if network.bank is not None:
-        _check_bank(network.bank, d + 1, m, True)
+        check_bank(network.bank, d + 1, m, True)
         whole("most", own.settings.most, 1, network.bank.settings.most)
         whole("classes", network.bank.settings.classes, *(own.settings.classes,) * 2)
     for node in network.nodes:
@@ -112,7 +113,7 @@ def _check_rows(rows: SentRows, K: int, d: int, m: int) -> None:
 
 def check_node(node: NetworkNode, d: int, m: int) -> None:
     """Refuse a node whose parts do not fit d inputs and m outputs."""
-    _check_bank(node.own, d, m, False)
+    check_bank(node.own, d, m, False)
     check_mixture(node.mixture, len(MEMBERS))
     _check_tracker(node.tracker, node.own.settings, m)
     fits("errors", node.errors.total, (len(node.errors.total),))
@@ -131,7 +132,8 @@ def _check_corrections(known: Corrections, d: int, m: int) -> None:
         check_memory(memory, 1 + d * wide, m)
 
 
-def _check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:
+def check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:
+    """Refuse a bank whose parts do not fit d inputs and m outputs."""
     if (bank.d, bank.m) != (d, m):
         raise ValueError(f"a bank is of {bank.d} inputs and {bank.m} outputs, not {d} and {m}")
     settings, kept, n = bank.settings, bank.kept, len(bank.kept.X)
