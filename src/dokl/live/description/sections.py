@@ -22,6 +22,7 @@ DTYPES = ("float32", "float16")
 MIXINGS = ("ios", "mean")
 CLIPS = ("auto",)
 METHODS = ("gradient", "squares")
+SHARES = ("sums", "rows")
 DURABILITY = ("process", "full")
 
 
@@ -90,6 +91,8 @@ class Model:
     method: "gradient" steps along the slope of the loss and averages vectors; "squares": every node
     is a lone learner, of own_components centres, that also listens to sums of others' rows. map:
     the file with the map that these sums are on; without one it is drawn, and has this ridge.
+    share: what leaves a node by method "squares": "sums" of rows, or the "rows" themselves, for
+    which nothing but columns and labels is agreed.
     """
 
     kernel: str = "gaussian"
@@ -111,10 +114,17 @@ class Model:
     ridge: float = 0.01
     map: str | None = None
     own_components: int = 1000
+    share: str = "sums"
 
     def __post_init__(self) -> None:
         at_least("model", self, "lam", "intercept")
         one_of("model", "method", self.method, METHODS)
+        one_of("model", "share", self.share, SHARES)
+        if self.share == "rows" and (self.method != "squares" or self.map is not None):
+            raise BadInput(
+                "[model] share = 'rows' is for method = 'squares', and without a map: every node "
+                "makes its own from the rows that it hears"
+            )
         if not 0 < self.ridge < math.inf:
             raise BadInput(f"[model] ridge must be finite and above 0, got {self.ridge!r}")
         if self.map is not None and self.method != "squares":
@@ -131,8 +141,13 @@ class Model:
 
     @property
     def squares(self) -> bool:
-        """Whether sums travel."""
+        """Whether sums or rows travel, and not vectors."""
         return self.method == "squares"
+
+    @property
+    def rows(self) -> bool:
+        """Whether rows travel."""
+        return self.squares and self.share == "rows"
 
 
 @dataclass(frozen=True)
@@ -146,7 +161,8 @@ class ExchangePolicy:
     patience_seconds are for "lockstep": how long to wait for a neighbour that is alive.
     join_seconds: how long a newcomer looks for neighbours to start from. fewest_rows: own rows that
     a message of sums adds at least, since few could be read off; rows_per_second: the most that are
-    believed of one origin.
+    believed of one origin. Where rows are shared, kept_rows: that a node keeps of each origin;
+    seal_seconds: how long its own rows wait at most before they leave it.
     """
 
     mode: str = "push"
@@ -160,6 +176,8 @@ class ExchangePolicy:
     mixing: str = "ios"
     fewest_rows: int = 50
     rows_per_second: float = 10_000.0
+    kept_rows: int = 20_000
+    seal_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         one_of("exchange", "mode", self.mode, MODES)
@@ -172,7 +190,8 @@ class ExchangePolicy:
         else:
             at_least("exchange", self, "clip")
         at_least("exchange", self, "patience_seconds")
-        at_least("exchange", self, "fewest_rows", "rows_per_second", low=1)
+        at_least("exchange", self, "seal_seconds")
+        at_least("exchange", self, "fewest_rows", "rows_per_second", "kept_rows", low=1)
         if self.mode in ("push", "pull") and not (self.every_seconds or self.every_samples):
             raise BadInput(
                 "[exchange] every_seconds and every_samples are both 0, so nothing would ever be "
