@@ -32,7 +32,8 @@ def made(folder, network, name="a", hub=None, **options):
     path, lines, agents = folder / f"{name}.db", Lines(), []
     store = Store.open(path, identity(network, name), network.durability.mode, network.limits)
     wake = lambda: agents[0].wake() if agents else None  # noqa: E731
-    transport = MemoryTransport(network, name, hub=hub or Hub(), wake=wake)
+    lossless = network.model.rows
+    transport = MemoryTransport(network, name, lossless, hub=hub or Hub(), wake=wake)
     agent = Agent(network, name, store, transport, log=Log(name, Clock(), lines), **options)
     agent.lines = lines
     agents.append(agent)

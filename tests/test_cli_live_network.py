@@ -490,3 +490,11 @@ def test_widths_that_cannot_be_are_refused(tmp_path):
     new = ("network", "new", tmp_path / "x.toml", *QUICK, "--sigma")
     assert "3 widths for 2 inputs" in fails(*new, "1,2,3")
     assert "--sample" in fails(*new, "learned")
+
+
+@pytest.mark.parametrize("option", [("--lag", "x=1"), ("--lags", "auto"), ("--rolling", "x=24")])
+def test_earlier_values_are_refused_where_rows_are_shared(tmp_path, option):
+    rows = ("--columns", "x", "--target", "y", "--share", "rows", *option)
+    result = dokl("network", "new", tmp_path / "lab.toml", "--graph", "ring", *rows, code=2)
+    assert f"{option[0]}: nodes make earlier values with --share sums alone" in result.stderr
+    assert files(tmp_path) == []

@@ -27,11 +27,19 @@ MODES = ("push", "pull", "lockstep", "off")
 DTYPES = ("float32", "float16")
 STANDARDISE = ("fixed", "off")
 METHODS = ("gradient", "squares")
+SHARES = ("sums", "rows")
 MAPS = ("auto", "learned", "drawn")
 BETTER = (
     "nodes learn by gradient steps; --method squares predicts better, of numbers with intervals, "
     "and shares sums per origin, for more time a row"
 )
+LEAVES = {
+    "vectors": "what leaves a node: its vector, to its neighbours; no row does",
+    "sums": "what leaves a node: sums of its rows, of 50 new ones or more at a time, to all nodes; "
+    "a learned map has rows of the sample in it. --share rows lets rows travel; it needs no sample",
+    "rows": "what leaves a node: every row of it, sealed, to all nodes, which keep the last "
+    "{kept:,} of each. Others' copies cannot be recalled. --share sums lets only sums travel",
+}
 Description = click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 Days = click.option("--days", type=click.IntRange(1), metavar="N", default=365, show_default=True,
                     help="How long certificates of nodes are valid.")  # fmt: skip
@@ -91,6 +99,9 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="L2 regularization."),
         click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True,
                      help="squares: every node is a lone learner, and shares sums of its rows."),
+        click.option("--share", type=click.Choice(SHARES), default="sums", show_default=True,
+                     help="Of squares: what leaves a node. rows: all of its rows, to every node, "
+                     "and nothing else is agreed than columns."),
         click.option("--map", "map_", type=click.Choice(MAPS), default="auto", show_default=True,
                      help="Of squares: learned from the sample (auto, where there is one), or "
                      "drawn by --kernel and --sigma, if no row may leave its node."),
@@ -111,6 +122,9 @@ def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      "map then has a place for every node."),
         click.option("--inputs", "d", type=click.IntRange(1), metavar="N",
                      help="Without a sample: N columns x1 ... xN."),
+        click.option("--columns", "inputs", metavar="NAME,...",
+                     help="With --share rows, without a sample: the inputs by name. NAME:time for "
+                     "times; of text, with --levels."),
         click.option("--target", metavar="COLUMN", help="Column to predict."),
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
                      help="auto: text, and whole numbers of up to 10 kinds, are classes."),
@@ -172,6 +186,8 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "dokl network new lab.toml --graph ring --nodes 5 --sample readings.csv --target temp",
             "dokl network new lab.toml --graph links.csv --sample s.csv --target y "
             "--components 2500",
+            "dokl network new lab.toml --graph links.csv --columns temp,wind --target pm25 "
+            "--share rows",
             "dokl network new play.toml --nodes 3 --graph complete --inputs 2 --insecure-loopback",
             "dokl network new ab.toml --graph star --inputs 5 "
             "--node a=10.0.0.1:7447 --node b=10.0.0.2:7447",
@@ -198,6 +214,7 @@ def new(
     from dokl.live.jobs import networks as live
     from dokl.live.jobs import new as live_plan
 
+    _settle_method(context, options)
     places, sample, model, exchange = _wishes(options, quiet)
     learns_map = _learns_map(context, options)
     live_plan.new(
@@ -212,6 +229,8 @@ def new(
     show_network(found)
     for text in found["remarks"]:
         remark(text, quiet)
+    shares = model["share"] if model["method"] == "squares" else "vectors"
+    remark(LEAVES[shares].format(kept=exchange.kept_rows), quiet)
     usual = click.core.ParameterSource.DEFAULT
     known = options["sample"] and options["target"]
     if known and context.get_parameter_source("method") == usual:
@@ -220,6 +239,27 @@ def new(
     beside += [f"{path.stem}.certs/"] if secure else []
     remark(" and ".join([f"written: {path}", *beside]), quiet)
     remark(f"next:\n  dokl network check {path}\n{_start(path, found)}", quiet)
+
+
+def _settle_method(context: click.Context, options: dict[str, Any]) -> None:
+    """Rows are shared by method squares, without a map."""
+    if options["share"] != "rows":
+        return
+    usual = click.core.ParameterSource.DEFAULT
+    for name in ("method", "kernel", "sigma", "D", "variant", "map_", "loss", "schedule", "mu"):
+        if context.get_parameter_source(name) != usual and options[name] != "squares":
+            shown = {"D": "components", "map_": "map"}.get(name, name)
+            raise click.UsageError(
+                f"--{shown}: with --share rows every node learns by least squares, and makes its "
+                "own map from the rows that it hears: leave it out"
+            )
+    for name in ("lag", "rolling", "difference", "auto_lags"):
+        if context.get_parameter_source(name) != usual:
+            raise click.UsageError(
+                f"--{'lags' if name == 'auto_lags' else name}: nodes make earlier values with "
+                "--share sums alone: leave it out, or make such columns before rows arrive"
+            )
+    options["method"] = "squares"
 
 
 def _learns_map(context: click.Context, options: dict[str, Any]) -> bool | None:
@@ -285,6 +325,8 @@ def _wishes(options: dict[str, Any], quiet: bool) -> tuple[Any, Any, dict[str, A
     sample["lags"] = lag_request(options)
     pairs = split_pairs(options["levels"], "COLUMN=A,B,...")
     levels = {name: tuple(part.strip() for part in text.split(",")) for name, text in pairs}
+    columns = [part.strip() for part in (options["inputs"] or "").split(",") if part.strip()]
+    sample["columns"] = tuple(columns)
     places = taken("graph", "nodes", "seed", "host", "base_port", "http_host", "http_base_port")
     named = dict(_named(options["named"]))
     return (

@@ -21,8 +21,9 @@ from dokl.learning.experts import bank as banks
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts import predicting
 from dokl.learning.experts.bank import Bank, Prediction
-from dokl.learning.experts.kinds import Settings, of_groups
+from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.scaling import Scaling
+from dokl.network import listening
 from dokl.network import node as nodes
 from dokl.network import sharing as share
 from dokl.network.node import BEGINNING, Errors, NetworkNode
@@ -89,8 +90,9 @@ def start(d: int, m: int, settings: Settings, sharing: SharingRule) -> BankNetwo
 
 def _shared_settings(settings: Settings, sharing: SharingRule) -> Settings:
     """Settings of the network's bank."""
-    kinds = of_groups(settings.kinds) if sharing.way == "rows" else SUMMED
-    return replace(settings, kinds=kinds, grouped=True)
+    if sharing.way == "rows":
+        return listening.bank_settings(settings)
+    return replace(settings, kinds=SUMMED, grouped=True)
 
 
 def _own_centres(settings: Settings, K: int) -> int:

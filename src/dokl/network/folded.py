@@ -25,6 +25,7 @@ from dokl.network import banks
 from dokl.network.agreed import AgreedMap, LearnedMap
 from dokl.network.banks import BankNetwork
 from dokl.network.corrections import EXPERTS, Corrections
+from dokl.network.listening import ListeningNode
 from dokl.network.node import NetworkNode
 from dokl.network.summing import SummingNode
 
@@ -79,7 +80,16 @@ def interval_width(network: BankNetwork, k: int, coverage: float) -> Array:
 
 def _at(network: BankNetwork, k: int) -> tuple[Part, ...]:
     """Of a node of the network, by the weights of its members."""
-    bank, node = network.bank, banks.ready(network, network.nodes[k])
+    return _listening(banks.ready(network, network.nodes[k]), network.bank, k)
+
+
+def listening_parts(node: ListeningNode, number: int) -> tuple[Part, ...]:
+    """Parts whose predictions add up to that of a node that shares rows."""
+    return _listening(node.node, node.bank, number)
+
+
+def _listening(node: NetworkNode, bank: Bank | None, k: int) -> tuple[Part, ...]:
+    """Of a node that hears a bank, where there is one yet."""
     if bank is None:
         return (folding.folded(node.own),)
     return _mixed(node, _of_group(bank, k))

@@ -82,7 +82,7 @@ def _check(network: BankNetwork) -> None:
         check_scaling(network.units[0], d)
         check_scaling(network.units[1], m)
     if network.bank is not None:
-        _check_bank(network.bank, d + 1, m, True)
+        check_bank(network.bank, d + 1, m, True)
         whole("most", own.settings.most, 1, network.bank.settings.most)
         whole("classes", network.bank.settings.classes, *(own.settings.classes,) * 2)
     for node in network.nodes:
@@ -102,7 +102,7 @@ def _check_rows(rows: SentRows, K: int, d: int, m: int) -> None:
 
 def check_node(node: NetworkNode, d: int, m: int) -> None:
     """Refuse a node whose parts do not fit d inputs and m outputs."""
-    _check_bank(node.own, d, m, False)
+    check_bank(node.own, d, m, False)
     check_mixture(node.mixture, len(MEMBERS))
     banks.check_tracker(node.tracker, node.own.settings, m)
     fits("errors", node.errors.total, (len(node.errors.total),))
@@ -121,7 +121,8 @@ def _check_corrections(known: Corrections, d: int, m: int) -> None:
         banks.check_memory(memory, 1 + d * wide, m)
 
 
-def _check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:
+def check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:
+    """Refuse a bank whose parts do not fit d inputs and m outputs, with groups or without."""
     banks.check_bank(bank, d, m)
     if bank.settings.grouped is not grouped:
         raise ValueError("a bank is of groups, or of none, where it should not be")

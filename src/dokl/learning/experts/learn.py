@@ -87,6 +87,31 @@ def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[
     return bank, _joined(bank, told)
 
 
+def learn_late(bank: Bank, X: Array, Y: Array) -> Bank:
+    """Rows X: (n, d), Y: (n, m) that come long after their time: they are kept for the pilots to
+    come, and learned by experts that remember everything. Those that forget would lose newer rows.
+    """
+    Y, w, at = limited(Y), np.ones(len(X)), 0
+    bank = pending.begun(bank)
+    with on_all_cores(len(X) >= FEW) as each:
+        while at < len(X):
+            left = min(pending.rows_left(bank), AT_ONCE - bank.seen % AT_ONCE)
+            some = slice(at, min(len(X), at + left))
+            bank = _learn_late(bank, X[some], Y[some], w[some], each)
+            at = some.stop
+    pending.give_time(bank, len(X))
+    return bank
+
+
+def _learn_late(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Bank:
+    """Rows among which no pilot begins or ends."""
+    if bank.now is None or bank.awake is None:
+        return _learn_some(bank, X, Y, w, each)[0]
+    up = np.flatnonzero(bank.awake).tolist()
+    lasting = [i for i in up if bank.kinds[i].memory == math.inf]
+    return _counted(learn_rows(bank, bank.now, lasting, X, Y, w, each)[0], X, Y, w, each)
+
+
 def fitted(
     settings: Settings, X: Array, Y: Array, weight: Array | None = None
 ) -> tuple[Bank, Prediction]:
@@ -255,6 +280,11 @@ def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[B
         bank = replace(bank, total=total)
     else:
         bank, told = _learn_by_experts(bank, bank.now, X, Y, w, each)
+    return _counted(bank, X, Y, w, each), told
+
+
+def _counted(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Bank:
+    """The bank with rows that it has learned among those kept, and a new map if it is time."""
     settings = bank.settings
     if bank.pending is None:
         kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
@@ -265,7 +295,7 @@ def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[B
         bank = pending.adopted(bank, each)
     elif bank.now is not None:
         bank = checked(bank, bank.now, bank.seen)
-    return pending.begun(copies.kept(bank)), told
+    return pending.begun(copies.kept(bank))
 
 
 def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, Total]:

@@ -11,7 +11,7 @@ from dokl.base.errors import BadInput, Diverged, DoklError
 from dokl.live.agent.answers import Answer, answer, refuse
 from dokl.live.agent.intake import Intake, Taken
 from dokl.live.inputs import Arrival
-from dokl.live.protocol.effects import Effect, Save, SaveSealed
+from dokl.live.protocol.effects import Effect, Save, SaveLog, SaveSealed
 from dokl.live.protocol.local import LocalNode
 from dokl.live.store import Store
 
@@ -88,11 +88,14 @@ class Group:
         before = self._store.samples - self._store.rows_since_snapshot
         saving = saving or self._node.learned - before >= snapshot_rows
         sealed = [effect for effect in self.effects if isinstance(effect, SaveSealed)]
-        if self._intake or saving or sealed or probe:
+        logs = [effect for effect in self.effects if isinstance(effect, SaveLog)]
+        if self._intake or saving or sealed or logs or probe:
             with self._store.transaction() as transaction:
                 self._intake.write(transaction)
                 if sealed:
                     transaction.sealed(sealed[-1].rows, sealed[-1].sealed)
+                for each in logs:
+                    transaction.log(each.origin, each.base, each.cut, each.batches)
                 if saving:
                     packed = self._node.packed_state()
                     transaction.snapshot(packed, self._node.learned)

@@ -65,8 +65,11 @@ def restored_protocol(
     log: Log,
     problems: Problems,
     note: Callable[[Effect], None],
+    offset: float = 0.0,
 ) -> Protocol:
-    """The protocol of a node of a network, with the sums that it sealed last."""
+    """The protocol of a node of a network, with the sums that it sealed last, or the rows that it
+    keeps. offset: what the clock of events lacks to be that of people.
+    """
     known = store.sealed()
     sure = known is not None and not store.power_cut  # which may have taken what was sealed last
     sealed = (
@@ -75,7 +78,8 @@ def restored_protocol(
 
     def made(state: State | None, learned: int) -> Protocol:
         given = learner, name, network.neighbours(name), network.exchange, store.incarnation
-        return Protocol(*given, state, learned, roll_of(network, name), sealed)
+        roll, stored = roll_of(network, name), store.log()
+        return Protocol(*given, state, learned, roll, sealed, stored, offset)
 
     protocol = restored(store, learner, warm, made, log, problems, note)
     if isinstance(learner, SumsLearner) and not sure:

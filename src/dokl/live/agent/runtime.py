@@ -28,11 +28,10 @@ from dokl.live.agent.restoring import restored_protocol
 from dokl.live.agent.rolls import roll_of
 from dokl.live.agent.service import IDLE, Service
 from dokl.live.description import Network
+from dokl.live.listeners import LEVEL, ListeningLearner
 from dokl.live.protocol import Protocol
 from dokl.live.protocol.effects import Effect
 from dokl.live.store import Store, StoreFailed
-from dokl.live.sums import SumsLearner
-from dokl.live.sums.learner import LEVEL
 from dokl.live.transports import Transport
 from dokl.network.state import State
 
@@ -67,7 +66,7 @@ class Agent(Service):
         self._lively_until = self._began
         self._put_off = math.inf  # since when rows that arrive put the rest off
         self._everything = True  # whether messages and what is due are part of the present group
-        if isinstance(self.learner, SumsLearner):
+        if isinstance(self.learner, ListeningLearner):
             self.coverage = LEVEL
 
     def _made_consequences(self) -> Consequences:
@@ -77,7 +76,8 @@ class Agent(Service):
     def _restored(self, warm: State | None) -> Protocol:
         heard = self.log, self.problems, self._consequences.note
         given = self.network, self.name, self.learner, self.store, warm
-        self.protocol = restored_protocol(*given, *heard)
+        offset = self.clock.wall() - self.clock.now()
+        self.protocol = restored_protocol(*given, *heard, offset)
         return self.protocol
 
     # -- for everyone, from any thread -------------------------------------------------------
@@ -92,7 +92,7 @@ class Agent(Service):
 
     def further(self, X: Array, names: Sequence[str]) -> dict[str, Any]:
         """What else was asked of inputs X: (n, d): intervals, of method "squares"."""
-        if isinstance(self.learner, SumsLearner) and list(names) == ["intervals"]:
+        if isinstance(self.learner, ListeningLearner) and list(names) == ["intervals"]:
             return self.learner.interval_answers(self._adopted, X)
         return super().further(X, names)
 
@@ -117,7 +117,7 @@ class Agent(Service):
     def _snapshot_rows(self) -> int:
         """Rows after which the state is written: least squares takes longer to learn them again."""
         rows = super()._snapshot_rows
-        return min(rows, SQUARES_ROWS) if isinstance(self.learner, SumsLearner) else rows
+        return min(rows, SQUARES_ROWS) if isinstance(self.learner, ListeningLearner) else rows
 
     # -- the thread --------------------------------------------------------------------------
     @property
@@ -133,6 +133,7 @@ class Agent(Service):
         """Who sends rows is answered first: messages and what is due, which may be a solution for
         D unknowns, come in a turn of their own, unless rows never cease.
         """
+        self.protocol.offset = self.clock.wall() - now
         self._everything = not jobs or now >= self._put_off + PATIENCE
         self._put_off = math.inf if self._everything else min(now, self._put_off)
         group.effects += self._heard(now) if self._everything else []

@@ -10,9 +10,9 @@ import numpy as np
 
 from dokl import __version__
 from dokl.live.agent.curve import FAR_OFF
+from dokl.live.listeners import ListeningLearner
 from dokl.live.process import process_facts
 from dokl.live.protocol.messages import REASONS, release_number, release_text
-from dokl.live.sums import SumsLearner
 from dokl.network.exchange.rules import sum_of_squares
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _exchange(agent: Agent, facts: dict[str, Any]) -> dict[str, Any]:
 
 def _sharing(agent: Agent, facts: dict[str, Any]) -> dict[str, Any] | None:
     """What sharing is worth here, and whose rows are known, by method "squares"."""
-    if not isinstance(agent.learner, SumsLearner):
+    if not isinstance(agent.learner, ListeningLearner):
         return None
     return {**agent.learner.worth(agent.protocol.state), **(facts["sums"] or {})}
 

@@ -27,7 +27,7 @@ def learned_places(network: Network) -> dict[str, tuple[float, float]] | None:
     """Where the map that nodes share sums on has them, in the unit square: who is alike lies
     together. Nodes that the map does not know are in the middle of the others; None without a map.
     """
-    if not network.model.squares:
+    if not network.model.squares or network.model.rows:
         return None
     made = network.agreed_map
     if made.places is None or len(network.names) < 2:

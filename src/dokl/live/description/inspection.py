@@ -198,6 +198,9 @@ def _exposed(network: Network) -> Iterator[str]:
 
 # -- what is learned ---------------------------------------------------------------------------
 def _model(network: Network) -> Iterator[str]:
+    if network.model.rows:
+        yield from _row_sharing(network)
+        return
     learned = network.model.map is not None
     made = (lambda: network.agreed_map) if learned else network.recipe
     attempts: list[Callable[[], object]] = [made, network.loss, network.schedule]
@@ -213,6 +216,27 @@ def _model(network: Network) -> Iterator[str]:
             f"[inputs] fingerprint is {written}, and this content comes to {network.fingerprint}: "
             "kernel, sigma, D, seed, variant, scaling or labels were changed after it was "
             "written. Undo that; or, if all nodes get the change and start over, correct the line"
+        )
+
+
+def _row_sharing(network: Network) -> Iterator[str]:
+    """What sharing rows cannot do, or would take too much room for."""
+    if network.exchange.mode not in ("push", "off"):
+        yield f"[exchange] mode {network.exchange.mode!r}: rows are pushed, take 'push' or 'off'"
+    if network.inputs.lags:
+        yield "[inputs] lags are for share = 'sums' in [model]: nodes that share rows make none yet"
+    size = 8 * (network.d + network.m) * network.exchange.kept_rows * len(network.names)
+    if size > MOST_ACCOUNT:
+        yield (
+            f"[exchange] kept_rows = {network.exchange.kept_rows}: rows of {len(network.names)} "
+            f"origins take {size / 1e9:.1f} GB at every node: keep fewer"
+        )
+    written = network.inputs.fingerprint
+    if written is not None and written != network.fingerprint:
+        yield (
+            f"[inputs] fingerprint is {written}, and this content comes to {network.fingerprint}: "
+            "columns, labels or scaling were changed after it was written. Undo that; or, if all "
+            "nodes get the change and start over, correct the line"
         )
 
 

@@ -38,6 +38,7 @@ from dokl.live.description.sections import (
 )
 from dokl.live.description.service import Access, RowEncoder
 from dokl.live.description.sources import SensorSource, sensor_source
+from dokl.live.rows import RowsLearner
 from dokl.live.sums.lagged import LaggedLearner
 from dokl.live.sums.learner import SumsLearner
 from dokl.network import agreed
@@ -206,6 +207,10 @@ class Network:
         labels: dict[str, Any] = {}
         if self.inputs.classifying:
             labels["classes"] = list(self.inputs.labels)
+        if self.model.rows:  # columns and labels are all that is agreed
+            shared = agreed_fingerprint("0" * 16, method={"name": "squares", "share": "rows"})
+            learned = agreed_fingerprint(shared, target=self.inputs.target, **labels)
+            return agreed_fingerprint(learned, preprocessing=self.model_inputs().agreed())
         if self.model.squares:  # sums and vectors are nothing to each other
             labels |= {"method": {"name": "squares", "ridge": float(self.model.ridge)}}
         if self.inputs.lags:
@@ -248,6 +253,8 @@ class Network:
         name: of the node, which may have a place of its own on the map.
         """
         inputs = self.inputs
+        if self.model.rows:
+            return self._rows_learner(name)
         if self.model.squares:
             number = -1 if name is None else self.agreed_map.number(name)
             classes = inputs.labels if inputs.classifying else None
@@ -266,6 +273,13 @@ class Network:
             fingerprint=self.fingerprint,
             row_by_row=True,
         )
+
+    def _rows_learner(self, name: str | None) -> RowsLearner:
+        name = self.names[0] if name is None else name
+        listens = bool(self.neighbours(name)) and self.exchange.mode != "off"
+        classes = self.inputs.labels if self.inputs.classifying else None
+        given = self.title, name, self.names, self.d, self.m, self.alone, classes, self.fingerprint
+        return RowsLearner(*given, self.exchange.kept_rows, listens, self.model.D)
 
     @property
     def alone(self) -> Settings:

@@ -23,6 +23,7 @@ MIXINGS = ("ios", "mean")
 CLIPS = ("auto",)
 METHODS = ("gradient", "squares")
 LEAST_BYTES = 1000  # a second that sums may take of a link
+SHARES = ("sums", "rows")
 DURABILITY = ("process", "full")
 
 
@@ -91,6 +92,8 @@ class Model:
     method: "gradient" steps along the slope of the loss and averages vectors; "squares": every node
     is a lone learner, of own_components centres, that also listens to sums of others' rows. map:
     the file with the map that these sums are on; without one it is drawn, and has this ridge.
+    share: what leaves a node by method "squares": "sums" of rows, or the "rows" themselves, for
+    which nothing but columns and labels is agreed.
     """
 
     kernel: str = "gaussian"
@@ -112,10 +115,17 @@ class Model:
     ridge: float = 0.01
     map: str | None = None
     own_components: int = 1000
+    share: str = "sums"
 
     def __post_init__(self) -> None:
         at_least("model", self, "lam", "intercept")
         one_of("model", "method", self.method, METHODS)
+        one_of("model", "share", self.share, SHARES)
+        if self.share == "rows" and (self.method != "squares" or self.map is not None):
+            raise BadInput(
+                "[model] share = 'rows' is for method = 'squares', and without a map: every node "
+                "makes its own from the rows that it hears"
+            )
         if not 0 < self.ridge < math.inf:
             raise BadInput(f"[model] ridge must be finite and above 0, got {self.ridge!r}")
         if self.map is not None and self.method != "squares":
@@ -132,8 +142,13 @@ class Model:
 
     @property
     def squares(self) -> bool:
-        """Whether sums travel."""
+        """Whether sums or rows travel, and not vectors."""
         return self.method == "squares"
+
+    @property
+    def rows(self) -> bool:
+        """Whether rows travel."""
+        return self.squares and self.share == "rows"
 
 
 @dataclass(frozen=True)
@@ -148,7 +163,8 @@ class ExchangePolicy:
     join_seconds: how long a newcomer looks for neighbours to start from. fewest_rows: own rows that
     a message of sums adds at least, since few could be read off; rows_per_second: the most that are
     believed of one origin. bytes_per_second: the most that sums take of the link to one neighbour,
-    on average over a message; 0 is any.
+    on average over a message; 0 is any. Where rows are shared, kept_rows: that a node keeps of each
+    origin; seal_seconds: how long its own rows wait at most before they leave it.
     """
 
     mode: str = "push"
@@ -163,6 +179,8 @@ class ExchangePolicy:
     fewest_rows: int = 50
     rows_per_second: float = 10_000.0
     bytes_per_second: float = 100_000.0
+    kept_rows: int = 20_000
+    seal_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         one_of("exchange", "mode", self.mode, MODES)
@@ -175,8 +193,8 @@ class ExchangePolicy:
         else:
             at_least("exchange", self, "clip")
         at_least("exchange", self, "patience_seconds")
-        at_least("exchange", self, "fewest_rows", "rows_per_second", low=1)
-        at_least("exchange", self, "bytes_per_second")
+        at_least("exchange", self, "seal_seconds", "bytes_per_second")
+        at_least("exchange", self, "fewest_rows", "rows_per_second", "kept_rows", low=1)
         if 0 < self.bytes_per_second < LEAST_BYTES:
             raise BadInput(
                 f"[exchange] bytes_per_second must be at least {LEAST_BYTES:,}, or 0 for any, got "

@@ -57,6 +57,12 @@ def _model(model: Model) -> str:
     given = {key: getattr(model, key) for key in optional}
     more = "".join(f"{key} = {_say(v)}\n" for key, v in given.items() if v is not None)
     extra = f"parameters = {_table(model.parameters)}\n" if model.parameters else ""
+    if model.rows:
+        return (
+            "[model]                  # every node learns its own from the rows that it hears\n"
+            f"{_line('seed', model.seed)}"
+            f"{_method(model)}"
+        )
     if model.map is not None:
         return (
             "[model]                  # the same on all nodes\n"
@@ -85,11 +91,14 @@ def _model(model: Model) -> str:
 def _method(model: Model) -> str:
     if not model.squares:
         return ""
-    why = "gradient, or squares: lone learners that share sums"
+    why = "gradient, or squares: lone learners that share"
     lines = _line("method", model.method, why)
+    what = "sums of rows; or rows: all rows of a node leave it"
+    lines += _line("share", model.share, what) if model.rows else ""
     if model.own_components != Model.own_components:
         lines += _line("own_components", model.own_components, "centres of a node's own learner")
-    return lines + (_line("ridge", float(model.ridge)) if model.map is None else "")
+    drawn = model.map is None and not model.rows
+    return lines + (_line("ridge", float(model.ridge)) if drawn else "")
 
 
 def _sigma(sigma: float | tuple[float, ...]) -> str:
@@ -169,6 +178,12 @@ def _of_sums(network: Network) -> str:
     policy, most = network.exchange, float(network.exchange.rows_per_second)
     if not network.model.squares:
         return ""
+    if network.model.rows:
+        return (
+            f"{_line('kept_rows', policy.kept_rows, 'of each origin, at every node')}"
+            f"{_line('seal_seconds', float(policy.seal_seconds), 'own rows leave after so long')}"
+            f"{_line('rows_per_second', most, 'of one origin, at most')}"
+        )
     return (
         f"{_line('fewest_rows', policy.fewest_rows, 'own rows that a message adds at least')}"
         f"{_line('rows_per_second', most, 'of one origin, at most')}"

@@ -161,7 +161,7 @@ def _made(network: Network, settings: Settings, log: Log) -> Agent:
     transport = ZenohTransport(
         network,
         settings.name,
-        lossless=network.exchange.mode == "lockstep",
+        lossless=network.exchange.mode == "lockstep" or network.model.rows,
         wake=lambda: agents[0].wake() if agents else None,
         note=lambda event, **about: agents[0].log(event, often=True, **about) if agents else None,
     )

@@ -13,13 +13,15 @@ from dokl.base.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.base.files import check_new
 from dokl.estimators import KernelClassifier, KernelRegressor
 from dokl.estimators.predict_only import NEWEST, predict_only
+from dokl.learning.experts.folding import Part
 from dokl.live.description import Network, read
 from dokl.live.jobs.agents import identity, state_folder
+from dokl.live.listeners import ListeningLearner
+from dokl.live.rows.learner import RowsState
 from dokl.live.store import read_saved
 from dokl.live.sums.lagged import LaggedState
 from dokl.live.sums.learner import SumsState
-from dokl.network import summing
-from dokl.network.folded import summing_parts
+from dokl.network.folded import listening_parts, summing_parts
 from dokl.network.state import State
 from dokl.tables.models import TableModel
 from dokl.tables.models.series import Series
@@ -62,7 +64,7 @@ def as_model(network: Network, state: State, name: str | None = None) -> TableMo
     By method "squares" it predicts the same, up to rounding, with intervals of one width; learning
     on is the agent's alone.
     """
-    if isinstance(state, SumsState):
+    if isinstance(state, SumsState | RowsState):
         estimator = _folded(network, state, name)
         model = TableModel(estimator, network.model_inputs(), network.inputs.target)
         model.series = Series(state.lags) if isinstance(state, LaggedState) else None
@@ -79,25 +81,35 @@ def as_model(network: Network, state: State, name: str | None = None) -> TableMo
     return model
 
 
-def _folded(network: Network, state: SumsState, name: str | None) -> Any:
-    """What predicts at a node that shares sums, without its matrices."""
-    made, node = network.agreed_map, state.node
-    number = -1 if name is None else made.number(name)
-    own = node.node.own
+def _folded(network: Network, state: SumsState | RowsState, name: str | None) -> Any:
+    """What predicts at a node that shares sums or rows, without its matrices."""
+    learner = network.learner(name)
+    assert isinstance(learner, ListeningLearner)
+    known = learner.own_node(state)
+    own = known.own
     newest = own.stored.newest()[0][-NEWEST:]
-    told = summing.predict(node, made, number, newest)
+    told = learner.predict_all(state, newest)
     classes = np.array(network.inputs.labels) if network.inputs.classifying else None
     now = own.now
     return predict_only(
-        summing_parts(node, made, number),
+        _parts(network, state, name),
         rows=own.seen,
-        tracker=node.node.tracker,
-        spread=np.sqrt(told.variance).mean(axis=0) if len(newest) else np.ones(made.m),
-        relevance=np.full(made.d, 1 / made.d) if now is None else now.scales.relevance,
+        tracker=known.tracker,
+        spread=np.sqrt(told.variance).mean(axis=0) if len(newest) else np.ones(own.m),
+        relevance=np.full(own.d, 1 / own.d) if now is None else now.scales.relevance,
         remembers=f"has learned {own.seen:,} rows of its own",
         fingerprint=network.fingerprint,
         classes=classes,
     )
+
+
+def _parts(network: Network, state: SumsState | RowsState, name: str | None) -> tuple[Part, ...]:
+    if isinstance(state, RowsState):
+        known = state.rows
+        number = -1 if name is None else known.names.index(name)
+        return listening_parts(known.node, number)
+    made = network.agreed_map
+    return summing_parts(state.node, made, -1 if name is None else made.number(name))
 
 
 def _estimator(network: Network) -> Any:

@@ -33,7 +33,8 @@ UNSEEN = 1000.0  # numbers that no sample shows are believed up to here: they co
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows that settle scaling and labels; or, without any, the number d of inputs x1 ... xd.
+    """Rows that settle scaling and labels; or, without any, the number d of inputs x1 ... xd, or
+    the names of the input columns, NAME:time for one of times.
 
     reading: how to read the file, but for what is dropped. levels: of text columns, where the rows
     do not show them all. node_column: the one that names each row's node, which is no input. lags:
@@ -51,6 +52,7 @@ class Sample:
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     node_column: str | None = None
     lags: LagRequest = field(default_factory=LagRequest)
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def agreed_inputs(
     """
     if sample.path is None:
         return _without_sample(sample)
+    if sample.columns:
+        raise BadInput("the sample says what the columns are: give --sample or --columns")
     if sample.d is not None:
         raise BadInput("the sample says how many inputs there are: give --sample or --inputs")
     chunk_rows = sample.reading.chunk or SAMPLE_ROWS
@@ -196,8 +200,13 @@ def _believed(values: Array) -> tuple[float, float]:
 
 
 def _without_sample(sample: Sample) -> tuple[AgreedInputs, AgreedRows]:
+    if sample.columns:
+        return _named_columns(sample)
     if sample.d is None:
-        raise BadInput("what are the inputs? Give --sample FILE, or --inputs and their number")
+        raise BadInput(
+            "what are the inputs? Give --sample FILE, or --inputs and their number; with --share "
+            "rows, --columns and their names"
+        )
     classifying = sample.task == "classification" or bool(sample.classes)
     if sample.drop or (classifying and not sample.classes):
         missing = "--drop needs" if sample.drop else "labels are settled by --classes, or by"
@@ -207,6 +216,49 @@ def _without_sample(sample: Sample) -> tuple[AgreedInputs, AgreedRows]:
     believed = (-UNSEEN, UNSEEN)
     made = replace(made, target_range=() if labels else believed, ranges=(believed,) * sample.d)
     return made, AgreedRows(np.zeros((2, sample.d)), np.zeros(2, bool))
+
+
+def _named_columns(sample: Sample) -> tuple[AgreedInputs, AgreedRows]:
+    """Columns by name, of which nobody has seen a row: numbers as they come, a missing one as 0."""
+    if sample.d is not None:
+        raise BadInput("--columns names the inputs: leave --inputs out")
+    if sample.target is None:
+        raise BadInput("which column is to be predicted? Give --target")
+    classifying = sample.task == "classification" or bool(sample.classes)
+    if classifying and not sample.classes:
+        raise BadInput("labels are settled by --classes, or by a sample of rows: --sample FILE")
+    times, numeric = list[str](), list[str]()
+    for given in sample.columns:
+        name, _, kind = given.partition(":")
+        if kind not in ("", "time"):
+            raise BadInput(
+                f"--columns {given!r}: a column of numbers is NAME, one of times NAME:time, and "
+                "one of text is NAME with its levels in --levels NAME=A,B"
+            )
+        if kind == "time":
+            times.append(name)
+        elif name not in sample.levels:
+            numeric.append(name)
+    names = [given.partition(":")[0] for given in sample.columns]
+    unknown = [name for name in sample.levels if name not in names]
+    if unknown:
+        raise UnknownName("column of --levels", unknown[0], names)
+    zeros = (0.0,) * len(numeric)
+    labels = _plain_labels(sample.classes)
+    made = AgreedInputs(
+        target=sample.target,
+        task="classification" if labels else "regression",
+        labels=labels,
+        numeric=tuple(numeric),
+        levels=tuple(sample.levels.items()),
+        times=tuple((name, ("day", "week", "year"), 0.0) for name in times),
+        shift=zeros,
+        count=zeros,
+        total=zeros,
+        square=zeros,
+        drop=sample.drop,
+    )
+    return made, AgreedRows(np.zeros((2, 1)), np.zeros(2, bool))
 
 
 def _plain_labels(classes: tuple[str, ...]) -> tuple[Any, ...]:
@@ -235,6 +287,9 @@ def chosen_model(given: Mapping[str, Any], inputs: AgreedInputs, rows: AgreedRow
     best that kernel and D allow; "huber:2" a loss with its number.
     """
     values = {key: value for key, value in given.items() if value is not None}
+    if values.get("share") == "rows":
+        kept = {key: values[key] for key in ("seed", "own_components") if key in values}
+        return Model(method="squares", share="rows", **kept)
     sigma = values.get("sigma", "auto")
     values["sigma"] = (
         tuple(float(f"{each:.4g}") for each in _learned(rows, inputs.classifying))

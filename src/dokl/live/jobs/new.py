@@ -44,13 +44,22 @@ def new(
     check_new(path, overwrite)
     nodes, links = placed(places)
     inputs, rows = agreed_inputs(sample, say)
+    if sample.columns and model.get("share") != "rows":
+        raise BadInput(
+            "--columns is for --share rows: vectors and sums need a kernel width, or a map, which "
+            "are settled by --sample"
+        )
     security = "mtls" if secure else "insecure-loopback"
     certificates = f"{path.stem}.certs" if secure else None
     today = datetime.now(UTC).date().isoformat()
     about = About(_network_name(name, path), links, security, certificates, begun=today)
     chosen = chosen_model(model, inputs, rows)
     made = None
-    if chosen.squares and (learns_map if learns_map is not None else rows.y is not None):
+    if (
+        chosen.squares
+        and not chosen.rows
+        and (learns_map if learns_map is not None else rows.y is not None)
+    ):
         made = learned_map(chosen, inputs, rows)
         beside = path.with_suffix(".map")
         check_new(beside, overwrite)

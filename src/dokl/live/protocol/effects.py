@@ -83,4 +83,17 @@ class SaveSealed:
     sealed: bytes
 
 
-Effect = LearnedRows | Combined | SendTheta | SendHello | Ask | Refuse | Notice | Save | SaveSealed
+@dataclass(frozen=True)
+class SaveLog:
+    """Keep of the log of an origin what has numbers from `base` on and below `cut`, and with it
+    these batches: (number of the first row, sealed bytes), in this transaction.
+    """
+
+    origin: str
+    base: int
+    cut: int
+    batches: tuple[tuple[int, bytes], ...] = ()
+
+
+Saved = Save | SaveSealed | SaveLog
+Effect = LearnedRows | Combined | SendTheta | SendHello | Ask | Refuse | Notice | Saved

@@ -28,8 +28,10 @@ from dokl.live.protocol.neighbours import Neighbour
 from dokl.live.protocol.node import SOON, LiveNode
 from dokl.live.protocol.own_rows import WORSE
 from dokl.live.protocol.roll import Roll, unproven
+from dokl.live.protocol.row_sharing import RowSharing
 from dokl.live.protocol.sealing import UNKNOWN, Sealed
 from dokl.live.protocol.states import Event, Life, Supply, Trust, after
+from dokl.live.rows import RowsLearner
 from dokl.network.state import State
 from dokl.network.sums.origins import most_bytes
 from dokl.simulation.learner import Learner
@@ -37,6 +39,7 @@ from dokl.simulation.learner import Learner
 if TYPE_CHECKING:
     from dokl.live.description import ExchangePolicy
 
+Way = Gossip | Lockstep | Accounts | RowSharing
 UNGUARDED = (
     "no neighbour can be left out here, and none is clipped: a faulty one can lead this node "
     'anywhere (mixing = "ios" and clip = "auto" prevent that)'
@@ -44,7 +47,8 @@ UNGUARDED = (
 
 
 class Protocol(LocalNode):
-    """One node. state, learned and sealed: what a store gave back, if it had something.
+    """One node. state, learned, sealed (sums) and stored (batches of rows): what a store gave
+    back, if it had something. offset: seconds since 1970 when `now` was 0.
 
     learned counts the rows of the store that are in the state: in lockstep, and while a newcomer
     waits for its neighbours, `queued` further rows are accepted and not learned yet.
@@ -61,13 +65,16 @@ class Protocol(LocalNode):
         learned: int = 0,
         roll: Roll | None = None,
         sealed: Sealed = UNKNOWN,
+        stored: Sequence[bytes] = (),
+        offset: float = 0.0,
     ) -> None:
         self._roll, self._sealed = roll, sealed
         self._node = LiveNode(learner, name, neighbours, exchange, incarnation, state, learned)
         if exchange.mode == "lockstep":
             self._node.step = learned
         super().__init__(self._node)
-        self._way: Gossip | Lockstep | Accounts = _way(self._node, roll, sealed)
+        self._node.offset = offset
+        self._way: Way = _way(self._node, roll, sealed, stored)
 
     @property
     def latest(self) -> int | None:
@@ -77,6 +84,15 @@ class Protocol(LocalNode):
     @latest.setter
     def latest(self, incarnation: int | None) -> None:
         self._node.latest = incarnation
+
+    @property
+    def offset(self) -> float:
+        """Seconds since 1970 when `now` was 0."""
+        return self._node.offset
+
+    @offset.setter
+    def offset(self, seconds: float) -> None:
+        self._node.offset = seconds
 
     @property
     def learns(self) -> bool:
@@ -113,7 +129,10 @@ class Protocol(LocalNode):
             self._node.queue.add(*self._node.learner.rows(X, Y))
             return []
         effects = super().replay(X, Y)
-        self._way = _way(self._node, self._roll, self._sealed)
+        if isinstance(self._way, RowSharing):
+            self._way.replayed()
+        else:
+            self._way = _way(self._node, self._roll, self._sealed)
         return effects
 
     def message(self, peer: str, data: bytes, now: float) -> list[Effect]:
@@ -126,8 +145,10 @@ class Protocol(LocalNode):
         learner, known = node.learner, node.peers[peer]
         try:
             fingerprint, m, D = learner.fingerprint, learner.m, learner.D
-            most = 0 if self._roll is None else pieces.largest(most_bytes(m, D))
-            message = messages.unpack(data, fingerprint=fingerprint, m=m, D=D, most=most)
+            most, bodies = self._bodies
+            message = messages.unpack(
+                data, fingerprint=fingerprint, m=m, D=D, most=most, bodies=bodies
+            )
         except Refused as error:
             if error.reason in ("fingerprint", "shape"):
                 before = known.trust
@@ -140,6 +161,15 @@ class Protocol(LocalNode):
             text = f"neighbour {peer!r} says that it started {hours:.3g} hours later than can be"
             return node.refuse(peer, "ahead", f"{text}: a wrong clock, or a thief of its key")
         return self._understood(known, message, now)
+
+    @property
+    def _bodies(self) -> tuple[int, tuple[int, ...]]:
+        """The most bytes of a message of sums or rows, 0 without any, and its kinds."""
+        if isinstance(self._way, RowSharing):
+            return self._way.context.most_message, messages.ROW_BODIES
+        m, D = self._node.learner.m, self._node.learner.D
+        most = 0 if self._roll is None else pieces.largest(most_bytes(m, D))
+        return most, messages.BODIES
 
     def too_large(self, peer: str, now: float) -> None:
         """The transport threw a message away for its size: one more that could not be used."""
@@ -213,6 +243,8 @@ class Protocol(LocalNode):
 
     def check_change(self, roll: Roll | None) -> None:
         """Refuse seals by which rows would be lost: nodes that start later could not check them."""
+        if isinstance(self._way, RowSharing) and roll is not None:
+            self._way.check_change(roll)
         held = self._way.sealed if isinstance(self._way, Accounts) else {}
         names = [] if roll is None else unproven(roll, held)
         names = [name for name in names if name != self._node.name]  # which seals again
@@ -233,7 +265,7 @@ class Protocol(LocalNode):
         node, before = self._node, self._node.exchange
         node.set_neighbours(neighbours)
         node.exchange, self._roll = exchange or before, roll or self._roll
-        if isinstance(self._way, Accounts):
+        if isinstance(self._way, Accounts | RowSharing):
             if self._roll is not None:
                 self._way.change(self._roll)
         elif node.exchange.mode != before.mode:
@@ -269,7 +301,8 @@ class Protocol(LocalNode):
         """What there is to know, for `/status` and `/metrics`; now: not only since the last event,
         so that what was told for long enough ends where nothing happens any more.
         """
-        node, sums = self._node, self._way if isinstance(self._way, Accounts) else None
+        node = self._node
+        sums = self._way if isinstance(self._way, Accounts | RowSharing) else None
         return {
             "neighbours": {
                 name: peer.facts(node.weight(peer) if _takes_part(peer) else 0.0)
@@ -290,7 +323,9 @@ class Protocol(LocalNode):
         """Who is not believed, here or there, until somebody does something about it."""
         at, peers = self._time(now), self._node.peers.values()
         found = [text for peer in peers for text in _disputes(peer, at)]
-        return found + (self._way.disputes(at) if isinstance(self._way, Accounts) else [])
+        return found + (
+            self._way.disputes(at) if isinstance(self._way, Accounts | RowSharing) else []
+        )
 
     def _time(self, now: float | None) -> float:
         return max(now or 0.0, self._node.now or 0.0)
@@ -301,7 +336,7 @@ class Protocol(LocalNode):
         if node.exchange.mode == "off":
             return []
         found = [text for peer in node.peers.values() for text in _doubts(node, peer)]
-        if isinstance(self._way, Accounts):
+        if isinstance(self._way, Accounts | RowSharing):
             return found + self._way.remarks(now)
         return found + ([UNGUARDED] if node.unguarded else [])
 
@@ -310,9 +345,11 @@ class Protocol(LocalNode):
         return self._node
 
 
-def _way(node: LiveNode, roll: Roll | None, sealed: Sealed) -> Gossip | Lockstep | Accounts:
+def _way(node: LiveNode, roll: Roll | None, sealed: Sealed, stored: Sequence[bytes] = ()) -> Way:
     if roll is not None:
         node.life = after(node.life, Event.NO_JOIN)
+        if isinstance(node.learner, RowsLearner):
+            return RowSharing(node, roll, stored)
         return Accounts(node, roll, sealed)
     mode = node.exchange.mode
     joins = mode in ("push", "pull") and node.peers

@@ -13,7 +13,9 @@ offset    type    meaning
 4         u8      version of this layout, 1
 5         u8      kind: 1 hello (no theta), 2 theta; method "squares": 3 sums of an origin,
                   sealed, 4 which versions of sums the sender has (16 + 8 bytes each), 5 a
-                  piece of sums that are too large for one message
+                  piece of sums that are too large for one message; where rows are shared:
+                  6 batches of rows, 7 which rows the sender has, 8 which it wants of one
+                  neighbour, 9 the answer to that
 6         u8      numbers of theta: 0 none, 1 float32, 2 float16
 7         u8      flags: 1 finished (no more samples will come), 2 waiting (please repeat)
 8         8 bytes fingerprint of features, scaling and labels
@@ -50,7 +52,9 @@ from dokl.base.arrays import Array
 from dokl.network.exchange.rules import LARGEST16
 
 HELLO, THETA, SUMS, VERSIONS, PIECE = 1, 2, 3, 4, 5
-BODIES = (SUMS, VERSIONS, PIECE)  # kinds whose bytes are for others to make something of
+ROWS, HAVE, WANT, STRETCH = 6, 7, 8, 9
+# Kinds whose bytes are for others to make something of: of sums, and of rows.
+BODIES, ROW_BODIES = (SUMS, VERSIONS, PIECE), (ROWS, HAVE, WANT, STRETCH)
 FINISHED, WAITING = 1, 2
 VERSION = 1
 MAGIC = b"dokl"
@@ -69,7 +73,13 @@ REASONS = (
 )  # fmt: skip
 TWICE = "twice"  # two agents speak under the name
 OF_SUMS = ("sums", "signature")  # sums that cannot be, or are not of whom they say
-SAID = (*REASONS, TWICE, *OF_SUMS)  # what a hello can say of a neighbour; only ever added to
+OF_ROWS = ("rows",)  # rows that cannot be
+SAID = (
+    *REASONS,
+    TWICE,
+    *OF_SUMS,
+    *OF_ROWS,
+)  # what a hello can say of a neighbour; only ever added to
 REFUSAL = struct.Struct("<8sQB")
 MOST_REFUSALS = 32
 RELEASE, OF_RELEASE = b"release\0", 255
@@ -141,7 +151,7 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
         bytes.fromhex(message.fingerprint), message.m, message.D, message.degree,
         message.incarnation, message.step, message.count, message.learned, message.wall,
     )  # fmt: skip
-    if message.body:
+    if message.kind in (*BODIES, *ROW_BODIES):
         return head + message.body
     if message.theta is None:
         about = b""
@@ -157,10 +167,14 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
     return bytes(head + theta.astype(_NUMBERS[code]).tobytes())
 
 
-def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> Message:
+def unpack(
+    data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0,
+    bodies: tuple[int, ...] = BODIES,
+) -> Message:  # fmt: skip
     """The message in these bytes, if it comes from a node like this one; else `Refused`.
 
-    most: where sums travel, the most bytes of a message of them; theta does not then.
+    most: where sums or rows travel, the most bytes of a message of them, and bodies: its kinds;
+    theta does not then.
     """
     if len(data) < HEADER.size:
         raise Refused("size", f"{len(data)} bytes, a message has at least {HEADER.size}")
@@ -170,7 +184,7 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> M
         raise Refused("magic", "this is not a message of dokl's")
     if version != VERSION:
         raise Refused("version", f"message layout {version}, this node reads {VERSION}")
-    known = (HELLO, *BODIES) if most else (HELLO, THETA)
+    known = (HELLO, *bodies) if most else (HELLO, THETA)
     if kind not in known or code not in (_NUMBERS if kind == THETA else (0,)):
         raise Refused("kind", f"kind {kind} with numbers of type {code} is not known")
     if print_.hex() != fingerprint:
@@ -178,7 +192,7 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> M
     if (theirs_m, theirs_D) != (m, D):
         raise Refused("shape", f"theta of shape {(theirs_m, theirs_D)}, ours has {(m, D)}")
     size = HEADER.size + (m * D * _NUMBERS[code].itemsize if code else _tail(data))
-    if kind in BODIES:
+    if kind in bodies and most:
         size = min(len(data), HEADER.size + most)
     if len(data) != size:
         raise Refused("size", f"{len(data)} bytes instead of {size}")
@@ -190,7 +204,7 @@ def unpack(data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0) -> M
     return Message(
         kind, fingerprint, m, D, degree, incarnation, step, count, learned, wall, finished, theta,
         waiting, _refusals(data) if kind == HELLO else (),
-        data[HEADER.size :] if kind in BODIES else b"",
+        data[HEADER.size :] if kind in bodies and most else b"",
         _release(data) if kind == HELLO else "",
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dokl.base.arrays import Array
 from dokl.learning.alarms import Alarm
-from dokl.live.protocol.messages import OF_SUMS, TWICE, Message, ToldRefusal, mark_of
+from dokl.live.protocol.messages import OF_ROWS, OF_SUMS, TWICE, Message, ToldRefusal, mark_of
 from dokl.live.protocol.own_rows import NeighbourTest
 from dokl.live.protocol.states import Contact, Event, Interest, Patience, Trust, after
 
@@ -18,8 +18,12 @@ LAPSE = 10.0  # seconds after which an incarnation that fell silent makes room f
 _THERE, _AWAY = (Contact.UP, Contact.BACK), (Contact.LOST, Contact.BACK)
 OUTSIDE = "outside"  # why a vector that can be read is not mixed
 _ON_ITS_WAY = ("duplicate", "stale", "off", "stranger")  # reasons that say nothing of its sender
-_SEALED = ("sums", "ahead")  # reasons that speak of who sealed an entry, whoever passed it on
-_OF_BODIES = ("large", "finite", *OF_SUMS)  # reasons that a hello says nothing against
+_SEALED = (
+    "sums",
+    "ahead",
+    *OF_ROWS,
+)  # reasons that speak of who sealed an entry, whoever passed it on
+_OF_BODIES = ("large", "finite", *OF_SUMS, *OF_ROWS)  # reasons that a hello says nothing against
 
 
 @dataclass(frozen=True)
@@ -216,7 +220,7 @@ class Neighbour:
     def forget_sums(self, before: float) -> None:
         """Sums that were refused and have not been sent again since a time are no problem now."""
         late = {about for about, fault in self.faults.items() if fault.last < before}
-        self._drop_faults({a for a in late if a or self.faults[a].reason in OF_SUMS})
+        self._drop_faults({a for a in late if a or self.faults[a].reason in (*OF_SUMS, *OF_ROWS)})
 
     def _drop_faults(self, gone: set[str]) -> None:
         if gone:

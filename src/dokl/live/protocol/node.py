@@ -67,6 +67,7 @@ class LiveNode(RowLearning):
         self.rows: OwnRows | None = None
         self.cut_short = False  # whether float16 could not hold theta the last time
         self.now: float | None = None
+        self.offset = 0.0  # seconds since 1970 when `now` was 0
         self.latest: int | None = None  # the largest incarnation that is believed; None: any
         self._hellos: tuple[float, ...] = ()  # pauses before the repetitions still to come
         self._greeted = float("-inf")
@@ -81,6 +82,10 @@ class LiveNode(RowLearning):
         """Those of a new description; what is known of the old ones stays."""
         self.peers = {name: self.peers.get(name) or Neighbour(name) for name in sorted(names)}
         self.announce()
+
+    def wall(self) -> float:
+        """Seconds since 1970, at the last event."""
+        return self.offset + (self.now or 0.0)
 
     def hours_ahead(self, incarnation: int) -> float:
         """By how many hours a start is later than the clock allows; 0 where it may be."""

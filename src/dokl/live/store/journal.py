@@ -197,6 +197,11 @@ class Store:
         with telling(self.path, opening=True):
             return records.sealed(self._db, self.path)
 
+    def log(self) -> list[bytes]:
+        """Sealed batches of rows, as `Transaction.log` kept them, origin by origin, in order."""
+        with telling(self.path, opening=True):
+            return records.log(self._db, self.path)
+
     def answer(self, key: str) -> tuple[str, str] | None:
         """Digest and answer stored under an idempotency key, if it is remembered."""
         with telling(self.path):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dokl.base.errors import BadFile, BadInput
-from dokl.base.files import read_bytes
+from dokl.base.files import from_bytes, read_bytes
 from dokl.live.store.folder import open_own, private_folder
 from dokl.live.store.journal import Store
 from dokl.live.store.records import make_identity
@@ -130,16 +130,24 @@ def go_back(store: Store, chosen: KeptSnapshot, packed: bytes) -> Rollback:
     return Rollback(chosen.at, chosen.learned, undone)
 
 
+def _check(packed: bytes) -> None:
+    """By its checksum: of a vector, or of a node that shares sums or rows."""
+    try:
+        unpack(packed)
+    except BadInput:
+        from_bytes(packed)
+
+
 def _read(snapshot: KeptSnapshot, identity: Mapping[str, Any]) -> bytes:
     try:
         head, _, packed = read_bytes(snapshot.path).partition(b"\n")
         told = json.loads(head)
         whose, learned = told["identity"], told["learned"]
         if "crc" not in told:  # as earlier versions wrote it, with a checksum inside
-            unpack(packed)
+            _check(packed)
         elif told["crc"] != zlib.crc32(packed):
             raise ValueError("its checksum does not fit")
-    except (OSError, ValueError, KeyError, TypeError, BadInput) as error:
+    except (OSError, ValueError, KeyError, TypeError, BadInput, BadFile) as error:
         raise BadFile(f"{snapshot.path}: this snapshot cannot be read ({error})") from None
     if whose != make_identity(identity) or learned != snapshot.learned:
         raise BadFile(

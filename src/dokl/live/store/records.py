@@ -63,6 +63,37 @@ def sealed(db: sqlite3.Connection, path: Path) -> tuple[int, bytes] | None:
     return int.from_bytes(value[4:12], "little"), value[12:]
 
 
+# -- logs of rows --------------------------------------------------------------------------------
+# Batches of rows by origin, where nodes share rows. The table comes with the first of them.
+_LOG = """
+CREATE TABLE IF NOT EXISTS log (origin TEXT NOT NULL, first INTEGER NOT NULL, sealed BLOB NOT NULL,
+                                crc INTEGER NOT NULL, PRIMARY KEY (origin, first)) WITHOUT ROWID
+"""
+
+
+def keep_log(
+    db: sqlite3.Connection, origin: str, base: int, cut: int, batches: Iterable[tuple[int, bytes]]
+) -> None:
+    """Of an origin's log what has numbers from `base` on and below `cut`, and these batches."""
+    db.execute(_LOG)
+    ends = "DELETE FROM log WHERE origin = ? AND (first < ? OR first >= ?)"
+    db.execute(ends, (origin, base, cut))
+    rows = [(origin, first, sealed) for first, sealed in batches]
+    insert(db, "log", rows)
+
+
+def log(db: sqlite3.Connection, path: Path) -> list[bytes]:
+    """All batches that are kept, origin by origin, in order."""
+    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'log'").fetchone() is None:
+        return []
+    found = []
+    for *row, crc in db.execute("SELECT * FROM log ORDER BY origin, first"):
+        if seal(*row) != crc:
+            raise damage_error(path, f"the checksum of rows of {row[0]!r} does not match")
+        found.append(bytes(row[2]))
+    return found
+
+
 # -- rows with checksums -------------------------------------------------------------------------
 def seal(*values: Any) -> int:
     """The checksum of a row: of every value, and where it begins."""

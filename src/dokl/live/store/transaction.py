@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +170,10 @@ class Transaction:
     def sealed(self, rows: int, sealed: bytes) -> None:
         """Keep the newest sums that this node sealed, and the rows from which new ones count."""
         records.keep_sealed(self._db, rows, sealed)
+
+    def log(self, origin: str, base: int, cut: int, batches: Iterable[tuple[int, bytes]]) -> None:
+        """Keep an origin's rows with numbers from `base` on and below `cut`, and these batches."""
+        records.keep_log(self._db, origin, base, cut, batches)
 
     def back_to(self, packed: bytes, learned: int) -> None:
         """An earlier state, after `learned` rows, in place of all that was learned since: the rows

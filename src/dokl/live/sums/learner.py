@@ -13,25 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from dokl.base.arrays import LARGEST, Array
-from dokl.base.errors import BadInput
-from dokl.learning import answers, intervals
+from dokl.base.arrays import Array
 from dokl.learning.experts.bank import Prediction
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.squares import memory as memories
 from dokl.learning.squares import sums as adding
 from dokl.learning.squares.sums import Sums
+from dokl.live.listeners import ListeningLearner
 from dokl.live.sums import states
 from dokl.live.sums.forgetting import Fading
 from dokl.network import summing
 from dokl.network.agreed import AgreedMap
+from dokl.network.node import NetworkNode
 from dokl.network.state import State
 from dokl.network.summing import EXPERTS, SummingNode
 from dokl.network.sums import shared
 from dokl.network.sums.checks import Layout, squared_error
-from dokl.simulation.learner import Learner
 
-LEVEL = 0.9
 WORSE = 2.0  # times the error alone, from which others' rows are left out
 
 
@@ -47,7 +45,7 @@ class SumsState(State):
         object.__setattr__(self, "node", node)
 
 
-class SumsLearner(Learner):
+class SumsLearner(ListeningLearner):
     """One node of a network that shares sums.
 
     made         the map that all nodes agree on
@@ -55,8 +53,6 @@ class SumsLearner(Learner):
     settings     of its own bank: those of a lone learner
     fingerprint  of all that others must agree on
     """
-
-    averages = False
 
     def __init__(
         self,
@@ -75,27 +71,20 @@ class SumsLearner(Learner):
         """A node that knows nothing."""
         return SumsState(summing.start(self.made, self.settings))
 
-    def prepare(self, rows: int = 1) -> None:
-        """Load everything that learning and predicting need; nothing is compiled for it."""
-        X, Y = np.zeros((1, self.d)), np.ones((1, self.m))
-        self.predict(self.learn(self.start(), X, Y)[0], X)
+    def learn_predicting(self, state: State, X: Array, Y: Array) -> tuple[State, Prediction]:
+        """Own rows X: (n, d), Y: (n, m) in order, and what was predicted for each before."""
+        rows, after = self._entered(state, X, Y)
+        node, told = summing.learn(node_of(state), self.made, self.number, rows, Y)
+        return after(node), told
 
-    # -- learning ----------------------------------------------------------------------------
-    def learn(
-        self, state: State, X: Any, Y: Any, weight: Array | None = None
-    ) -> tuple[State, Array]:
-        """Rows X: (n, d), Y: (n, m) in order: the new state, and what was said of each before."""
-        return self.learn_saying(state, X, Y)[:2]
+    def predict_all(self, state: State, X: Array) -> Prediction:
+        """Means, variances and widths of rows X: (n, d)."""
+        rows, _ = self._entered(state, X)
+        return summing.predict(node_of(state), self.made, self.number, rows)
 
-    def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array]:
-        """The same, and half the width of each row's interval: (n, m)."""
-        X, Y = self.rows(X, Y)
-        wild = np.flatnonzero((np.abs(Y) > LARGEST).any(axis=1))
-        if len(wild):
-            raise BadInput(f"row {wild[0]}: its target is too large to be learned: remove the row")
-        X, after = self._entered(state, X, Y)
-        node, said = summing.learn(node_of(state), self.made, self.number, X, Y)
-        return after(node), said.mean, _half(said)
+    def own_node(self, state: State) -> NetworkNode:
+        """The lone learner, its corrections and its mixture."""
+        return node_of(state).node
 
     def _entered(
         self, state: State, X: Array, Y: Array | None = None
@@ -104,50 +93,6 @@ class SumsLearner(Learner):
         of the state once it has learned them.
         """
         return X, SumsState
-
-    # -- predicting --------------------------------------------------------------------------
-    def predict(
-        self, state: State, X: Any, node: int | None = None, workers: int | None = None
-    ) -> Array:
-        """Numbers, or scores of classes, of rows X: (n, m)."""
-        return self._told(state, X).mean
-
-    def interval_answers(self, state: State, X: Any) -> dict[str, Any]:
-        """The ends of intervals and the standard deviation, as an answer to a question."""
-        if self.classes is not None:
-            raise BadInput("intervals are for regressions: here the predictions are labels")
-        told = self._told(state, X)
-        half, deviation = _half(told), np.sqrt(told.variance)
-        ends = {"lower": told.mean - half, "upper": told.mean + half, "std": deviation}
-        flat = {name: values[:, 0] if self.m == 1 else values for name, values in ends.items()}
-        return {**{name: values.tolist() for name, values in flat.items()}, "coverage": LEVEL}
-
-    def _told(self, state: State, X: Any) -> Prediction:
-        rows, _ = self._entered(state, np.asarray(X, np.float64))
-        return summing.predict(node_of(state), self.made, self.number, rows)
-
-    def answers(self, scores: Array) -> list[Any]:
-        """Scores (n, m) as people want them: numbers, or labels."""
-        if self.classes is None:
-            rows: list[Any] = scores.tolist()
-            return [row[0] for row in rows] if self.m == 1 else rows
-        return [self.classes[i] for i in answers.class_numbers(scores).tolist()]
-
-    def worth(self, state: State) -> dict[str, float | None]:
-        """The recent mean square error of the node, of its lone learner, and the first over the
-        second: below 1, sharing helps. covered: how often 90 % intervals held.
-        """
-        found = node_of(state).node.errors
-        if not found.weight:
-            return dict.fromkeys(("error", "alone", "ratio", "covered"))
-        alone, _, both = (found.total / found.weight).tolist()
-        ratio = both / alone if alone else None
-        return {
-            "error": both,
-            "alone": alone,
-            "ratio": ratio,
-            "covered": found.covered / found.weight,
-        }
 
     # -- sums --------------------------------------------------------------------------------
     @property
@@ -222,8 +167,3 @@ def node_of(state: State) -> SummingNode:
     """The node of a state."""
     assert isinstance(state, SumsState)
     return state.node
-
-
-def _half(told: Prediction) -> Array:
-    """Half the width (n, m) of intervals of LEVEL."""
-    return np.asarray(np.sqrt(told.variance) * told.widths[:, :, intervals.LEVELS.index(LEVEL)])

@@ -16,6 +16,7 @@ from dokl.live.description import Network
 from dokl.live.doors.accepting import Note
 from dokl.live.process import give_back_memory
 from dokl.live.protocol import pieces
+from dokl.live.protocol.batches import Context
 from dokl.live.transports.boxes import ReceiveBox, SendBox
 from dokl.live.transports.zenoh_session import Version, ZenohSession, zenoh_module
 from dokl.live.transports.zenoh_settings import check
@@ -50,7 +51,9 @@ class ZenohTransport:
         self.name = name
         self._network, self._lossless, self._note = network, lossless, note
         largest, depth = 4 * network.m * network.model.D, 1
-        if network.model.squares:
+        if network.model.rows:
+            largest = Context(b"", b"", network.d, network.m).most_message
+        elif network.model.squares:
             whole = most_bytes(network.m, network.model.D)
             largest, depth = pieces.largest(whole), pieces.number(whole)
         self._max_bytes = max_bytes or largest + _HEADER

@@ -1,0 +1,241 @@
+"""The log of one origin: its sealed batches, each following on the one before.
+
+What is kept is a stretch without gaps, the newest rows. Every batch names the hash of the one
+before, so two logs agree up to a row or they do not. Where they do not (a fork: an origin that came
+back from an old backup, say, and sealed other rows under the same numbers), the first batch in
+which they differ decides, by its rank: the later incarnation counts. That is an order of all logs
+of an origin, so nodes that exchange theirs end with the same one, whatever came in which order.
+
+Nothing here looks at seals: who adds a batch has checked that its origin sealed it.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dokl.live.protocol.batches import NOTHING, SealedBatch
+from dokl.live.protocol.messages import mark_of
+
+MOST_FORKS = 16  # of one origin that are followed; after that its log stays as it is
+MOST_TOLD = 4096  # logs in a message
+_VERSION = struct.Struct("<8sQQ8s")
+_WANT = struct.Struct("<8s8s")
+_POINT = struct.Struct("<Q8s")
+POINTS = 24  # places of a log that a question names, at most
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a node has of an origin: rows base ... end - 1; tip: of the hash of the last batch."""
+
+    base: int
+    end: int
+    tip: bytes
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Two different batches of an origin with the same number: which, and of which starts."""
+
+    number: int
+    incarnations: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class OriginLog:
+    """batches: the kept ones, in order. missing: rows of before the first of them that this node
+    never had. forks: how often the origin was found to have sealed two batches of one number, and
+    the last time that it did. lost: tips of logs that are of no use here.
+    """
+
+    batches: tuple[SealedBatch, ...] = ()
+    missing: int = 0
+    forks: int = 0
+    fork: Fork | None = None
+    lost: tuple[bytes, ...] = ()
+
+    @property
+    def base(self) -> int:
+        """The number of the first row that is kept."""
+        return self.batches[0].first if self.batches else 0
+
+    @property
+    def end(self) -> int:
+        """The number of the next row."""
+        return self.batches[-1].end if self.batches else 0
+
+    @property
+    def tip(self) -> bytes:
+        """The hash of the last batch."""
+        return self.batches[-1].hash if self.batches else NOTHING
+
+    @property
+    def version(self) -> Version:
+        """In short, for neighbours."""
+        return Version(self.base, self.end, self.tip[:8])
+
+    def at(self, number: int) -> int:
+        """The place of the batch that has row `number`; len(batches) where none has."""
+        if not self.batches or number >= self.end:
+            return len(self.batches)
+        return max(0, bisect_right(self.batches, number, key=lambda batch: batch.first) - 1)
+
+    def has(self, end: int, tip: bytes) -> bool:
+        """Whether a batch here ends with this number and hash."""
+        i = self.at(end - 1) if 0 < end <= self.end else len(self.batches)
+        if i == len(self.batches):
+            return False
+        return self.batches[i].end == end and self.batches[i].hash[: len(tip)] == tip
+
+
+# -- adding ----------------------------------------------------------------------------------------
+NEW, KNOWN, GAP, UNLIKE, BEATEN, STUCK = "new", "known", "gap", "unlike", "beaten", "stuck"
+
+
+def add(
+    log: OriginLog, batch: SealedBatch, most: int, over_gap: bool = False
+) -> tuple[OriginLog, str]:
+    """The log with a batch, and what became of that.
+
+    NEW: it is the last one now; where it won a fork, in place of all from its number on. KNOWN: it
+    was here. GAP: rows before it are missing. UNLIKE: it follows on a batch that is not here: the
+    logs differ earlier. BEATEN: it lost a fork. STUCK: too many forks. most: rows that are kept.
+    over_gap: take it although rows before it are missing: nobody has them.
+    """
+    if not log.batches:
+        if batch.first and not over_gap and batch.before != NOTHING:
+            return log, GAP
+        return replace(log, batches=(batch,), missing=batch.first), NEW
+    if batch.first == log.end:
+        if batch.before != log.tip or batch.incarnation < log.batches[-1].incarnation:
+            return log, UNLIKE
+        return _trimmed(replace(log, batches=(*log.batches, batch)), most), NEW
+    if batch.first > log.end:
+        if not over_gap:
+            return log, GAP
+        if batch.incarnation < log.batches[-1].incarnation:
+            return log, BEATEN
+        missing = log.missing + batch.first - log.end
+        return replace(log, batches=(batch,), missing=missing), NEW
+    if batch.end <= log.base:
+        return _before(log, batch)
+    i = log.at(batch.first)
+    here = log.batches[i]
+    if here.hash == batch.hash:
+        return log, KNOWN
+    if here.first != batch.first or here.before != batch.before:
+        return log, UNLIKE
+    fork = Fork(batch.first, (here.incarnation, batch.incarnation))
+    if batch.rank < here.rank:
+        seen = batch.hash[:8] in log.lost
+        return (log if seen else _noted(log, fork, batch.hash)), BEATEN
+    if log.forks >= MOST_FORKS and batch.incarnation == here.incarnation:
+        return log, STUCK
+    log = _noted(log, fork, log.tip)
+    return replace(log, batches=(*log.batches[:i], batch)), NEW
+
+
+def _before(log: OriginLog, batch: SealedBatch) -> tuple[OriginLog, str]:
+    """A batch of rows that are no longer kept. Incarnations only grow along a log, so one of a
+    later start than the last batch here proves a fork: an origin that lost its journal, say.
+    """
+    last = log.batches[-1]
+    if batch.incarnation <= last.incarnation:
+        return log, KNOWN
+    fork = Fork(batch.first, (last.incarnation, batch.incarnation))
+    return replace(_noted(log, fork, log.tip), batches=(batch,)), NEW
+
+
+def _noted(log: OriginLog, fork: Fork, loser: bytes) -> OriginLog:
+    lost = (*log.lost, loser[:8])[-MOST_FORKS:]
+    return replace(log, forks=log.forks + 1, fork=fork, lost=lost)
+
+
+def useless(log: OriginLog, tip: bytes) -> OriginLog:
+    """The log once it is known that one with this tip has nothing that belongs here."""
+    return log if tip in log.lost else replace(log, lost=(*log.lost, tip)[-MOST_FORKS:])
+
+
+def _trimmed(log: OriginLog, most: int) -> OriginLog:
+    """With at most so many rows, the newest; a batch is kept or not."""
+    rows, first = 0, len(log.batches)
+    for batch in reversed(log.batches):
+        rows += batch.n
+        if rows > most and first < len(log.batches):
+            break
+        first -= 1
+    return replace(log, batches=log.batches[first:]) if first else log
+
+
+# -- comparing -------------------------------------------------------------------------------------
+def lacks(log: OriginLog, theirs: Version) -> bool:
+    """Whether one with this version may have batches that belong here."""
+    if theirs.end == 0 or theirs.tip in log.lost:
+        return False
+    return not log.has(theirs.end, theirs.tip)
+
+
+def points(log: OriginLog) -> list[tuple[int, bytes]]:
+    """Places of the log, from its end back, ever farther apart: (number, hash up to there)."""
+    found, back = list[tuple[int, bytes]](), 1
+    i = len(log.batches) - 1
+    while i >= 0 and len(found) < POINTS - 1:
+        found.append((log.batches[i].end, log.batches[i].hash[:8]))
+        if len(found) >= 8:
+            back *= 2
+        i -= back
+    if log.batches:
+        found.append((log.base, log.batches[0].before[:8]))
+    return found
+
+
+def stretch(log: OriginLog, known: list[tuple[int, bytes]], most: int) -> list[SealedBatch]:
+    """What follows here on the last of these places that both have; from the start where there is
+    none. most: bytes after which there is no more.
+    """
+    start = 0
+    for number, mark in sorted(known, reverse=True):
+        if log.has(number, mark):
+            start = log.at(number - 1) + 1
+            break
+        if log.batches and number == log.base and log.batches[0].before[:8] == mark:
+            break
+    found, size = list[SealedBatch](), 0
+    for batch in log.batches[start:]:
+        if size > most:
+            break
+        found.append(batch)
+        size += len(batch.sealed)
+    return found
+
+
+# -- as bytes --------------------------------------------------------------------------------------
+def pack_versions(logs: Mapping[str, OriginLog]) -> bytes:
+    """What a node has, for its neighbours."""
+    told = sorted(name for name, log in logs.items() if log.batches)[:MOST_TOLD]
+    every = ((name, logs[name].version) for name in told)
+    return b"".join(_VERSION.pack(mark_of(name), v.base, v.end, v.tip) for name, v in every)
+
+
+def unpack_versions(data: bytes) -> dict[bytes, Version]:
+    """The same, by the marks of origins."""
+    whole = data[: len(data) // _VERSION.size * _VERSION.size][: MOST_TOLD * _VERSION.size]
+    return {mark: Version(*rest) for mark, *rest in _VERSION.iter_unpack(whole)}
+
+
+def pack_want(peer: str, origin: bytes, known: list[tuple[int, bytes]]) -> bytes:
+    """A question to a neighbour: what follows on these places of the log of an origin, by mark."""
+    head = _WANT.pack(mark_of(peer), origin)
+    return head + b"".join(_POINT.pack(number, mark) for number, mark in known[:POINTS])
+
+
+def unpack_want(data: bytes) -> tuple[bytes, bytes, list[tuple[int, bytes]]] | None:
+    """(whom, of whose log, places); None where it is no question."""
+    rest = len(data) - _WANT.size
+    if rest < 0 or rest % _POINT.size or rest // _POINT.size > POINTS:
+        return None
+    whom, origin = _WANT.unpack_from(data)
+    return whom, origin, list(_POINT.iter_unpack(data[_WANT.size :]))

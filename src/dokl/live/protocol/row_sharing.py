@@ -1,0 +1,703 @@
+"""Exchange of rows: every node keeps the log of every origin, floods what is new, and learns it.
+
+A node seals its own rows in batches, adds them to its log (`logs`), and sends each batch that is
+new here to all neighbours, once. Neighbours tell each other what they have (`HAVE`) after changes
+and while they differ; one that lacks something asks one neighbour for it (`WANT`), which answers
+with a stretch of its log. So whatever is lost, repeated, late or forgotten in a crash, logs agree
+in the end, and then there is silence.
+
+Logs are stored before anything of them is sent or learned. The network's bank learns batch by
+batch, in the order in which they came here; of each origin only so many wait in line that nobody
+can crowd out the others. How far it has come is part of the node's state.
+
+Everything that a batch says is said by its origin alone: its seal is checked before anything else
+is made of it, and it changes the log of that origin and no other. What neighbours say they have
+decides only what they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dokl.base.errors import BadInput
+from dokl.live.certificates.signing import seal_and_entry
+from dokl.live.protocol import logs
+from dokl.live.protocol.batches import (
+    MESSAGE,
+    MOST_ROWS,
+    Context,
+    SealedBatch,
+    certificate_mark,
+    pack_batches,
+    pack_entry,
+    read_batch,
+    read_rows,
+    unpack_batches,
+)
+from dokl.live.protocol.effects import Effect, Notice, Save, SaveLog, SendHello, SendTheta
+from dokl.live.protocol.logs import OriginLog, Version
+from dokl.live.protocol.messages import HAVE, ROWS, STRETCH, WANT, Message, mark_of
+from dokl.live.protocol.neighbours import Neighbour
+from dokl.live.protocol.node import LiveNode
+from dokl.live.protocol.roll import Roll
+from dokl.live.rows import RowsLearner
+
+SEAL_ROWS = 32  # own rows that are sealed without waiting for `seal_seconds`
+HAVE_SECONDS = 5.0  # between two lists of what is here
+SOON = 0.5  # the same after a neighbour came, or asked
+ASK_SECONDS = 1.0  # until a question is asked again
+LATER = 0.3  # seconds before a question: what is lacking may be on its way
+ANSWERS = 16  # questions of neighbours that wait for their answer, at most
+LINE = 64  # batches of one origin that wait to be learned before others' have their turn
+LATE_SECONDS = 300.0  # after which rows are too old for short memories
+LOST = 10.0  # times `join_seconds` that a node without rows waits for what others have of it
+CHUNK = 8  # rows that are learned in one call
+SAVE_ROWS = 5000  # rows heard after which the state is written
+MOST_CERTIFICATES = 1024
+
+
+class RowSharing:
+    """Logs by origin; dictionaries and tuples in it are replaced, never written to.
+
+    logs: of every origin. line: batches that wait to be learned, as (origin, number, whether they
+    are late); lined: up to which row of each origin they are in it. theirs: what neighbours have.
+    asked: when each origin's rows were asked for. wanted: questions to answer. flood: batches that
+    are to be sent on. told: certificates that the neighbours were sent. quota: rows that may still
+    come of each origin, and since when. skipped: rows of each origin that were gone before they
+    were learned.
+    """
+
+    joining = False
+
+    def __init__(self, node: LiveNode, roll: Roll, stored: Sequence[bytes] = ()) -> None:
+        self.node, self.roll = node, roll
+        self.logs: Mapping[str, OriginLog] = {}
+        self.line: tuple[tuple[str, int, bool], ...] = ()
+        self.lined: Mapping[str, int] = {}
+        self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
+        self.asked: Mapping[bytes, float] = {}
+        self.wanted: Mapping[tuple[str, bytes], tuple[tuple[int, bytes], ...]] = {}
+        self.flood: tuple[SealedBatch, ...] = ()
+        self.told: frozenset[bytes] = frozenset()
+        self.certificates: Mapping[bytes, bytes] = {}
+        self.quota: Mapping[str, tuple[float, float]] = {}
+        self.skipped: Mapping[str, int] = {}
+        self.begun: float | None = None
+        self.have_at = self.sealed_at = float("-inf")
+        self.have_due: float | None = None
+        self.learned = self.unsaved = 0
+        self.later: tuple[Effect, ...] = ()  # what a change of the description wants stored
+        learner = self.learner
+        columns = bytes.fromhex(learner.fingerprint)
+        self.context = Context(learner.network_mark, columns, learner.d, learner.m)
+        self._restore(stored)
+
+    @property
+    def learner(self) -> RowsLearner:
+        """The node's, which knows what rows are."""
+        assert isinstance(self.node.learner, RowsLearner)
+        return self.node.learner
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any exchange."""
+        return self.node.exchange.mode != "off"
+
+    @property
+    def own(self) -> OriginLog:
+        """The log of this node's rows."""
+        return self.logs.get(self.node.name, OriginLog())
+
+    def _restore(self, stored: Sequence[bytes]) -> None:
+        """The logs of before the end. What is new in them since the state was written is learned
+        again, the oldest first; own rows that were sealed since are not sealed again.
+        """
+        for sealed in stored:
+            batch = read_batch(self.context, sealed)
+            self._know_certificate(sealed)
+            log = self.logs.get(batch.origin, OriginLog())
+            log, _ = logs.add(log, batch, self._most, over_gap=True)
+            self.logs = {**self.logs, batch.origin: replace(log, missing=0)}
+        self._line_up_all()
+        self.replayed()
+
+    def replayed(self) -> None:
+        """Own rows of the journal were learned again: those that are in the log are sealed."""
+        learner, state = self.learner, self.node.state
+        done = self.own.end - learner.sealed(state)
+        here = len(learner.unsealed(state)[0])
+        if done > 0 and here:
+            self.node.state = learner.sealing(state, min(done, here))
+
+    def _line_up_all(self) -> None:
+        """What is in the logs and not learned, by its time."""
+        self.line, self.lined = (), {}
+        heard = self.learner.heard(self.node.state)
+        every = [b for log in self.logs.values() for b in log.batches]
+        for batch in sorted(every, key=lambda b: (b.until, b.origin, b.first)):
+            if batch.end > heard.get(batch.origin, 0):
+                self._line_up(batch.origin)
+
+    # -- events ------------------------------------------------------------------------------
+    def samples(self, X: Any, Y: Any, now: float) -> list[Effect]:
+        """Learn at once; they are sealed when it is time."""
+        self._began(now)
+        self.learner.clock = self.node.wall()
+        return self.node.learn(X, Y)
+
+    def theta(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        """Batches, what a neighbour has, or what it wants."""
+        self._began(now)
+        if message.kind == HAVE:
+            return self._have(peer, message, now)
+        if message.kind == WANT:
+            return self._want(peer, message, now)
+        try:
+            if message.kind == STRETCH:
+                return self._stretch(peer, message.body, now)
+            found = unpack_batches(message.body, self.certificates)
+        except BadInput as error:
+            return self.node.refuse(peer.name, "signature", f"neighbour {peer.name!r}: {error}")
+        return [e for sealed in found for e in self._sealed(peer, sealed, now)[0]]
+
+    def _stretch(self, peer: Neighbour, body: bytes, now: float) -> list[Effect]:
+        """The answer to a question, of this node or of another neighbour of the one that sends."""
+        whom, origin, tip, rest = body[:8], body[8:16], body[16:24], body[24:]
+        effects, said = list[Effect](), set[str]()
+        mine = whom == mark_of(self.node.name)
+        for sealed in unpack_batches(rest, self.certificates):
+            more, what = self._sealed(peer, sealed, now, asked=mine)
+            effects += more
+            said.add(what)
+        name = self._name(origin)
+        if not mine or not name:
+            return effects
+        self.asked = {mark: at for mark, at in self.asked.items() if mark != origin}
+        if said <= {logs.KNOWN, logs.BEATEN}:  # it has nothing that belongs here
+            log = logs.useless(self.logs.get(name, OriginLog()), tip)
+            self.logs = {**self.logs, name: log}
+        elif logs.NEW not in said:
+            self.asked = {**self.asked, origin: now}
+        return effects
+
+    def _sealed(
+        self, peer: Neighbour, sealed: bytes | None, now: float, asked: bool = False
+    ) -> tuple[list[Effect], str]:
+        """One batch, hostile until its seal is found to be good; and what became of it."""
+        if sealed is None:  # of a certificate that is not known here; an answer will have it
+            self._soon(now)
+            return [], logs.GAP
+        try:
+            batch = read_batch(self.context, sealed)
+            name = batch.origin if batch.origin in self.roll.names else ""
+        except BadInput as error:
+            return self.node.refuse(peer.name, "rows", f"neighbour {peer.name!r}: {error}"), ""
+        here = self.logs.get(name, OriginLog())
+        if here.has(batch.end, batch.hash):
+            peer.repeated += 1
+            return [], logs.KNOWN
+        try:
+            self._check_seal(batch)
+        except BadInput as error:
+            of = f" sends rows of {name!r}" if name else ""
+            text = f"neighbour {peer.name!r}{of}: {error}"
+            return self.node.refuse(peer.name, "signature", text, name), ""
+        return self._batch(peer, batch, now, asked)
+
+    def _check_seal(self, batch: SealedBatch) -> None:
+        by, _ = self.roll.seals.opened(batch.sealed)
+        if by not in (None, batch.origin):
+            raise BadInput(f"rows of {batch.origin!r}, sealed by {by!r}")
+        if batch.origin not in self.roll.names:
+            raise BadInput(f"rows of {batch.origin!r}, who is not of this network")
+
+    def _batch(
+        self, peer: Neighbour, batch: SealedBatch, now: float, asked: bool
+    ) -> tuple[list[Effect], str]:
+        """A batch that its origin has sealed."""
+        name = batch.origin
+        ahead = self.node.hours_ahead(batch.incarnation)
+        if ahead > 0:
+            text = f"neighbour {peer.name!r} sends rows of {name!r} from a start {ahead:.3g} hours"
+            text += " later than can be: is its clock wrong?"
+            return self.node.refuse(peer.name, "ahead", text, name), ""
+        before = self.logs.get(name, OriginLog())
+        log, what = logs.add(before, batch, self._most, asked and self._nobody_has(name))
+        if what in (logs.GAP, logs.UNLIKE):
+            self._soon(now)
+        if what == logs.NEW:
+            wrong = self._faults(batch, now)
+            if wrong:
+                text = f"neighbour {peer.name!r} sends rows of {name!r} that cannot be: {wrong}"
+                return self.node.refuse(peer.name, "rows", text, name), ""
+            peer.received, peer.last_received = peer.received + 1, now
+        peer.welcome(hello=False, about=name)
+        self._know_certificate(batch.sealed)
+        effects = self._grown(name, before, log, now) if log is not before else []
+        return effects, what
+
+    def _faults(self, batch: SealedBatch, now: float) -> str:
+        """Why a batch that would be new is not taken; "" where it is."""
+        try:
+            _, Y = read_rows(self.context, batch)
+        except BadInput as error:
+            return str(error)
+        largest = float(np.abs(Y).max(initial=0.0))
+        if largest > self.roll.target:
+            return f"a target of {largest:.3g}, and at most {self.roll.target:.3g} is believed"
+        left, since = self.quota.get(batch.origin, (float(self._most), now))
+        left = min(float(self._most), left + self.roll.rate * max(0.0, now - since))
+        if batch.n > left:
+            return f"more than {self.roll.rate:g} rows a second"
+        self.quota = {**self.quota, batch.origin: (left - batch.n, now)}
+        return ""
+
+    def _grown(self, name: str, before: OriginLog, log: OriginLog, now: float) -> list[Effect]:
+        """A log has another batch at its end, or is known to be forked."""
+        self.logs = {**self.logs, name: log}
+        effects = self._forked(name, before, log)
+        if log.batches == before.batches:
+            return effects
+        batch = log.batches[-1]
+        if log.end - batch.n < before.end:  # it took the place of others
+            effects += self._cut(name, batch.first)
+        self._line_up(name)
+        if len(self.node.peers) > 1 or name == self.node.name:
+            self.flood = (*self.flood, batch)
+        if name == self.node.name:
+            self.node.state = self.learner.following(self.node.state, log.end)
+            effects.append(Save())  # which rows are sealed is part of it
+        self._changed(now)
+        kept = tuple(b for b in log.batches if b.first >= batch.first)
+        saved = tuple((b.first, b.sealed) for b in kept)
+        return [*effects, SaveLog(name, log.base, batch.first, saved)]
+
+    def _forked(self, name: str, before: OriginLog, log: OriginLog) -> list[Effect]:
+        if log.forks == before.forks or log.fork is None:
+            return []
+        return [Notice("forked", _fork_text(name, log))]
+
+    def _cut(self, name: str, number: int) -> list[Effect]:
+        """Rows of an origin from a number on are others now: these are still to be learned."""
+        self.line = tuple(e for e in self.line if e[0] != name or e[1] < number)
+        self.lined = {**self.lined, name: min(self.lined.get(name, number), number)}
+        if self.learner.heard(self.node.state).get(name, 0) <= number:
+            return []
+        self.node.state = self.learner.hear_from(self.node.state, name, number)
+        return [Save()]
+
+    def _have(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        peer.welcome(hello=True)
+        self.theirs = {**self.theirs, peer.name: logs.unpack_versions(message.body)}
+        if message.waiting:
+            self._soon(now)
+        return []
+
+    def _want(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        question = logs.unpack_want(message.body)
+        if question is None or question[0] != mark_of(self.node.name):
+            return []
+        _, origin, known = question
+        if len(self.wanted) < ANSWERS or (peer.name, origin) in self.wanted:
+            self.wanted = {**self.wanted, (peer.name, origin): tuple(known)}
+        return []
+
+    def hello(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
+        """Nothing to do with rows."""
+        self._began(now)
+        return []
+
+    def peer_up(self, peer: Neighbour, now: float) -> list[Effect]:
+        """It may have missed everything, and so may we."""
+        self._began(now)
+        self.told = frozenset()
+        self._soon(now)
+        return self.node.greet(now)
+
+    def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
+        """What it has is not known any more, and nothing is expected of it."""
+        self.theirs = {name: told for name, told in self.theirs.items() if name != peer.name}
+        self.wanted = {key: known for key, known in self.wanted.items() if key[0] != peer.name}
+        self.asked = {}
+        return []
+
+    def finish(self, now: float) -> list[Effect]:
+        """Nobody waits here."""
+        self.node.announce()
+        return []
+
+    def check_change(self, roll: Roll) -> None:
+        """Refuse seals by which kept rows could not be proved to nodes that start later."""
+        by_certificate = {
+            seal_and_entry(batch.sealed)[0]: batch
+            for name, log in self.logs.items()
+            if name in roll.names
+            for batch in log.batches
+        }
+        unproven = set[str]()
+        for batch in by_certificate.values():
+            try:
+                roll.seals.opened(batch.sealed)
+            except BadInput:
+                unproven.add(batch.origin)
+        if unproven:
+            raise BadInput(
+                f"ca.pem lacks the authority under which kept rows of "
+                f"{', '.join(sorted(unproven))} are sealed: leave it in ca.pem until these rows "
+                "are no longer kept"
+            )
+
+    def change(self, roll: Roll) -> None:
+        """Other names: who is no longer of the network takes its rows away, as far as they are
+        kept: the network's bank begins again with those of the others.
+        """
+        self.roll = roll
+        gone = [name for name in self.logs if name not in roll.names]
+        self.node.forget_refused_sums(float("inf"))
+        if not gone:
+            return
+        self.logs = {name: log for name, log in self.logs.items() if name not in gone}
+        self.flood = tuple(batch for batch in self.flood if batch.origin not in gone)
+        self.node.state = self.learner.forget_others(self.node.state)
+        self._line_up_all()
+        kept = sum(log.end - log.base for log in self.logs.values())
+        text = f"without {', '.join(sorted(gone))}: learned again from the {kept:,} rows kept"
+        removed = (SaveLog(name, 1 << 62, 0) for name in gone)
+        self.later = (*self.later, Notice("rebuilt", text), *removed, Save())
+
+    # -- when it is time ---------------------------------------------------------------------
+    def tick(self, now: float) -> list[Effect]:
+        """Seal, send on, tell, ask, answer, learn: whatever is due."""
+        self._began(now)
+        effects, self.later = list(self.later), ()
+        if not self.active:
+            return effects
+        due = self._seal_due()
+        if due is not None and now >= due:
+            effects += self._seal(now)
+        if self._there:
+            effects += self._send(now)
+            effects += self._ask(now)
+            if self.have_due is not None and now >= self.have_due:
+                effects += self._tell(now)
+        else:
+            self.flood = ()
+        return effects + self._learn()
+
+    def next_due(self) -> float | None:
+        """When `tick` is wanted."""
+        if not self.active or self.begun is None:
+            return None
+        times = [self._seal_due()]
+        if self.line:
+            times.append(self.node.now)
+        if self._there:
+            times.append(self.have_due)
+            times.append(self.node.now if self.flood or self.wanted else None)
+            times += [self._ask_due(origin) for _, origin in self._lacking()]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def _there(self) -> list[Neighbour]:
+        """Who is sent to, refused ones included: what is in order again must be able to arrive."""
+        return [peer for peer in self.node.peers.values() if peer.usable]
+
+    @property
+    def _most(self) -> int:
+        return self.node.exchange.kept_rows
+
+    def _began(self, now: float) -> None:
+        if self.begun is None:  # whatever was to be learned again is
+            self.begun = now
+            self.node.state = self.learner.following(self.node.state, self.own.end)
+
+    def _changed(self, now: float) -> None:
+        due = max(now + SOON, self.have_at + HAVE_SECONDS)
+        self.have_due = due if self.have_due is None else min(self.have_due, due)
+
+    def _soon(self, now: float) -> None:
+        due = max(now, self.have_at + SOON)
+        self.have_due = due if self.have_due is None else min(self.have_due, due)
+
+    # -- own rows ----------------------------------------------------------------------------
+    def _seal_due(self) -> float | None:
+        """Not before neighbours had the time to say what they have of this node's earlier life."""
+        rows = len(self.learner.unsealed(self.node.state)[0])
+        if not rows or self.begun is None:
+            return None
+        full = rows >= SEAL_ROWS
+        pace = 0.0 if full else self.node.exchange.seal_seconds
+        return max(self._first_seal(self.begun), max(self.sealed_at, self.begun) + pace)
+
+    def _first_seal(self, begun: float) -> float:
+        """When the first batch of this start may be sealed: at once, where neighbours have said
+        what they have. One that has no rows, or fewer than a neighbour has of it, lost its journal
+        if it is no newcomer, and waits longer: rows under the same numbers would be a fork.
+        """
+        there, lost = self._there, self._lost_own()
+        if there and all(peer.name in self.theirs for peer in there) and not lost:
+            return begun
+        patience = self.node.exchange.join_seconds
+        return begun + (patience if self.own.batches and not lost else LOST * patience)
+
+    def _lost_own(self) -> bool:
+        """Whether a neighbour has rows of this node that are not here."""
+        me = mark_of(self.node.name)
+        told = (self.theirs.get(peer.name, {}).get(me) for peer in self._there)
+        return any(each is not None and logs.lacks(self.own, each) for each in told)
+
+    def _seal(self, now: float) -> list[Effect]:
+        learner, name, effects = self.learner, self.node.name, list[Effect]()
+        wall = self.node.wall()
+        while True:
+            X, Y, at = (part[:MOST_ROWS] for part in learner.unsealed(self.node.state))
+            if not len(X):
+                break
+            own = self.own
+            tip = own.batches[-1].incarnation if own.batches else 0
+            start = max(self.node.incarnation, tip)
+            since = min(wall, float(at[0])) if at[0] > 0 else wall  # 0: of the journal
+            numbers = name, start, own.end, X, Y, since, wall, own.tip
+            sealed = self.roll.seals.seal(pack_entry(self.context, *numbers))
+            log, what = logs.add(own, read_batch(self.context, sealed), self._most)
+            assert what == logs.NEW
+            self.node.state = learner.sealing(self.node.state, len(X))
+            self.logs = {**self.logs, name: log}
+            self._know_certificate(sealed)
+            self._line_up(name)
+            self.flood = (*self.flood, log.batches[-1])
+            first = log.batches[-1].first
+            effects.append(SaveLog(name, log.base, first, ((first, sealed),)))
+        self.sealed_at = now
+        self._changed(now)
+        return effects
+
+    def _know_certificate(self, sealed: bytes) -> None:
+        certificate = seal_and_entry(sealed)[0]
+        mark = certificate_mark(certificate)
+        if certificate and mark not in self.certificates:
+            full = len(self.certificates) >= MOST_CERTIFICATES
+            self.certificates = {**({} if full else self.certificates), mark: certificate}
+
+    # -- sending -----------------------------------------------------------------------------
+    def _send(self, now: float) -> list[Effect]:
+        """New batches to everybody, each once; and the answer to one question."""
+        effects: list[Effect] = []
+        known = set(self.told)
+        if self.flood:
+            some, size = list[SealedBatch](), 0
+            for batch in self.flood:
+                if size > MESSAGE:
+                    break
+                some.append(batch)
+                size += len(batch.sealed)
+            self.flood = self.flood[len(some) :]
+            body = pack_batches(some, known)
+            effects.append(SendTheta(self.node.pack_body(ROWS, body, now)))
+        elif self.wanted:
+            (peer, origin), places = next(iter(self.wanted.items()))
+            self.wanted = {key: each for key, each in self.wanted.items() if key != (peer, origin)}
+            log = self.logs.get(self._name(origin), OriginLog())
+            if log.batches:
+                known = set()
+                body = pack_batches(logs.stretch(log, list(places), MESSAGE), known)
+                head = mark_of(peer) + origin + log.tip[:8]
+                effects.append(SendTheta(self.node.pack_body(STRETCH, head + body, now)))
+        self.told = frozenset(known) | self.told
+        return effects
+
+    def _tell(self, now: float) -> list[Effect]:
+        """What is here; again in a while as long as a neighbour says that it has something else."""
+        self.have_at, self.have_due = now, None
+        mine = {mark_of(name): log.version for name, log in self.logs.items() if log.batches}
+        apart = [p for p in self._there if _ends(self.theirs.get(p.name, {})) != _ends(mine)]
+        if apart:
+            self.have_due = now + HAVE_SECONDS
+        waiting = any(peer.name not in self.theirs for peer in self._there)
+        told = logs.pack_versions(self.logs)
+        return [SendHello(self.node.pack_body(HAVE, told, now, waiting))]
+
+    # -- asking ------------------------------------------------------------------------------
+    def _name(self, origin: bytes) -> str:
+        """Whose mark it is; "" for nobody's."""
+        return next((name for name in self.roll.names if mark_of(name) == origin), "")
+
+    def _lacking(self) -> list[tuple[str, bytes]]:
+        """(neighbour, mark of an origin): who is to be asked for what, one for each origin."""
+        found: dict[bytes, str] = {}
+        for peer in self._there:
+            for mark, theirs in self.theirs.get(peer.name, {}).items():
+                name = self._name(mark)
+                if not name or not logs.lacks(self.logs.get(name, OriginLog()), theirs):
+                    continue
+                other = found.get(mark)
+                # The one that begins earliest, and has most.
+                if other is None or _better(theirs, self.theirs[other][mark]):
+                    found[mark] = peer.name
+        return [(peer, mark) for mark, peer in found.items()]
+
+    def _ask_due(self, origin: bytes) -> float:
+        return self.asked.get(origin, float("-inf")) + ASK_SECONDS
+
+    def _ask(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for peer, origin in self._lacking():
+            if origin not in self.asked:  # it may be on its way
+                self.asked = {**self.asked, origin: now - ASK_SECONDS + LATER}
+            elif now >= self._ask_due(origin):
+                self.asked = {**self.asked, origin: now}
+                places = logs.points(self.logs.get(self._name(origin), OriginLog()))
+                body = logs.pack_want(peer, origin, places)
+                effects.append(SendHello(self.node.pack_body(WANT, body, now)))
+        return effects
+
+    def _nobody_has(self, name: str) -> bool:
+        """Whether no neighbour says that it has the next row of an origin."""
+        end, mark = self.logs.get(name, OriginLog()).end, mark_of(name)
+        told = [self.theirs.get(peer.name, {}).get(mark) for peer in self._there]
+        return not any(each is not None and each.base <= end < each.end for each in told)
+
+    # -- learning ----------------------------------------------------------------------------
+    def _line_up(self, name: str) -> None:
+        """The next batch of an origin waits to be learned, unless enough of it do."""
+        waiting = sum(1 for origin, _, _ in self.line if origin == name)
+        log, heard = self.logs[name], self.learner.heard(self.node.state).get(name, 0)
+        start = max(self.lined.get(name, 0), heard, log.base)
+        i = log.at(start)
+        if waiting < LINE and i < len(log.batches):
+            late = log.batches[i].until < self.node.wall() - LATE_SECONDS
+            self.line = (*self.line, (name, log.batches[i].first, late))
+            self.lined = {**self.lined, name: log.batches[i].end}
+
+    def _learn(self) -> list[Effect]:
+        """The next batches that wait, at most about `at_once` rows."""
+        left, before = self.node.at_once, self.learned
+        while left > 0 and self.line:
+            (name, first, late), *rest = self.line
+            self.line = tuple(rest)
+            left -= self._learn_batch(name, first, late)
+            if name in self.logs:
+                self._line_up(name)
+        if self.learned > before:
+            self.node.step += 1
+            self.node.combines += 1
+        if self.unsaved < SAVE_ROWS:
+            return []
+        self.unsaved = 0
+        return [Save()]
+
+    def _learn_batch(self, name: str, first: int, late: bool) -> int:
+        """Learn one batch; how many rows that were."""
+        log, learner = self.logs.get(name, OriginLog()), self.learner
+        heard = learner.heard(self.node.state).get(name, 0)
+        if first < log.base:  # gone before it was learned
+            gone = log.base - max(heard, first)
+            self.skipped = {**self.skipped, name: self.skipped.get(name, 0) + max(0, gone)}
+            self.node.state = learner.hear_from(self.node.state, name, max(heard, log.base))
+            return 0
+        i = log.at(first)
+        if i == len(log.batches) or log.batches[i].end <= heard:
+            return 0
+        batch = log.batches[i]
+        X, Y = read_rows(self.context, batch)
+        start = max(0, heard - batch.first)
+        for at in range(start, batch.n, CHUNK):
+            part, end = slice(at, at + CHUNK), min(at + CHUNK, batch.n)
+            given = X[part], Y[part], batch.first + end, late
+            self.node.state = learner.hear(self.node.state, name, *given)
+        self.learned, self.unsaved = self.learned + batch.n, self.unsaved + batch.n
+        return batch.n
+
+    # -- facts -------------------------------------------------------------------------------
+    def disputes(self, now: float) -> list[str]:
+        """Who has sealed different rows under one number, in words."""
+        found = [_fork_text(name, log) for name, log in sorted(self.logs.items()) if log.forks]
+        for name, rows in sorted(self.skipped.items()):
+            if rows:
+                found.append(f"{rows:,} rows of {name!r} came faster than this node can learn")
+        return found
+
+    def remarks(self, now: float) -> list[str]:
+        """Rows of others that nobody has any more."""
+        gaps = {name: log.missing for name, log in sorted(self.logs.items()) if log.missing}
+        return [f"{rows:,} rows of {name!r} are no longer kept" for name, rows in gaps.items()]
+
+    @property
+    def disagreement(self) -> float | None:
+        """The share of rows that this node and a neighbour do not have in common, the mean over
+        neighbours, by what they say they have; None while none has said it.
+        """
+        told = [self.theirs[peer.name] for peer in self._there if peer.name in self.theirs]
+        mine = {mark_of(name): log.end for name, log in self.logs.items()}
+        return sum(_apart(mine, each) for each in told) / len(told) if told else None
+
+    @property
+    def rows(self) -> int:
+        """Rows known: own ones, and those of others that came."""
+        return sum(self._counts().values())
+
+    def _counts(self) -> dict[str, int]:
+        counts = {name: self.logs.get(name, OriginLog()).end for name in sorted(self.roll.names)}
+        return {**counts, self.node.name: self._own_rows}
+
+    @property
+    def _own_rows(self) -> int:
+        return self.own.end + len(self.learner.unsealed(self.node.state)[0])
+
+    def facts(self) -> dict[str, Any]:
+        """For `/status`: rows by origin, and what is kept, waits, was missed or forked."""
+        heard = self.learner.heard(self.node.state)
+        behind = sum(max(0, log.end - heard.get(name, 0)) for name, log in self.logs.items())
+        return {
+            "rows": self.rows,
+            "left_out": False,
+            "hurting": [],
+            "origins": self._counts(),
+            "kept": {name: log.end - log.base for name, log in sorted(self.logs.items())},
+            "missing": {n: log.missing for n, log in sorted(self.logs.items()) if log.missing},
+            "skipped": {name: rows for name, rows in sorted(self.skipped.items()) if rows},
+            "forks": {name: log.forks for name, log in sorted(self.logs.items()) if log.forks},
+            "behind": behind,
+            "unsealed": len(self.learner.unsealed(self.node.state)[0]),
+        }
+
+    # -- going back --------------------------------------------------------------------------
+    def mark(self) -> dict[str, Any]:
+        """All that changes."""
+        return dict(vars(self))
+
+    def back(self, mark: dict[str, Any]) -> None:
+        """As it was at the mark."""
+        vars(self).update(mark)
+
+
+def _ends(versions: Mapping[bytes, Version]) -> dict[bytes, tuple[int, bytes]]:
+    return {mark: (each.end, each.tip) for mark, each in versions.items()}
+
+
+def _better(one: Version, other: Version) -> bool:
+    return (-one.base, one.end) > (-other.base, other.end)
+
+
+def _apart(mine: Mapping[bytes, int], theirs: Mapping[bytes, Version]) -> float:
+    ends = [
+        (mine.get(mark, 0), theirs[mark].end if mark in theirs else 0) for mark in {*mine, *theirs}
+    ]
+    whole = sum(max(pair) for pair in ends)
+    return sum(abs(a - b) for a, b in ends) / whole if whole else 0.0
+
+
+def _fork_text(name: str, log: OriginLog) -> str:
+    assert log.fork is not None
+    which = (
+        "the later start counts" if len(set(log.fork.incarnations)) > 1 else "one of them counts"
+    )
+    times = f", {log.forks} times" if log.forks > 1 else ""
+    return (
+        f"{name!r} has sealed different rows under number {log.fork.number:,}{times}: {which}. "
+        "It came back from an old backup, or two agents have its key"
+    )

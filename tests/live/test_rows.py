@@ -1,0 +1,80 @@
+"""Rows that travel, by processes: real links with certificates, kill -9, and every row once."""
+
+import sqlite3
+from contextlib import suppress
+
+import httpx
+import numpy as np
+from lab import Lab, ring, samples, wait_for
+from test_crashes import Client, batches, kill_and_restart
+
+from dokl.live.description import ExchangePolicy, Model
+
+MODEL = Model(method="squares", share="rows", own_components=40)
+ROWS = ExchangePolicy(seal_seconds=0.5, join_seconds=1.0)
+NAMES = ("a", "b", "c")
+
+
+def sharing(lab, name):
+    """Under `sharing` in /status; a pilot may hold an answer up."""
+    for _ in range(5):
+        with suppress(httpx.ReadTimeout):
+            return lab.status(name)["sharing"]
+    raise AssertionError(f"{name} does not answer")
+
+
+def settled(lab, names, **origins):
+    for name in names:
+        wait_for(lambda name=name: sharing(lab, name)["origins"] == origins, "all rows", 90)
+        wait_for(lambda name=name: not sharing(lab, name)["behind"], "all learned", 90)
+
+
+def stored(lab, name):
+    """(origin, number) of the batches in a node's journal, and their bytes."""
+    with sqlite3.connect(lab.folder / "lab.state" / f"{name}.db") as db:
+        return sorted(db.execute("SELECT origin, first, sealed FROM log").fetchall())
+
+
+def test_every_node_has_every_row_once_after_kills(tmp_path):
+    rng = np.random.default_rng(0)
+    with Lab(tmp_path, ring(*NAMES), model=MODEL, exchange=ROWS) as lab:
+        lab.start()
+        clients = {name: Client(lab, name, batches(i, 12)) for i, name in enumerate(NAMES)}
+        for client in clients.values():
+            client.start()
+        for name in ("b", "a"):
+            kill_and_restart(lab, name, clients[name], rng)
+        for client in clients.values():
+            client.finish()
+        settled(lab, NAMES, a=240, b=240, c=240)
+        for name in NAMES:
+            facts = sharing(lab, name)
+            assert facts["rows"] == 720
+            assert facts["kept"] == dict.fromkeys(NAMES, 240)
+            assert not facts["forks"]
+            assert not facts["missing"]
+            assert lab.status(name)["samples"] == 240
+            assert not lab.status(name)["problems"]
+        assert stored(lab, "a") == stored(lab, "b") == stored(lab, "c")
+        X, y = samples(50, 99, noise=0.0)
+        asked = {"columns": ["x1", "x2"], "data": X.tolist()}
+        answer = lab.client("a").post("/predict?intervals=true", json=asked).json()
+        assert np.mean((np.array(answer["predictions"]) - y) ** 2) < 0.1
+        assert all(low < high for low, high in zip(answer["lower"], answer["upper"], strict=True))
+
+
+def test_a_newcomer_and_a_node_without_its_journal_catch_up(tmp_path):
+    with Lab(tmp_path, [("a", "b"), ("b", "c")], model=MODEL, exchange=ROWS) as lab:
+        lab.start("a", "b")
+        for seed, name in enumerate(("a", "b")):
+            lab.post(name, *samples(40, seed))
+        settled(lab, ("a", "b"), a=40, b=40, c=0)
+        lab.start("c")
+        settled(lab, NAMES, a=40, b=40, c=0)
+        lab.kill("a")
+        for path in (lab.folder / "lab.state").glob("a.db*"):
+            path.unlink()
+        lab.start("a")
+        lab.post("a", *samples(10, 7))
+        settled(lab, NAMES, a=50, b=40, c=0)
+        assert not any(sharing(lab, name)["forks"] for name in NAMES)

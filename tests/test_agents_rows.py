@@ -1,0 +1,334 @@
+"""Live nodes that share rows: what they learn, what a crash leaves, and what they refuse."""
+
+import sqlite3
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dokl.base.errors import BadFile, BadInput
+from dokl.estimators import AutoRegressor
+from dokl.learning.experts import learn as learning
+from dokl.learning.experts.kinds import Settings
+from dokl.live.agent.rolls import roll_of
+from dokl.live.description import Durability, ExchangePolicy, Limits, Model, parse
+from dokl.live.description.inspection import nonsense
+from dokl.live.description.text import text
+from dokl.live.jobs.export import export
+from dokl.live.jobs.rollback import rollback
+from dokl.live.protocol import Protocol, batches
+from dokl.live.protocol.effects import Notice, Refuse, SaveLog, SendTheta
+from dokl.live.protocol.messages import ROWS
+from dokl.live.store import Store
+from dokl.live.transports.memory import Hub
+from dokl.network import banks, listening
+from dokl.network.sharing import SharingRule
+from dokl.tables.models import TableModel
+from live_networks import on_disk, small
+from memory_agents import arrival, killed, made, rows, starting, wait
+
+MODEL = Model(method="squares", share="rows", own_components=60)
+QUICK = ExchangePolicy(join_seconds=0.3, seal_seconds=0.1)
+FEW = Settings(most=40, seed=3)
+
+
+def sharing(**parts):
+    return small(**{"model": MODEL, "exchange": QUICK, **parts})
+
+
+def bits(prediction):
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in vars(prediction).values())
+
+
+def stream(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, np.sin(2 * X[:, :1]) + 0.1 * rng.normal(size=(n, 1))
+
+
+# -- one node --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("steps", [36, pytest.param(270, marks=pytest.mark.slow)])
+def test_a_live_node_is_the_simulated_one_to_the_bit(steps):
+    K, delay = 2, 3
+    X, Y = stream(steps)
+    Y = Y + (np.arange(steps) % K)[:, None]
+    network = banks.start(2, 1, FEW, SharingRule("rows", delay, np.array([1, 1])))
+    live = [listening.start(2, 1, FEW) for _ in range(K)]
+    for t in range(steps):
+        k, now = t % K, slice(t, t + 1)
+        index = np.where(np.arange(K) == k, 0, -1)[None]
+        network, told = banks.learn(network, X[now], Y[now], np.ones(1), index)
+        if t >= delay:
+            heard = slice(t - delay, t - delay + 1)
+            number = np.array([(t - delay) % K])
+            live = [listening.hear(node, number, X[heard], Y[heard]) for node in live]
+        live[k], mine = listening.learn(live[k], k, X[now], Y[now])
+        assert bits(mine) == bits(told)
+    assert network.bank.now is not None
+    new = stream(5, seed=1)[0]
+    for k in range(K):
+        expected = banks.predict(network, new, np.full(5, k))
+        assert bits(listening.predict(live[k], k, new)) == bits(expected)
+
+
+def test_without_neighbours_it_is_the_lone_learner():
+    X, Y = rows(40)
+    learner = sharing(links=(), nodes={"a": small().nodes["a"]}).learner("a")
+    model, state = AutoRegressor(n_components=60, random_state=1), learner.start()
+    for i in range(len(X)):
+        row = slice(i, i + 1)
+        state, f, _ = learner.learn_saying(state, X[row], Y[row])
+        assert f[0, 0] == model.prequential(X[row], Y[row, 0])[0]
+
+
+def test_a_state_is_exact_as_bytes():
+    learner = sharing().learner("a")
+    state = learner.start()
+    X, Y = rows(70)
+    state, *_ = learner.learn_saying(state, X[:35], Y[:35])
+    state = learner.hear(state, "b", X[35:], Y[35:], 35)
+    state = learner.sealing(state, 10)
+    again = learner.unpack(learner.pack(state))
+    new = rows(5, seed=2)[0]
+    assert bits(learner.predict_all(again, new)) == bits(learner.predict_all(state, new))
+    assert learner.heard(again) == {"a": 0, "b": 35, "c": 0}
+    assert learner.sealed(again) == 10
+    assert np.array_equal(learner.unsealed(again)[0], X[10:35])
+    other = sharing(model=replace(MODEL, own_components=50)).learner("a")
+    with pytest.raises(BadInput, match="settings"):
+        other.unpack(learner.pack(state))
+
+
+def test_old_rows_leave_short_memories_alone():
+    node = listening.start(2, 1, FEW)
+    X, Y = stream(100)
+    node = listening.hear(node, np.zeros(90), X[:90], Y[:90])
+    late = listening.hear(node, np.ones(10), X[90:], Y[90:] + 50, late=True)
+    kinds = node.bank.kinds
+    for kind, before, after in zip(kinds, node.bank.memories, late.bank.memories, strict=True):
+        assert (before is after) == (kind.memory < np.inf)
+    assert late.bank.seen == 100
+    assert learning.learn_late(node.bank, np.empty((0, 3)), np.empty((0, 1))).seen == 90
+
+
+# -- agents ----------------------------------------------------------------------------------------
+def agree(agents, **counts):
+    def same():
+        facts = [agent.status()["sharing"] for agent in agents]
+        return all(f["origins"] == counts and not f["behind"] for f in facts)
+
+    wait(same)
+
+
+def test_agents_share_rows_across_a_crash(tmp_path):
+    hub, network = Hub(), sharing()
+    with starting(tmp_path) as started:
+        a, b, c = (started(network, name, hub=hub) for name in "abc")
+        for k, agent in enumerate((a, b, c)):
+            agent.submit(arrival(20 + k, seed=k)).result(20)
+        agree([a, b, c], a=20, b=21, c=22)
+        killed(b)
+        a.submit(arrival(5, seed=9)).result(20)
+        back = started(network, "b", hub=hub)
+        back.submit(arrival(3, seed=10)).result(20)
+        agree([a, back, c], a=25, b=24, c=22)
+        for agent in (a, back, c):
+            facts = agent.status()
+            assert facts["problems"] == []
+            assert facts["sharing"]["forks"] == {}
+            X = rows(3)[0]
+            assert np.isfinite(agent.predict(X)).all()
+            assert agent.further(X, ["intervals"])["coverage"] == 0.9
+
+
+def test_a_newcomer_takes_what_is_kept(tmp_path):
+    hub, network = Hub(), sharing()
+    with starting(tmp_path) as started:
+        a, b = (started(network, name, hub=hub) for name in "ab")
+        a.submit(arrival(40)).result(20)
+        agree([a, b], a=40, b=0, c=0)
+        c = started(network, "c", hub=hub)
+        agree([a, b, c], a=40, b=0, c=0)
+        assert c.status()["sharing"]["kept"] == {"a": 40}
+
+
+def test_a_node_goes_back_in_time_and_is_exported(tmp_path):
+    path = tmp_path / "lab.toml"
+    network = sharing(path=path, durability=Durability(keep_minutes=1e-9))
+    path.write_text(text(network))
+    folder = tmp_path / "lab.state"
+    folder.mkdir()
+    agent = made(folder, network, "a")
+    agent.start()
+    agent.submit(arrival(40)).result(20)
+    wait(lambda: agent.status()["sharing"]["kept"] == {"a": 40})
+    wait(lambda: not agent.status()["sharing"]["behind"])
+    X = rows(4, seed=5)[0]
+    before = agent.predict(X)
+    agent.stop()
+    export(path, "a", tmp_path / "a.dokl")
+    model = TableModel.load(tmp_path / "a.dokl")
+    assert np.allclose(model.estimator.predict(X), before, rtol=1e-6)
+    assert rollback(path, time.time(), ["a"])["a"].undone == 0
+    again = made(folder, network, "a")
+    again.start()
+    again.submit(arrival(3, seed=1)).result(20)
+    wait(lambda: not again.status()["sharing"]["unsealed"])
+    assert again.status()["sharing"]["origins"]["a"] == 43
+    again.stop()
+
+
+# -- protocol --------------------------------------------------------------------------------------
+def protocol(network, name, incarnation=1):
+    near = network.neighbours(name)
+    learner, roll = network.learner(name), roll_of(network, name)
+    return Protocol(learner, name, near, network.exchange, incarnation, roll=roll)
+
+
+def flooded(node, now):
+    """The batches that a node sends after its rows are due, as messages."""
+    found = []
+    for step in range(20):
+        effects = node.tick(now + 0.2 * step)
+        found += [e.data for e in effects if isinstance(e, SendTheta) and e.data[5] == ROWS]
+    return found
+
+
+def spoken(network, name="a", n=10):
+    """A node that has rows, and what it floods."""
+    node = protocol(network, name)
+    node.peer_up(network.neighbours(name)[0], 0.0)
+    node.samples(*rows(n), 0.1)
+    return node, flooded(node, 1.0)
+
+
+def test_rows_under_anothers_seal_are_refused(tmp_path):
+    network = on_disk(tmp_path, model=MODEL, exchange=QUICK)
+    node, _ = spoken(network)
+    b = protocol(network, "b")
+    b.peer_up("a", 0.0)
+    way, X, Y = node._way, *rows(2)
+    for origin, reason in (("c", "signature"), ("x", "signature")):
+        given = origin, 1, 0, X, Y, 1.0, 2.0, batches.NOTHING
+        sealed = way.roll.seals.seal(batches.pack_entry(way.context, *given))
+        batch = batches.read_batch(way.context, sealed)
+        body = batches.pack_batches([batch], set())
+        data = node._node.pack_body(ROWS, body, 1.0)
+        (refused,) = b.message("a", data, 2.0)
+        assert isinstance(refused, Refuse)
+        assert refused.reason == reason
+    assert b._way.logs == {}
+
+
+def test_an_origin_has_quotas(tmp_path):
+    exchange = replace(QUICK, rows_per_second=1, kept_rows=30)
+    network = sharing(exchange=exchange)
+    a, b = protocol(network, "a"), protocol(network, "b")
+    a.peer_up("b", 0.0)
+    b.peer_up("a", 0.0)
+    taken = []
+    for step in range(8):
+        a.samples(*rows(10, seed=step), 5.0 * step)
+        for data in flooded(a, 5.0 * step + 1):
+            taken += [type(e) for e in b.message("a", data, 5.0 * step)]
+    assert Refuse in taken
+    assert b._way.logs["a"].end < 80
+    assert b._way.logs["a"].end - b._way.logs["a"].base <= 30
+
+
+def test_a_target_beyond_what_is_believed_is_refused():
+    network = sharing()
+    inputs = replace(network.inputs, target_range=(-2.0, 2.0))
+    _, (data, *_) = spoken(network)
+    b = protocol(replace(network, inputs=inputs), "b")
+    assert [type(e) for e in b.message("a", data, 1.0)][-1] is SaveLog
+    node = protocol(network, "a")
+    node.peer_up("b", 0.0)
+    X, Y = rows(5)
+    node.samples(X, Y + 100, 0.1)
+    b = protocol(replace(network, inputs=inputs), "b")
+    (refused,) = b.message("a", flooded(node, 1.0)[0], 1.0)
+    assert refused.reason == "rows"
+    assert "at most 2 is believed" in refused.text
+
+
+def test_other_columns_are_refused_by_name():
+    _, (data, *_) = spoken(sharing())
+    other = sharing(inputs=replace(small().inputs, target="z"))
+    b = protocol(other, "b")
+    refused = [e for e in b.message("a", data, 1.0) if isinstance(e, Refuse)]
+    assert [e.reason for e in refused] == ["fingerprint"]
+
+
+def test_a_removed_origin_takes_its_rows_away():
+    network = sharing()
+    _, (data, *_) = spoken(network)
+    b = protocol(network, "b")
+    b.message("a", data, 1.0)
+    b.tick(1.1)
+    assert b.facts()["sums"]["origins"]["a"] == 10
+    left = network.without(["a"])
+    b.change(left.neighbours("b"), left.exchange, roll_of(left, "b"))
+    effects = b.tick(1.2)
+    assert any(isinstance(e, Notice) and e.kind == "rebuilt" for e in effects)
+    assert SaveLog("a", 1 << 62, 0) in effects
+    assert "a" not in b.facts()["sums"]["origins"]
+    assert b.state.rows.node.bank.seen == 0
+
+
+def test_what_is_not_stored_has_not_happened(tmp_path):
+    network = sharing()
+    _, (data, *_) = spoken(network)
+    b = protocol(network, "b")
+    mark = b.mark()
+    assert b.message("a", data, 1.0)
+    b.back(mark)
+    assert b._way.logs == {}
+    assert any(isinstance(e, SaveLog) for e in b.message("a", data, 1.0))
+
+
+# -- description -----------------------------------------------------------------------------------
+def test_a_description_reads_as_it_was_written():
+    network = sharing(exchange=ExchangePolicy(kept_rows=500, seal_seconds=2.0))
+    again = parse(text(network))
+    assert again.model == Model(method="squares", share="rows", own_components=60)
+    assert again.exchange == network.exchange
+    assert again.fingerprint == network.fingerprint
+    assert network.fingerprint != sharing(model=Model(D=20, method="squares")).fingerprint
+
+
+def test_what_cannot_be_shared_is_refused():
+    with pytest.raises(BadInput, match="share = 'rows' is for method"):
+        Model(share="rows")
+    pull = sharing(exchange=ExchangePolicy(mode="pull"))
+    assert any("rows are pushed" in line for line in nonsense(pull))
+    inputs = sharing().inputs
+    numeric = ("y lag 1", *inputs.numeric[1:])
+    lagged = sharing(inputs=replace(inputs, numeric=numeric, lags=(("lag", "y", "1"),)))
+    assert any("lags are for share = 'sums'" in line for line in nonsense(lagged))
+    many = sharing(exchange=ExchangePolicy(kept_rows=20_000_000))
+    assert any("keep fewer" in line for line in nonsense(many))
+
+
+def test_a_damaged_log_is_noticed(tmp_path):
+    about = {"name": "a", "fingerprint": "f00d", "m": 1, "D": 2, "d": 3}
+    with opened(tmp_path, about) as store:
+        with store.transaction() as change:
+            change.log("a", 0, 0, [(0, b"one"), (4, b"two")])
+            change.log("b", 0, 0, [(7, b"three")])
+        with store.transaction() as change:
+            change.log("a", 4, 9, [(9, b"four")])
+        assert store.log() == [b"two", b"four", b"three"]
+        with sqlite3.connect(store.path) as db:
+            db.execute("UPDATE log SET crc = crc + 1 WHERE origin = 'b'")
+        with pytest.raises(BadFile, match="rows of 'b'"):
+            store.log()
+
+
+@contextmanager
+def opened(folder, about):
+    store = Store.open(folder / "a.db", about, "process", Limits())
+    yield store
+    store.close()
