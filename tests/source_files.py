@@ -12,7 +12,7 @@ def plain_inputs(queue_rows=1000, drop=()):
     prepared.freeze()
     agreed = SimpleNamespace(target="y", labels=(), classifying=False, drop=drop, target_range=(),
                              numeric=("a", "b"), ranges=(), outside="refuse", times=(),
-                             forms=(), missing=())  # fmt: skip
+                             forms=(), missing=(), says_range="here", says_drop="")  # fmt: skip
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dokl.base.errors import BadInput
 from dokl.estimators.targets import Classification
 from dokl.learning.columns import Preprocessor
+from dokl.live.description import AgreedInputs
 from dokl.live.inputs import Arrival, Inputs
 from dokl.live.inputs.bodies import from_lines
 from dokl.live.inputs.targets import Targets
@@ -24,6 +25,9 @@ SAMPLE = {
 }
 
 
+SECTION = AgreedInputs.plain(1)
+
+
 def inputs(labels=(), drop=("note",), standardise="fixed", queue_rows=1000, sample=SAMPLE,
            believed=(), ranges=(), outside="refuse"):  # fmt: skip
     prepared = Preprocessor.plan(sample, standardise=standardise)
@@ -31,7 +35,7 @@ def inputs(labels=(), drop=("note",), standardise="fixed", queue_rows=1000, samp
     agreed = SimpleNamespace(
         target="y", labels=labels, classifying=bool(labels), drop=drop, target_range=believed,
         numeric=tuple(prepared.numeric), ranges=ranges, outside=outside, times=(), forms=(),
-        missing=(),
+        missing=(), says_range=SECTION.says_range, says_drop=SECTION.says_drop,
     )  # fmt: skip
     limits = SimpleNamespace(queue_rows=queue_rows)
     return Inputs(SimpleNamespace(inputs=agreed, preprocessor=lambda: prepared, limits=limits))
