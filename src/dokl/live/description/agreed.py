@@ -73,6 +73,16 @@ class AgreedInputs:
         return cls(target, task, labels, names, (), "off", zeros, zeros, zeros, zeros)
 
     @property
+    def says_range(self) -> str:
+        """What says which targets are believed."""
+        return "target_range in the description"
+
+    @property
+    def says_drop(self) -> str:
+        """What says which columns may be there unused."""
+        return "; what may be there unused is listed as drop in [inputs]"
+
+    @property
     def classifying(self) -> bool:
         """Whether targets are labels."""
         return self.task == "classification"

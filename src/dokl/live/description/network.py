@@ -78,16 +78,6 @@ class Network:
         """Its name."""
         return self.about.name
 
-    @property
-    def says_range(self) -> str:
-        """A key of [inputs]."""
-        return "target_range in the description"
-
-    @property
-    def says_drop(self) -> str:
-        """Another one."""
-        return "; what may be there unused is listed as drop in [inputs]"
-
     # -- who talks to whom -------------------------------------------------------------------
     @property
     def names(self) -> tuple[str, ...]:

@@ -46,17 +46,8 @@ class Access:
 class ServiceDescription(Protocol):
     """What rows look like, how many are taken, and how they are stored.
 
-    title: of what is served, for people. path: the file that describes it. says_range, says_drop:
-    where it says which targets are believed, and which columns may be there unused, in words.
+    title: of what is served, for people. path: the file that describes it.
     """
-
-    @property
-    def says_range(self) -> str:
-        """What says which targets are believed."""
-
-    @property
-    def says_drop(self) -> str:
-        """What says which columns may be there unused, or ""."""
 
     @property
     def title(self) -> str:

@@ -97,9 +97,9 @@ class Inputs:
         self._numeric = agreed.brought
         self._targets = Targets(
             agreed.target, labels, agreed.target_range, self.outside,
-            self._forms.get(agreed.target, PLAIN), self._missing, described.says_range,
+            self._forms.get(agreed.target, PLAIN), self._missing, agreed.says_range,
         )  # fmt: skip
-        self._says_drop = described.says_drop
+        self._says_drop = agreed.says_drop
         self.most_rows = described.limits.queue_rows
         self.columns = (*self._numeric, *self._prepared.levels)
         self.target, self.d, self.m = agreed.target, self._prepared.d, self._targets.m

@@ -191,7 +191,22 @@ def fresh_copy(model: TableModel) -> TableModel:
 
 
 @dataclass(frozen=True)
-class SeriesInputs(AgreedInputs):
+class ServedInputs(AgreedInputs):
+    """Of a model file, which has no sections."""
+
+    @property
+    def says_range(self) -> str:
+        """An option of the command."""
+        return "the targets that are believed (--target-range)"
+
+    @property
+    def says_drop(self) -> str:
+        """Nothing does."""
+        return ""
+
+
+@dataclass(frozen=True)
+class SeriesInputs(ServedInputs):
     """Of a model with a horizon, where the target of a row is also an input."""
 
     def _check_columns(self) -> None:
@@ -232,16 +247,6 @@ class ModelDescription:
     def title(self) -> str:
         """The name of the file."""
         return self.path.name
-
-    @property
-    def says_range(self) -> str:
-        """An option of the command."""
-        return "the targets that are believed (--target-range)"
-
-    @property
-    def says_drop(self) -> str:
-        """The model file alone."""
-        return ""
 
     @cached_property
     def raw(self) -> RawRows:
@@ -295,7 +300,7 @@ def described(
     zeros = (0.0,) * (len(numeric) + (0 if prepared is None else len(prepared.since)))
     known = {target, *numeric, *({} if prepared is None else prepared.times)}
     odd = {name: form for name, form in forms(model).items() if name in known and not form.plain}
-    kind = AgreedInputs if model.series is None else SeriesInputs
+    kind = ServedInputs if model.series is None else SeriesInputs
     believed = believed_targets(model) if target_range is None else tuple(target_range)
     inputs = kind(
         target, "classification" if model.classifying else "regression", labels, tuple(numeric),

@@ -17,6 +17,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
+
 from dokl.learning.squares import sums as added_up
 from dokl.learning.squares.sums import Sums
 from dokl.network.sums.origins import Account, Entry
@@ -72,12 +74,21 @@ def _left(old: Remainder | None, entry: Entry, number: int, expert: Fading, new:
         return added_up.times(sums, min(1.0, expert.memory / max(sums.weight, 1.0)))
     gone = (1.0 - 1.0 / expert.memory) ** new
     before, left = old.entry, added_up.times(old.left[number], gone)
-    if before.content == entry.content:  # the same rows under another seal
+    if before is entry or _same(before.sums, entry.sums):  # perhaps under another seal
         return left
     if before.incarnation == entry.incarnation and sums.rows >= before.sums.rows:
         return left + (sums - added_up.narrowed(before.sums, expert.D))
     more = _new_weight(old, entry) / max(sums.weight, 1.0)
     return left + added_up.times(sums, more) if more else _share(left, sums)
+
+
+def _same(one: Sums, other: Sums) -> bool:
+    """Whether these are of the same rows; compared as they are, since packed they take as much
+    room again, for each origin.
+    """
+    counts = (one.rows, one.weight) == (other.rows, other.weight)
+    pairs = (one.yy, other.yy), (one.zy, other.zy), (one.zz, other.zz)
+    return counts and all(np.array_equal(a, b) for a, b in pairs)
 
 
 def _share(left: Sums, sums: Sums) -> Sums:
