@@ -271,7 +271,7 @@ def test_an_earlier_network_is_replaced_only_when_told(lab):
 
 def test_folders_that_are_missing_or_no_files(tmp_path):
     assert "make it first" in fails("network", "new", tmp_path / "no" / "lab.toml", *QUICK)
-    assert "a file is meant" in fails("network", "new", tmp_path, *QUICK)
+    assert "a file is expected" in fails("network", "new", tmp_path, *QUICK)
 
 
 # -- check and show ----------------------------------------------------------------------------

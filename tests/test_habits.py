@@ -63,6 +63,15 @@ def test_citation_is_of_this_version_and_of_the_paper():
         assert author["family-names"] in found
 
 
+def test_the_changelog_begins_with_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    first, second = re.findall(r"^## (.+)$", text, re.M)[:2]
+    assert re.fullmatch(rf"{re.escape(dokl.__version__)} \((unreleased|\d{{4}}-\d\d-\d\d)\)", first)
+    section = text.partition(f"## {first}")[2].partition(f"## {second}")[0]
+    words = len(section.split())
+    assert words <= 550, f"{words} words are more than a user reads in two minutes"
+
+
 def test_decisions_are_short_and_listed():
     folder = ROOT / "docs" / "decisions"
     pages = {path.name for path in folder.glob("*.md")} - {"index.md"}

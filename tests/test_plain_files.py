@@ -57,7 +57,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path, kind, read):
     path = make(kind, tmp_path / "it.dokl")
     with pytest.raises(BadFile) as caught:
         read(path)
-    assert str(caught.value).startswith(f"{path}: this is {KINDS[kind]}, a file is meant: save")
+    assert str(caught.value).startswith(f"{path}: this is {KINDS[kind]}, a file is expected: save")
 
 
 def test_a_link_to_a_file_is_read_and_one_to_a_pipe_is_not(tmp_path):
@@ -105,7 +105,7 @@ def test_every_command_names_it_and_does_not_wait(tmp_path, monkeypatch, kind, c
     if "lab.toml" in words:
         Path("lab.toml").write_text(LAB)
     said = fails(*words, code=1)
-    assert f"this is {KINDS[kind]}, a file is meant" in said
+    assert f"this is {KINDS[kind]}, a file is expected" in said
     assert str(path) in said
 
 

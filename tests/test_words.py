@@ -31,6 +31,12 @@ WORDS = {
     r"outlier scissors": "rule 'ios'",
     r"lying neighbours?": "faulty neighbours",
     r"crew": "bank",
+    r"an? \w+ is meant(?! for)": "is expected",
+    r"(these|this model|this|that) (are|is) none": "is not one",
+    r"wants? (a|an|its|one|the|their) (\w+ ){0,3}tokens?": "needs",
+    r"of before": "earlier",
+    r"so much (later|earlier)": "that much later",
+    r"(has|have|had) told of": "reported",
 }
 # In pages alone: messages name the parameter of this name.
 IN_PAGES = {r"liars?": "faulty node, attack", r"wary": "checked"}

@@ -59,7 +59,7 @@ def test_it_needs_the_description_the_authority_and_the_reading_tokens(tmp_path,
         for each in ("lab.toml", "lab.certs/ca.pem", "lab.certs/a.read.token"):
             shutil.copyfile(tmp_path / each, far / each)
         wait_for(lambda: watch(far)["a"]["state"] == "up", "a is up", 60)
-        wanted = "it wants the token in b.read.token beside the certificates (401)"
+        wanted = "it needs the token in b.read.token beside the certificates (401)"
         wait_for(lambda: watch(far)["b"]["why"] == wanted, "b wants its token")
         shutil.copyfile(tmp_path / "lab.certs/b.read.token", far / "lab.certs/b.read.token")
         assert {node["state"] for node in watch(far).values()} == {"up"}

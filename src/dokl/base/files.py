@@ -308,7 +308,7 @@ def _descriptor(path: str, flags: int) -> int:
         if number >= 0:
             os.close(number)
         kind = _KINDS.get(stat.S_IFMT(mode), "a device")
-        raise BadFile(f"{path}: this is {kind}, a file is meant: save the content to a file first")
+        raise BadFile(f"{path}: this is {kind}, a file is expected: save it as one first")
     return number
 
 
@@ -349,7 +349,7 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
 def check_new(path: Path, overwrite: bool, advice: str = "--overwrite replaces it") -> None:
     """Refuse at once a file that could not, or should not, be written in the end."""
     if path.is_dir():
-        raise BadInput(f"{path}: this is a folder, a file is meant")
+        raise BadInput(f"{path}: this is a folder, a file is expected")
     if path.exists() and not overwrite:
         raise BadInput(f"{path} exists: {advice}")
     if not path.absolute().parent.is_dir():
@@ -367,7 +367,7 @@ def _place(path: PathLike) -> Path:
     """Where the file really goes, refused early where it cannot."""
     place = Path(os.path.realpath(path))
     if os.path.isdir(place):
-        raise BadFile(f"{path}: this is a folder, a file is meant")
+        raise BadFile(f"{path}: this is a folder, a file is expected")
     if not os.path.isdir(place.parent):
         raise BadFile(f"{path}: there is no folder {place.parent}, or no permission to open it")
     # A rename would succeed where the folder allows it, against the wish of a read-only file.
@@ -403,7 +403,7 @@ def _reason(error: OSError, done: str) -> str:
     return {
         errno.ENOENT: "there is no such file",
         errno.ENOTDIR: "there is no such file, a part of the path is no folder",
-        errno.EISDIR: "this is a folder, a file is meant",
+        errno.EISDIR: "this is a folder, a file is expected",
         errno.EACCES: f"no permission, the file cannot be {done}",
         errno.EPERM: f"no permission, the file cannot be {done}",
     }.get(error.errno or 0, f"the file cannot be {done} ({error.strerror or error})")

@@ -123,7 +123,7 @@ def reload(
         echo_json(told)
     else:
         for name, pid in told.items():
-            remark(f"{name} (process {pid}) is told to read {description} again", quiet)
+            remark(f"{name} (process {pid}) is asked to read {description} again", quiet)
         remark("their logs and /status say if they refused something", quiet)
 
 

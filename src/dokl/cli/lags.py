@@ -14,7 +14,7 @@ Series: --lag, --rolling and --difference make inputs of earlier values, of the
 target as well; --lags auto chooses some. Distances are rows (24) or times (24h:
 s, min, h, d, w). With --by every group has a past of its own. Rows must be in
 the order of their times; repeated and earlier ones are errors. With --horizon
-the target of a row is the value so much later, and the row's own value of the
+the target of a row is the value that much later, and the row's own value of the
 target is an input. The model file remembers the last rows: predict, evaluate
 and serve go on from there. Beside the error stands that of persistence.
 """

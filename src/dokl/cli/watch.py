@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--port", default=8800, show_default=True, type=click.IntRange(0, 65535),
               help="Port of the page; 0 is any free one.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True,
-              help="Address of the page. Any but loopback wants a token.")  # fmt: skip
+              help="Address of the page. Any but loopback needs a token.")  # fmt: skip
 @click.option("--token", envvar="DOKL_WATCH_TOKEN", metavar="TEXT",
               help="Token of the page, else a random one is printed where one is needed; better "
               "given in the environment variable DOKL_WATCH_TOKEN than here.")  # fmt: skip

@@ -315,7 +315,7 @@ def _unit(model: Any, arrays: Arrays) -> Scaling | None:
     if unit.centre.shape != (m,) or unit.size.shape != (m,):
         raise ValueError(f"the targets' unit is for {unit.centre.shape} and {unit.size.shape}")
     if not np.isfinite(unit.centre).all() or not (unit.size > 0).all():
-        raise ValueError("the targets' unit is none")
+        raise ValueError("the targets' unit cannot be used")
     return unit
 
 

@@ -157,7 +157,7 @@ def why(error: Exception, timeout: float) -> str:
 
 def _refusal(status: int, name: str) -> str:
     if status == 401:
-        return f"it wants the token in {name}.read.token beside the certificates (401)"
+        return f"it needs the token in {name}.read.token beside the certificates (401)"
     if status == 503:
         return "it is not ready: it starts, compiles, or is about to end (503)"
     return f"its /status answers {status}"

@@ -162,7 +162,7 @@ class Guard:
             later = {"Retry-After": str(math.ceil(wait))}
             return PlainTextResponse("too many wrong tokens: try again later\n", 429, later)
         if wait is not None:
-            wants = "this page wants its token: open the address that dokl watch printed\n"
+            wants = "this page needs its token: open the address that dokl watch printed\n"
             return PlainTextResponse(wants, 401, {"WWW-Authenticate": "Bearer"})
         if not _same(asked, self.token):
             return None

@@ -54,7 +54,7 @@ class Node:
 class About:
     """[network]: its name, who is linked with whom, and how strangers are kept out.
 
-    begun: the day on which it was made, as 2026-11-15; nobody has rows of before. Empty: unknown.
+    begun: the day on which it was made, as 2026-11-15; nobody has earlier rows. Empty: unknown.
     """
 
     name: str

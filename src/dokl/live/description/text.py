@@ -40,7 +40,7 @@ def _network(network: Network) -> str:
     about = network.about
     kept = f"certificates = {_say(about.certificates)}\n" if about.certificates else ""
     links = "".join(f"  [{_say(a)}, {_say(b)}],\n" for a, b in about.links)
-    begun = _line("begun", about.begun, "nobody has rows of before") if about.begun else ""
+    begun = _line("begun", about.begun, "nobody has earlier rows") if about.begun else ""
     return (
         "[network]\n"
         f"name = {_say(about.name)}\n"

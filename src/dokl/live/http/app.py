@@ -277,7 +277,7 @@ class Endpoints:
             return
         given = headers.get("authorization", "").encode("utf-8", "replace")
         if not given:
-            raise _unauthorised("a token is wanted")
+            raise _unauthorised("a token is needed")
         host = request.client.host if request.client else ""
         wait = self.attempts.wait(host, lambda: self._reads(given) or self._is_token(given))
         if wait == 0:
@@ -286,7 +286,7 @@ class Endpoints:
             text = f"too many wrong tokens from {host}: try again in {math.ceil(wait)} s"
             raise Refusal(429, text, wait)
         if writes and self._reads(given):
-            text = "this token only reads: samples want the node's other one (NAME.token)"
+            text = "this token only reads: samples need the node's other one (NAME.token)"
             raise Refusal(403, text)
 
     def _reads(self, given: bytes) -> bool:

@@ -62,7 +62,10 @@ PLAIN = {
         "Acknowledged rows that the journal has lost, by power cuts or damage.",
     ),
     "dokl_sharing_ratio": ("sharing.ratio", "Recent error over that of the own experts alone."),
-    "dokl_known_rows": ("sharing.rows", "Rows known: own ones, and those others have told of."),
+    "dokl_known_rows": (
+        "sharing.rows",
+        "Rows known: own ones, and those others have reported.",
+    ),
     "dokl_covered": ("sharing.covered", "Share of recent rows within their 90 % intervals."),
     "dokl_source_rows_total": ("source.rows", "Rows read from the agent's own source."),
     "dokl_bad_lines_total": ("source.bad_lines", "Lines of the own source that were skipped."),

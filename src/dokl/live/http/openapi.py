@@ -98,7 +98,7 @@ def _learn() -> Data:
         "learn",
         "Learn rows that were predicted before, now that their targets are known.",
         "A row is `id` and target; its inputs came by `/predict?remember=true`, or by `/samples`. "
-        "Ids whose inputs have gone are told, and so are unknown ones.",
+        "Ids whose inputs are gone are listed, and so are unknown ones.",
         "Label",
     )
 

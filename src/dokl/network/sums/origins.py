@@ -104,8 +104,8 @@ def told(entry: Entry, sums: Sums) -> Entry:
     """The origin's entry after further rows; sums are of all its rows."""
     if sums.rows < entry.sums.rows:
         raise BadInput(
-            f"{entry.origin} had told of {entry.sums.rows} rows and now has {sums.rows}: rows that "
-            "were taken away need a new incarnation (replaced)"
+            f"{entry.origin} had reported {entry.sums.rows} rows and now has {sums.rows}: rows "
+            "that were taken away need a new incarnation (replaced)"
         )
     return Entry(entry.origin, entry.incarnation, sums)
 

@@ -147,7 +147,7 @@ def formula_of(
             f"this {type(estimator).__name__} has learned nothing that could be exported"
         )
     if node is not None and not hasattr(estimator, "nodes_"):
-        raise BadInput("a node can be named of a network only, and this model is none")
+        raise BadInput("only a network has nodes to name, and this model is not one")
     if table.series is not None:
         raise BadInput(
             "a model with lags or a horizon remembers rows, which an exported file cannot: serve "

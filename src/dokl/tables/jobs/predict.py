@@ -53,7 +53,7 @@ class PredictionRequest:
         asked = "--interval" if self.interval is not None else "--std" if self.std else None
         if asked is not None and not model.has_intervals:
             what = "a classifier" if model.classifying else f"a {type(model.estimator).__name__}"
-            raise BadInput(f"{asked} is for regressions by --method bank, and {what} is none")
+            raise BadInput(f"{asked} is for regressions by --method bank, and this model is {what}")
         if self.std and hasattr(model.estimator, "nodes_"):
             raise BadInput("--std is for models of one place; of a network, --interval works")
         if self.std and not hasattr(model.estimator, "bank_"):
@@ -124,7 +124,7 @@ def _check(model: TableModel, by_node: bool | None) -> None:
     if not hasattr(model.estimator, "predict"):
         raise BadInput(f"a {type(model.estimator).__name__} does not predict")
     if by_node and model.node is None:
-        raise BadInput("--by-node is for networks trained with --nodes; this model is none")
+        raise BadInput("--by-node is for networks trained with --nodes; this model is not one")
 
 
 def predicted_columns(

@@ -60,7 +60,7 @@ class _Table:
         words = " ".join(cells).split()
         if not cells or (header is None and all(number(word) is not None for word in words)):
             raise BadInput(
-                f"{self.name}, line 1: column names are expected and these are none. Add a "
+                f"{self.name}, line 1: column names are expected, and there are none. Add a "
                 "header, or say that there is no header",
                 options=["--no-header"],
             )

@@ -79,8 +79,8 @@ def _names(first: Row, header: bool | None, name: str) -> tuple[str, ...]:
         return tuple(f"x{i + 1}" for i in range(len(cells)))
     if header is None and all(number(cell) is not None for cell in cells if cell is not None):
         raise BadInput(
-            f"{name}, row {at}: column names are expected and these are none. Add a header, or say "
-            "that there is no header",
+            f"{name}, row {at}: column names are expected, and there are none. Add a header, or "
+            "say that there is no header",
             options=["--no-header"],
         )
     texts = ("" if cell is None else str(cell).strip() for cell in cells)

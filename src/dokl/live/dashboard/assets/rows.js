@@ -116,7 +116,7 @@ export class Rows {
     const within = judged.length ? `; ${held} of ${judged.length} within the interval` : "";
     if (this.name === null) say(this.sub, "choose a node to see its newest rows");
     else if (!this.told) say(this.sub, this.name);
-    else if (!rows.length) say(this.sub, `${this.name} has told of no rows: it has learned none lately, or predicts labels`);
+    else if (!rows.length) say(this.sub, `${this.name} has reported no rows: it has learned none lately, or predicts labels`);
     else say(this.sub, `${this.name}: ${target} of the last ${rows.length} rows${within}`);
   }
 }
