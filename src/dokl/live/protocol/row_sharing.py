@@ -49,7 +49,8 @@ from dokl.live.rows import RowsLearner
 SEAL_ROWS = 32  # own rows that are sealed without waiting for `seal_seconds`
 HAVE_SECONDS = 5.0  # between two lists of what is here
 SOON = 0.5  # the same after a neighbour came, or asked
-ASK_SECONDS = 1.0  # until a question is asked again
+ASK_SECONDS = 1.0  # until a question is asked again, of another neighbour if there is one
+SHY_SECONDS = 10.0  # in which a neighbour that did not help is asked only if nobody else can be
 LATER = 0.3  # seconds before a question: what is lacking may be on its way
 ANSWERS = 16  # questions of neighbours that wait for their answer, at most
 LINE = 64  # batches of one origin that wait to be learned before others' have their turn
@@ -65,21 +66,24 @@ class RowSharing:
 
     logs: of every origin. line: batches that wait to be learned, as (origin, number, whether they
     are late); lined: up to which row of each origin they are in it. theirs: what neighbours have.
-    asked: when each origin's rows were asked for. wanted: questions to answer. flood: batches that
-    are to be sent on. told: certificates that the neighbours were sent. quota: rows that may still
-    come of each origin, and since when. skipped: rows of each origin that were gone before they
-    were learned.
+    asked: of whom each origin's rows were asked, and when. shy: who did not help with which origin,
+    and when. useless: the last hash of what a neighbour has of an origin and does not belong here.
+    wanted: questions to answer. flood: batches that are to be sent on. told: certificates that the
+    neighbours were sent. quota: rows that may still come of each origin, and since when. skipped:
+    rows of each origin that were gone before they were learned.
     """
 
     joining = False
 
     def __init__(self, node: LiveNode, roll: Roll, stored: Sequence[bytes] = ()) -> None:
-        self.node, self.roll = node, roll
+        self.node, self.roll, self.marks = node, roll, _marks(roll)
         self.logs: Mapping[str, OriginLog] = {}
         self.line: tuple[tuple[str, int, bool], ...] = ()
         self.lined: Mapping[str, int] = {}
         self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
-        self.asked: Mapping[bytes, float] = {}
+        self.asked: Mapping[bytes, tuple[str, float]] = {}
+        self.shy: Mapping[tuple[str, bytes], float] = {}
+        self.useless: Mapping[tuple[str, bytes], bytes] = {}
         self.wanted: Mapping[tuple[str, bytes], tuple[tuple[int, bytes], ...]] = {}
         self.flood: tuple[SealedBatch, ...] = ()
         self.told: frozenset[bytes] = frozenset()
@@ -168,20 +172,19 @@ class RowSharing:
         """The answer to a question, of this node or of another neighbour of the one that sends."""
         whom, origin, tip, rest = body[:8], body[8:16], body[16:24], body[24:]
         effects, said = list[Effect](), set[str]()
-        mine = whom == mark_of(self.node.name)
+        wanted = self.asked.get(origin, ("", 0.0))[0] == peer.name  # nobody answers unasked
+        mine = wanted and whom == mark_of(self.node.name)
         for sealed in unpack_batches(rest, self.certificates):
             more, what = self._sealed(peer, sealed, now, asked=mine)
             effects += more
             said.add(what)
-        name = self._name(origin)
-        if not mine or not name:
+        if not mine:
             return effects
-        self.asked = {mark: at for mark, at in self.asked.items() if mark != origin}
+        self.asked = {mark: each for mark, each in self.asked.items() if mark != origin}
         if said <= {logs.KNOWN, logs.BEATEN}:  # it has nothing that belongs here
-            log = logs.useless(self.logs.get(name, OriginLog()), tip)
-            self.logs = {**self.logs, name: log}
+            self.useless = {**self.useless, (peer.name, origin): tip}
         elif logs.NEW not in said:
-            self.asked = {**self.asked, origin: now}
+            self.shy = {**self.shy, (peer.name, origin): now}
         return effects
 
     def _sealed(
@@ -237,7 +240,7 @@ class RowSharing:
             peer.received, peer.last_received = peer.received + 1, now
         peer.welcome(hello=False, about=name)
         self._know_certificate(batch.sealed)
-        effects = self._grown(name, before, log, now) if log is not before else []
+        effects = self._grown(name, before, log, now, peer.name) if log is not before else []
         return effects, what
 
     def _faults(self, batch: SealedBatch, now: float) -> str:
@@ -256,7 +259,9 @@ class RowSharing:
         self.quota = {**self.quota, batch.origin: (left - batch.n, now)}
         return ""
 
-    def _grown(self, name: str, before: OriginLog, log: OriginLog, now: float) -> list[Effect]:
+    def _grown(
+        self, name: str, before: OriginLog, log: OriginLog, now: float, sender: str
+    ) -> list[Effect]:
         """A log has another batch at its end, or is known to be forked."""
         self.logs = {**self.logs, name: log}
         effects = self._forked(name, before, log)
@@ -266,7 +271,7 @@ class RowSharing:
         if log.end - batch.n < before.end:  # it took the place of others
             effects += self._cut(name, batch.first)
         self._line_up(name)
-        if len(self.node.peers) > 1 or name == self.node.name:
+        if self._lacked(batch, sender):
             self.flood = (*self.flood, batch)
         if name == self.node.name:
             self.node.state = self.learner.following(self.node.state, log.end)
@@ -275,6 +280,13 @@ class RowSharing:
         kept = tuple(b for b in log.batches if b.first >= batch.first)
         saved = tuple((b.first, b.sealed) for b in kept)
         return [*effects, SaveLog(name, log.base, batch.first, saved)]
+
+    def _lacked(self, batch: SealedBatch, sender: str) -> bool:
+        """Whether a neighbour, but for the one that sent a batch, is not known to have it."""
+        mark = mark_of(batch.origin)
+        others = (peer.name for peer in self._there if peer.name != sender)
+        told = (self.theirs.get(name, {}).get(mark) for name in others)
+        return any(each is None or each.end < batch.end for each in told)
 
     def _forked(self, name: str, before: OriginLog, log: OriginLog) -> list[Effect]:
         if log.forks == before.forks or log.fork is None:
@@ -322,7 +334,9 @@ class RowSharing:
         """What it has is not known any more, and nothing is expected of it."""
         self.theirs = {name: told for name, told in self.theirs.items() if name != peer.name}
         self.wanted = {key: known for key, known in self.wanted.items() if key[0] != peer.name}
-        self.asked = {}
+        self.asked = {mark: each for mark, each in self.asked.items() if each[0] != peer.name}
+        self.shy = {key: at for key, at in self.shy.items() if key[0] != peer.name}
+        self.useless = {key: tip for key, tip in self.useless.items() if key[0] != peer.name}
         return []
 
     def finish(self, now: float) -> list[Effect]:
@@ -355,7 +369,7 @@ class RowSharing:
         """Other names: who is no longer of the network takes its rows away, as far as they are
         kept: the network's bank begins again with those of the others.
         """
-        self.roll = roll
+        self.roll, self.marks = roll, _marks(roll)
         gone = [name for name in self.logs if name not in roll.names]
         self.node.forget_refused_sums(float("inf"))
         if not gone:
@@ -501,7 +515,7 @@ class RowSharing:
         elif self.wanted:
             (peer, origin), places = next(iter(self.wanted.items()))
             self.wanted = {key: each for key, each in self.wanted.items() if key != (peer, origin)}
-            log = self.logs.get(self._name(origin), OriginLog())
+            log = self.logs.get(self.marks.get(origin, ""), OriginLog())
             if log.batches:
                 known = set()
                 body = pack_batches(logs.stretch(log, list(places), MESSAGE), known)
@@ -522,43 +536,53 @@ class RowSharing:
         return [SendHello(self.node.pack_body(HAVE, told, now, waiting))]
 
     # -- asking ------------------------------------------------------------------------------
-    def _name(self, origin: bytes) -> str:
-        """Whose mark it is; "" for nobody's."""
-        return next((name for name in self.roll.names if mark_of(name) == origin), "")
-
     def _lacking(self) -> list[tuple[str, bytes]]:
-        """(neighbour, mark of an origin): who is to be asked for what, one for each origin."""
-        found: dict[bytes, str] = {}
+        """(neighbour, mark of an origin): who is to be asked for what, one for each origin: rather
+        one that did not fail to help, then the one that begins earliest, and has most.
+        """
+        best: dict[bytes, tuple[tuple[bool, int, int], str]] = {}
         for peer in self._there:
             for mark, theirs in self.theirs.get(peer.name, {}).items():
-                name = self._name(mark)
-                if not name or not logs.lacks(self.logs.get(name, OriginLog()), theirs):
+                name = self.marks.get(mark)
+                if name is None or not logs.lacks(self.logs.get(name, OriginLog()), theirs):
                     continue
-                other = found.get(mark)
-                # The one that begins earliest, and has most.
-                if other is None or _better(theirs, self.theirs[other][mark]):
-                    found[mark] = peer.name
-        return [(peer, mark) for mark, peer in found.items()]
+                if self.useless.get((peer.name, mark)) == theirs.tip:
+                    continue
+                rank = (not self._is_shy(peer.name, mark), -theirs.base, theirs.end)
+                if mark not in best or rank > best[mark][0]:
+                    best[mark] = rank, peer.name
+        return [(peer, mark) for mark, (_, peer) in best.items()]
+
+    def _is_shy(self, peer: str, origin: bytes) -> bool:
+        """Whether it did not help with the rows of an origin lately."""
+        at = self.shy.get((peer, origin))
+        return at is not None and (self.node.now or 0.0) < at + SHY_SECONDS
 
     def _ask_due(self, origin: bytes) -> float:
-        return self.asked.get(origin, float("-inf")) + ASK_SECONDS
+        return self.asked.get(origin, ("", float("-inf")))[1] + ASK_SECONDS
 
     def _ask(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for peer, origin in self._lacking():
             if origin not in self.asked:  # it may be on its way
-                self.asked = {**self.asked, origin: now - ASK_SECONDS + LATER}
+                self.asked = {**self.asked, origin: ("", now - ASK_SECONDS + LATER)}
             elif now >= self._ask_due(origin):
-                self.asked = {**self.asked, origin: now}
-                places = logs.points(self.logs.get(self._name(origin), OriginLog()))
+                before = self.asked[origin][0]
+                if before:  # it did not answer
+                    self.shy = {**self.shy, (before, origin): now}
+                self.asked = {**self.asked, origin: (peer, now)}
+                places = logs.points(self.logs.get(self.marks[origin], OriginLog()))
                 body = logs.pack_want(peer, origin, places)
                 effects.append(SendHello(self.node.pack_body(WANT, body, now)))
         return effects
 
     def _nobody_has(self, name: str) -> bool:
-        """Whether no neighbour says that it has the next row of an origin."""
+        """Whether no neighbour says that it has the next row of an origin, but for those that said
+        so and did not help.
+        """
         end, mark = self.logs.get(name, OriginLog()).end, mark_of(name)
-        told = [self.theirs.get(peer.name, {}).get(mark) for peer in self._there]
+        there = [peer.name for peer in self._there if not self._is_shy(peer.name, mark)]
+        told = [self.theirs.get(peer, {}).get(mark) for peer in there]
         return not any(each is not None and each.base <= end < each.end for each in told)
 
     # -- learning ----------------------------------------------------------------------------
@@ -679,8 +703,8 @@ def _ends(versions: Mapping[bytes, Version]) -> dict[bytes, tuple[int, bytes]]:
     return {mark: (each.end, each.tip) for mark, each in versions.items()}
 
 
-def _better(one: Version, other: Version) -> bool:
-    return (-one.base, one.end) > (-other.base, other.end)
+def _marks(roll: Roll) -> dict[bytes, str]:
+    return {mark_of(name): name for name in roll.names}
 
 
 def _apart(mine: Mapping[bytes, int], theirs: Mapping[bytes, Version]) -> float:
