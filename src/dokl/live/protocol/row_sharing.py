@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.live.certificates.signing import seal_and_entry
 from dokl.live.protocol import logs
@@ -55,7 +56,6 @@ LATER = 0.3  # seconds before a question: what is lacking may be on its way
 ANSWERS = 16  # questions of neighbours that wait for their answer, at most
 LINE = 64  # batches of one origin that wait to be learned before others' have their turn
 LATE_SECONDS = 300.0  # after which rows are too old for short memories
-LOST = 10.0  # times `join_seconds` that a node without rows waits for what others have of it
 CHUNK = 8  # rows that are learned in one call
 SAVE_ROWS = 5000  # rows heard after which the state is written
 MOST_CERTIFICATES = 1024
@@ -94,6 +94,7 @@ class RowSharing:
         self.have_at = self.sealed_at = float("-inf")
         self.have_due: float | None = None
         self.learned = self.unsaved = 0
+        self.later_than = 0  # the largest incarnation of an earlier life that was heard of
         self.later: tuple[Effect, ...] = ()  # what a change of the description wants stored
         learner = self.learner
         columns = bytes.fromhex(learner.fingerprint)
@@ -228,6 +229,8 @@ class RowSharing:
             text = f"neighbour {peer.name!r} sends rows of {name!r} from a start {ahead:.3g} hours"
             text += " later than can be: is its clock wrong?"
             return self.node.refuse(peer.name, "ahead", text, name), ""
+        if name == self.node.name:
+            return self._of_myself(batch, now), logs.BEATEN
         before = self.logs.get(name, OriginLog())
         log, what = logs.add(before, batch, self._most, asked and self._nobody_has(name))
         if what in (logs.GAP, logs.UNLIKE):
@@ -269,17 +272,27 @@ class RowSharing:
             return effects
         batch = log.batches[-1]
         if log.end - batch.n < before.end:  # it took the place of others
-            effects += self._cut(name, batch.first)
+            same = self._same_rows(before, batch)
+            effects += self._cut(name, batch.end if same else batch.first)
         self._line_up(name)
         if self._lacked(batch, sender):
             self.flood = (*self.flood, batch)
-        if name == self.node.name:
-            self.node.state = self.learner.following(self.node.state, log.end)
-            effects.append(Save())  # which rows are sealed is part of it
         self._changed(now)
         kept = tuple(b for b in log.batches if b.first >= batch.first)
         saved = tuple((b.first, b.sealed) for b in kept)
         return [*effects, SaveLog(name, log.base, batch.first, saved)]
+
+    def _same_rows(self, before: OriginLog, batch: SealedBatch) -> bool:
+        """Whether a batch only has another seal than the one that was in its place."""
+        i = before.at(batch.first)
+        if i == len(before.batches) or before.batches[i].first != batch.first:
+            return False
+        pairs = zip(
+            read_rows(self.context, before.batches[i]),
+            read_rows(self.context, batch),
+            strict=True,
+        )
+        return all(np.array_equal(old, new) for old, new in pairs)
 
     def _lacked(self, batch: SealedBatch, sender: str) -> bool:
         """Whether a neighbour, but for the one that sent a batch, is not known to have it."""
@@ -439,30 +452,13 @@ class RowSharing:
 
     # -- own rows ----------------------------------------------------------------------------
     def _seal_due(self) -> float | None:
-        """Not before neighbours had the time to say what they have of this node's earlier life."""
+        """When enough rows are there, or they have waited long enough."""
         rows = len(self.learner.unsealed(self.node.state)[0])
         if not rows or self.begun is None:
             return None
         full = rows >= SEAL_ROWS
         pace = 0.0 if full else self.node.exchange.seal_seconds
-        return max(self._first_seal(self.begun), max(self.sealed_at, self.begun) + pace)
-
-    def _first_seal(self, begun: float) -> float:
-        """When the first batch of this start may be sealed: at once, where neighbours have said
-        what they have. One that has no rows, or fewer than a neighbour has of it, lost its journal
-        if it is no newcomer, and waits longer: rows under the same numbers would be a fork.
-        """
-        there, lost = self._there, self._lost_own()
-        if there and all(peer.name in self.theirs for peer in there) and not lost:
-            return begun
-        patience = self.node.exchange.join_seconds
-        return begun + (patience if self.own.batches and not lost else LOST * patience)
-
-    def _lost_own(self) -> bool:
-        """Whether a neighbour has rows of this node that are not here."""
-        me = mark_of(self.node.name)
-        told = (self.theirs.get(peer.name, {}).get(me) for peer in self._there)
-        return any(each is not None and logs.lacks(self.own, each) for each in told)
+        return max(self.sealed_at, self.begun) + pace
 
     def _seal(self, now: float) -> list[Effect]:
         learner, name, effects = self.learner, self.node.name, list[Effect]()
@@ -471,24 +467,69 @@ class RowSharing:
             X, Y, at = (part[:MOST_ROWS] for part in learner.unsealed(self.node.state))
             if not len(X):
                 break
-            own = self.own
-            tip = own.batches[-1].incarnation if own.batches else 0
-            start = max(self.node.incarnation, tip)
             since = min(wall, float(at[0])) if at[0] > 0 else wall  # 0: of the journal
-            numbers = name, start, own.end, X, Y, since, wall, own.tip
-            sealed = self.roll.seals.seal(pack_entry(self.context, *numbers))
-            log, what = logs.add(own, read_batch(self.context, sealed), self._most)
-            assert what == logs.NEW
             self.node.state = learner.sealing(self.node.state, len(X))
-            self.logs = {**self.logs, name: log}
-            self._know_certificate(sealed)
+            effects.append(self._append(X, Y, since, wall))
             self._line_up(name)
-            self.flood = (*self.flood, log.batches[-1])
-            first = log.batches[-1].first
-            effects.append(SaveLog(name, log.base, first, ((first, sealed),)))
         self.sealed_at = now
         self._changed(now)
         return effects
+
+    def _append(self, X: Array, Y: Array, since: float, until: float) -> SaveLog:
+        """Own rows as the next batch of the log, which is to be stored and sent."""
+        name, own = self.node.name, self.own
+        last = own.batches[-1].incarnation if own.batches else 0
+        start = max(self.node.incarnation, self.later_than + 1, last)
+        entry = pack_entry(self.context, name, start, own.end, X, Y, since, until, own.tip)
+        sealed = self.roll.seals.seal(entry)
+        log, what = logs.add(own, read_batch(self.context, sealed), self._most)
+        assert what == logs.NEW
+        self.logs = {**self.logs, name: log}
+        self._know_certificate(sealed)
+        batch = log.batches[-1]
+        self.flood = (*self.flood, batch)
+        return SaveLog(name, log.base, batch.first, ((batch.first, sealed),))
+
+    def _of_myself(self, batch: SealedBatch, now: float) -> list[Effect]:
+        """A batch that this node sealed and does not have: its journal is lost, or older, and what
+        counts is what it has. So its rows from there on, or the last ones, get a new seal of a
+        later start. Lists of versions never get here: only the seal proves that there is a batch.
+        """
+        name, own = self.node.name, self.own
+        i = min(own.at(batch.first), max(0, len(own.batches) - 1))
+        counts = own.batches[i].incarnation if own.batches else self.later_than + 1
+        if counts > batch.incarnation:  # what is here counts already
+            log, what = logs.add(own, batch, self._most)
+            if what != logs.BEATEN or log is own:
+                return []
+            self.logs = {**self.logs, name: log}
+            return self._forked(name, own, log)
+        self.later_than = max(self.later_than, batch.incarnation)
+        fork = logs.Fork(batch.first, (batch.incarnation, self.later_than + 1))
+        own = replace(own, forks=own.forks + 1, fork=fork)
+        again = own.batches[i:]
+        self.logs = {**self.logs, name: replace(own, batches=own.batches[:i])}
+        effects: list[Effect] = [Notice("forked", _fork_text(name, own))]
+        for each in again:
+            if not i and each is again[0]:  # follows on nothing that is kept
+                effects.append(self._begin_again(each))
+                continue
+            X, Y = read_rows(self.context, each)
+            effects.append(self._append(X, Y, each.since, each.until))
+        self._changed(now)
+        return effects
+
+    def _begin_again(self, batch: SealedBatch) -> SaveLog:
+        """The first batch that is kept under a new seal."""
+        X, Y = read_rows(self.context, batch)
+        given = X, Y, batch.since, batch.until, batch.before
+        name, start = self.node.name, max(self.node.incarnation, self.later_than + 1)
+        entry = pack_entry(self.context, name, start, batch.first, *given)
+        sealed = self.roll.seals.seal(entry)
+        new = read_batch(self.context, sealed)
+        self.logs = {**self.logs, name: replace(self.own, batches=(new,))}
+        self.flood = (*self.flood, new)
+        return SaveLog(name, batch.first, batch.first, ((batch.first, sealed),))
 
     def _know_certificate(self, sealed: bytes) -> None:
         certificate = seal_and_entry(sealed)[0]
