@@ -17,7 +17,7 @@ from dokl.live.description import ExchangePolicy
 from dokl.live.protocol import Protocol, batches, logs
 from dokl.live.protocol.effects import Notice, Save, SaveLog, SendHello, SendTheta
 from dokl.live.protocol.logs import OriginLog
-from dokl.live.protocol.messages import HEADER, ROWS
+from dokl.live.protocol.messages import HAVE, HEADER, ROWS, STRETCH, mark_of
 from dokl.live.protocol.roll import Roll
 from dokl.live.rows.learner import RowsLearner, RowsState, rows_of
 
@@ -214,6 +214,12 @@ class Net:
                     self.deliver(way)
 
 
+def values(log):
+    """The targets of all rows in a log."""
+    found = [batches.read_rows(CONTEXT, batch)[1][:, 0].tolist() for batch in log.batches]
+    return [y for part in found for y in part]
+
+
 def tips(net):
     return [
         {name: (log.end, log.tip) for name, log in node.logs.items()} for node in net.nodes.values()
@@ -269,9 +275,14 @@ def test_every_row_is_heard_once_everywhere(steps):
 def test_logs_agree_after_forks(steps):
     net = Net()
     run(net, steps)
+    net.settle(20.0)
+    for name in NAMES:  # where rows were lost, the next one says so
+        net.row(name)
     net.settle()
     first, *others = tips(net)
     assert all(other == first for other in others)
+    for name in NAMES:
+        assert values(net.nodes["a"].logs[name]) == net.nodes[name].disk.rows
     for node in net.nodes.values():
         heard = node.protocol._way.learner.heard(node.protocol.state)
         assert {name: heard[name] for name in node.logs} == {n: g.end for n, g in node.logs.items()}
@@ -324,16 +335,20 @@ def test_an_old_backup_forks_and_everybody_hears_of_it():
         assert any("'a' has sealed different rows" in text for text in node.protocol.disputes())
 
 
-def test_a_node_that_lost_its_journal_goes_on_where_it_was():
-    net = Net()
-    for _ in range(5):
+def test_what_a_journal_lost_is_lost_for_all_and_told():
+    net = Net(kept=4)
+    for _ in range(9):
         net.row("a")
-    net.settle(5.0)
+        net.settle(1.0)
+    assert net.nodes["c"].logs["a"].end == 9
     net.crash("a", Disk())
+    net.incarnation = 1  # and its clock was set back
+    net.nodes["a"].protocol._node.incarnation = 1
     net.row("a")
-    net.settle(20.0)
+    net.settle(30.0)
     for node in net.nodes.values():
-        assert (node.logs["a"].end, node.logs["a"].forks) == (6, 0)
+        assert values(node.logs["a"]) == net.nodes["a"].disk.rows == [10.0]
+        assert node.logs["a"].forks
 
 
 def test_who_was_away_for_long_goes_on_with_what_is_kept():
@@ -352,6 +367,69 @@ def test_who_was_away_for_long_goes_on_with_what_is_kept():
     assert far.end == 30
     assert far.missing >= 20
     assert any("no longer kept" in text for text in net.nodes["d"].protocol._way.remarks(net.now))
+
+
+def forged(net, name, kind, body):
+    """A message that a node would never send."""
+    return net.nodes[name].protocol._node.pack_body(kind, body, net.now)
+
+
+def without(net, way, forgeries, seconds):
+    """Go on for a while; what goes one way is lost, and these come in its place."""
+    for _ in range(int(seconds / 0.1)):
+        net.now += 0.1
+        for name in NAMES:
+            net.nodes[name].tick(net.now)
+        net.queues[way].clear()
+        for data in forgeries:
+            net.nodes[way[1]].do(net.nodes[way[1]].protocol.message, way[0], data, net.now)
+        for each in net.queues:
+            while each != way and net.queues[each]:
+                net.deliver(each)
+
+
+def parted():
+    """A network in which b, c and d have five rows of c, and a has none of them."""
+    net = Net()
+    for link in (("a", "b"), ("d", "a")):
+        net.cut(link)
+    for _ in range(5):
+        net.row("c")
+    for _ in range(60):
+        net.now += 0.1
+        for name in "bcd":
+            net.nodes[name].tick(net.now)
+        for way in net.queues:
+            while net.queues[way]:
+                net.deliver(way)
+    assert net.nodes["d"].logs["c"].end == 5
+    for link in (("a", "b"), ("d", "a")):
+        net.join(link)
+    return net
+
+
+def test_who_claims_rows_and_has_none_holds_nobody_up():
+    net = parted()
+    claimed = logs._VERSION.pack(mark_of("c"), 0, 1_000_000, b"x" * 8)
+    have = forged(net, "b", HAVE, claimed)
+    without(net, ("b", "a"), [have], 10.0)
+    assert net.nodes["a"].logs["c"].end == 5
+    assert net.nodes["a"].logs["c"].missing == 0
+
+
+def test_an_answer_that_nobody_asked_for_changes_nothing():
+    net = parted()
+    tip = net.nodes["d"].logs["c"].tip[:8]
+    answer = forged(net, "b", STRETCH, mark_of("a") + mark_of("c") + tip)
+    without(net, ("b", "a"), [answer], 10.0)
+    assert net.nodes["a"].logs["c"].end == 5
+
+
+def test_a_newcomer_does_not_flood_what_its_neighbours_have():
+    net = parted()
+    net.settle(10.0)
+    assert net.nodes["a"].logs["c"].end == 5
+    assert net.nodes["a"].floods == []
 
 
 # -- batches ---------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_every_node_has_every_row_once_after_kills(tmp_path):
         assert all(low < high for low, high in zip(answer["lower"], answer["upper"], strict=True))
 
 
-def test_a_newcomer_and_a_node_without_its_journal_catch_up(tmp_path):
+def test_a_newcomer_catches_up_and_a_lost_journal_is_told(tmp_path):
     with Lab(tmp_path, [("a", "b"), ("b", "c")], model=MODEL, exchange=ROWS) as lab:
         lab.start("a", "b")
         for seed, name in enumerate(("a", "b")):
@@ -76,5 +76,7 @@ def test_a_newcomer_and_a_node_without_its_journal_catch_up(tmp_path):
             path.unlink()
         lab.start("a")
         lab.post("a", *samples(10, 7))
-        settled(lab, NAMES, a=50, b=40, c=0)
-        assert not any(sharing(lab, name)["forks"] for name in NAMES)
+        settled(lab, NAMES, a=10, b=40, c=0)
+        for name in ("b", "c"):
+            assert sharing(lab, name)["forks"] == {"a": 1}
+            assert any("'a' has sealed different rows" in p for p in lab.status(name)["problems"])

@@ -48,7 +48,7 @@ class Fork:
 class OriginLog:
     """batches: the kept ones, in order. missing: rows of before the first of them that this node
     never had. forks: how often the origin was found to have sealed two batches of one number, and
-    the last time that it did. lost: tips of logs that are of no use here.
+    the last time that it did. lost: tips of logs that did not count.
     """
 
     batches: tuple[SealedBatch, ...] = ()
@@ -132,7 +132,7 @@ def add(
     if batch.rank < here.rank:
         seen = batch.hash[:8] in log.lost
         return (log if seen else _noted(log, fork, batch.hash)), BEATEN
-    if log.forks >= MOST_FORKS and batch.incarnation == here.incarnation:
+    if log.forks >= MOST_FORKS:
         return log, STUCK
     log = _noted(log, fork, log.tip)
     return replace(log, batches=(*log.batches[:i], batch)), NEW
@@ -145,6 +145,8 @@ def _before(log: OriginLog, batch: SealedBatch) -> tuple[OriginLog, str]:
     last = log.batches[-1]
     if batch.incarnation <= last.incarnation:
         return log, KNOWN
+    if log.forks >= MOST_FORKS:
+        return log, STUCK
     fork = Fork(batch.first, (last.incarnation, batch.incarnation))
     return replace(_noted(log, fork, log.tip), batches=(batch,)), NEW
 
@@ -152,11 +154,6 @@ def _before(log: OriginLog, batch: SealedBatch) -> tuple[OriginLog, str]:
 def _noted(log: OriginLog, fork: Fork, loser: bytes) -> OriginLog:
     lost = (*log.lost, loser[:8])[-MOST_FORKS:]
     return replace(log, forks=log.forks + 1, fork=fork, lost=lost)
-
-
-def useless(log: OriginLog, tip: bytes) -> OriginLog:
-    """The log once it is known that one with this tip has nothing that belongs here."""
-    return log if tip in log.lost else replace(log, lost=(*log.lost, tip)[-MOST_FORKS:])
 
 
 def _trimmed(log: OriginLog, most: int) -> OriginLog:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.live.certificates.signing import seal_and_entry
 from dokl.live.protocol import logs
@@ -49,12 +50,12 @@ from dokl.live.rows import RowsLearner
 SEAL_ROWS = 32  # own rows that are sealed without waiting for `seal_seconds`
 HAVE_SECONDS = 5.0  # between two lists of what is here
 SOON = 0.5  # the same after a neighbour came, or asked
-ASK_SECONDS = 1.0  # until a question is asked again
+ASK_SECONDS = 1.0  # until a question is asked again, of another neighbour if there is one
+SHY_SECONDS = 10.0  # in which a neighbour that did not help is asked only if nobody else can be
 LATER = 0.3  # seconds before a question: what is lacking may be on its way
 ANSWERS = 16  # questions of neighbours that wait for their answer, at most
 LINE = 64  # batches of one origin that wait to be learned before others' have their turn
 LATE_SECONDS = 300.0  # after which rows are too old for short memories
-LOST = 10.0  # times `join_seconds` that a node without rows waits for what others have of it
 CHUNK = 8  # rows that are learned in one call
 SAVE_ROWS = 5000  # rows heard after which the state is written
 MOST_CERTIFICATES = 1024
@@ -65,21 +66,24 @@ class RowSharing:
 
     logs: of every origin. line: batches that wait to be learned, as (origin, number, whether they
     are late); lined: up to which row of each origin they are in it. theirs: what neighbours have.
-    asked: when each origin's rows were asked for. wanted: questions to answer. flood: batches that
-    are to be sent on. told: certificates that the neighbours were sent. quota: rows that may still
-    come of each origin, and since when. skipped: rows of each origin that were gone before they
-    were learned.
+    asked: of whom each origin's rows were asked, and when. shy: who did not help with which origin,
+    and when. useless: the last hash of what a neighbour has of an origin and does not belong here.
+    wanted: questions to answer. flood: batches that are to be sent on. told: certificates that the
+    neighbours were sent. quota: rows that may still come of each origin, and since when. skipped:
+    rows of each origin that were gone before they were learned.
     """
 
     joining = False
 
     def __init__(self, node: LiveNode, roll: Roll, stored: Sequence[bytes] = ()) -> None:
-        self.node, self.roll = node, roll
+        self.node, self.roll, self.marks = node, roll, _marks(roll)
         self.logs: Mapping[str, OriginLog] = {}
         self.line: tuple[tuple[str, int, bool], ...] = ()
         self.lined: Mapping[str, int] = {}
         self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
-        self.asked: Mapping[bytes, float] = {}
+        self.asked: Mapping[bytes, tuple[str, float]] = {}
+        self.shy: Mapping[tuple[str, bytes], float] = {}
+        self.useless: Mapping[tuple[str, bytes], bytes] = {}
         self.wanted: Mapping[tuple[str, bytes], tuple[tuple[int, bytes], ...]] = {}
         self.flood: tuple[SealedBatch, ...] = ()
         self.told: frozenset[bytes] = frozenset()
@@ -90,6 +94,7 @@ class RowSharing:
         self.have_at = self.sealed_at = float("-inf")
         self.have_due: float | None = None
         self.learned = self.unsaved = 0
+        self.later_than = 0  # the largest incarnation of an earlier life that was heard of
         self.later: tuple[Effect, ...] = ()  # what a change of the description wants stored
         learner = self.learner
         columns = bytes.fromhex(learner.fingerprint)
@@ -168,20 +173,19 @@ class RowSharing:
         """The answer to a question, of this node or of another neighbour of the one that sends."""
         whom, origin, tip, rest = body[:8], body[8:16], body[16:24], body[24:]
         effects, said = list[Effect](), set[str]()
-        mine = whom == mark_of(self.node.name)
+        wanted = self.asked.get(origin, ("", 0.0))[0] == peer.name  # nobody answers unasked
+        mine = wanted and whom == mark_of(self.node.name)
         for sealed in unpack_batches(rest, self.certificates):
             more, what = self._sealed(peer, sealed, now, asked=mine)
             effects += more
             said.add(what)
-        name = self._name(origin)
-        if not mine or not name:
+        if not mine:
             return effects
-        self.asked = {mark: at for mark, at in self.asked.items() if mark != origin}
+        self.asked = {mark: each for mark, each in self.asked.items() if mark != origin}
         if said <= {logs.KNOWN, logs.BEATEN}:  # it has nothing that belongs here
-            log = logs.useless(self.logs.get(name, OriginLog()), tip)
-            self.logs = {**self.logs, name: log}
+            self.useless = {**self.useless, (peer.name, origin): tip}
         elif logs.NEW not in said:
-            self.asked = {**self.asked, origin: now}
+            self.shy = {**self.shy, (peer.name, origin): now}
         return effects
 
     def _sealed(
@@ -225,6 +229,8 @@ class RowSharing:
             text = f"neighbour {peer.name!r} sends rows of {name!r} from a start {ahead:.3g} hours"
             text += " later than can be: is its clock wrong?"
             return self.node.refuse(peer.name, "ahead", text, name), ""
+        if name == self.node.name:
+            return self._of_myself(batch, now), logs.BEATEN
         before = self.logs.get(name, OriginLog())
         log, what = logs.add(before, batch, self._most, asked and self._nobody_has(name))
         if what in (logs.GAP, logs.UNLIKE):
@@ -237,7 +243,7 @@ class RowSharing:
             peer.received, peer.last_received = peer.received + 1, now
         peer.welcome(hello=False, about=name)
         self._know_certificate(batch.sealed)
-        effects = self._grown(name, before, log, now) if log is not before else []
+        effects = self._grown(name, before, log, now, peer.name) if log is not before else []
         return effects, what
 
     def _faults(self, batch: SealedBatch, now: float) -> str:
@@ -256,7 +262,9 @@ class RowSharing:
         self.quota = {**self.quota, batch.origin: (left - batch.n, now)}
         return ""
 
-    def _grown(self, name: str, before: OriginLog, log: OriginLog, now: float) -> list[Effect]:
+    def _grown(
+        self, name: str, before: OriginLog, log: OriginLog, now: float, sender: str
+    ) -> list[Effect]:
         """A log has another batch at its end, or is known to be forked."""
         self.logs = {**self.logs, name: log}
         effects = self._forked(name, before, log)
@@ -264,17 +272,34 @@ class RowSharing:
             return effects
         batch = log.batches[-1]
         if log.end - batch.n < before.end:  # it took the place of others
-            effects += self._cut(name, batch.first)
+            same = self._same_rows(before, batch)
+            effects += self._cut(name, batch.end if same else batch.first)
         self._line_up(name)
-        if len(self.node.peers) > 1 or name == self.node.name:
+        if self._lacked(batch, sender):
             self.flood = (*self.flood, batch)
-        if name == self.node.name:
-            self.node.state = self.learner.following(self.node.state, log.end)
-            effects.append(Save())  # which rows are sealed is part of it
         self._changed(now)
         kept = tuple(b for b in log.batches if b.first >= batch.first)
         saved = tuple((b.first, b.sealed) for b in kept)
         return [*effects, SaveLog(name, log.base, batch.first, saved)]
+
+    def _same_rows(self, before: OriginLog, batch: SealedBatch) -> bool:
+        """Whether a batch only has another seal than the one that was in its place."""
+        i = before.at(batch.first)
+        if i == len(before.batches) or before.batches[i].first != batch.first:
+            return False
+        pairs = zip(
+            read_rows(self.context, before.batches[i]),
+            read_rows(self.context, batch),
+            strict=True,
+        )
+        return all(np.array_equal(old, new) for old, new in pairs)
+
+    def _lacked(self, batch: SealedBatch, sender: str) -> bool:
+        """Whether a neighbour, but for the one that sent a batch, is not known to have it."""
+        mark = mark_of(batch.origin)
+        others = (peer.name for peer in self._there if peer.name != sender)
+        told = (self.theirs.get(name, {}).get(mark) for name in others)
+        return any(each is None or each.end < batch.end for each in told)
 
     def _forked(self, name: str, before: OriginLog, log: OriginLog) -> list[Effect]:
         if log.forks == before.forks or log.fork is None:
@@ -322,7 +347,9 @@ class RowSharing:
         """What it has is not known any more, and nothing is expected of it."""
         self.theirs = {name: told for name, told in self.theirs.items() if name != peer.name}
         self.wanted = {key: known for key, known in self.wanted.items() if key[0] != peer.name}
-        self.asked = {}
+        self.asked = {mark: each for mark, each in self.asked.items() if each[0] != peer.name}
+        self.shy = {key: at for key, at in self.shy.items() if key[0] != peer.name}
+        self.useless = {key: tip for key, tip in self.useless.items() if key[0] != peer.name}
         return []
 
     def finish(self, now: float) -> list[Effect]:
@@ -355,7 +382,7 @@ class RowSharing:
         """Other names: who is no longer of the network takes its rows away, as far as they are
         kept: the network's bank begins again with those of the others.
         """
-        self.roll = roll
+        self.roll, self.marks = roll, _marks(roll)
         gone = [name for name in self.logs if name not in roll.names]
         self.node.forget_refused_sums(float("inf"))
         if not gone:
@@ -425,30 +452,13 @@ class RowSharing:
 
     # -- own rows ----------------------------------------------------------------------------
     def _seal_due(self) -> float | None:
-        """Not before neighbours had the time to say what they have of this node's earlier life."""
+        """When enough rows are there, or they have waited long enough."""
         rows = len(self.learner.unsealed(self.node.state)[0])
         if not rows or self.begun is None:
             return None
         full = rows >= SEAL_ROWS
         pace = 0.0 if full else self.node.exchange.seal_seconds
-        return max(self._first_seal(self.begun), max(self.sealed_at, self.begun) + pace)
-
-    def _first_seal(self, begun: float) -> float:
-        """When the first batch of this start may be sealed: at once, where neighbours have said
-        what they have. One that has no rows, or fewer than a neighbour has of it, lost its journal
-        if it is no newcomer, and waits longer: rows under the same numbers would be a fork.
-        """
-        there, lost = self._there, self._lost_own()
-        if there and all(peer.name in self.theirs for peer in there) and not lost:
-            return begun
-        patience = self.node.exchange.join_seconds
-        return begun + (patience if self.own.batches and not lost else LOST * patience)
-
-    def _lost_own(self) -> bool:
-        """Whether a neighbour has rows of this node that are not here."""
-        me = mark_of(self.node.name)
-        told = (self.theirs.get(peer.name, {}).get(me) for peer in self._there)
-        return any(each is not None and logs.lacks(self.own, each) for each in told)
+        return max(self.sealed_at, self.begun) + pace
 
     def _seal(self, now: float) -> list[Effect]:
         learner, name, effects = self.learner, self.node.name, list[Effect]()
@@ -457,24 +467,69 @@ class RowSharing:
             X, Y, at = (part[:MOST_ROWS] for part in learner.unsealed(self.node.state))
             if not len(X):
                 break
-            own = self.own
-            tip = own.batches[-1].incarnation if own.batches else 0
-            start = max(self.node.incarnation, tip)
             since = min(wall, float(at[0])) if at[0] > 0 else wall  # 0: of the journal
-            numbers = name, start, own.end, X, Y, since, wall, own.tip
-            sealed = self.roll.seals.seal(pack_entry(self.context, *numbers))
-            log, what = logs.add(own, read_batch(self.context, sealed), self._most)
-            assert what == logs.NEW
             self.node.state = learner.sealing(self.node.state, len(X))
-            self.logs = {**self.logs, name: log}
-            self._know_certificate(sealed)
+            effects.append(self._append(X, Y, since, wall))
             self._line_up(name)
-            self.flood = (*self.flood, log.batches[-1])
-            first = log.batches[-1].first
-            effects.append(SaveLog(name, log.base, first, ((first, sealed),)))
         self.sealed_at = now
         self._changed(now)
         return effects
+
+    def _append(self, X: Array, Y: Array, since: float, until: float) -> SaveLog:
+        """Own rows as the next batch of the log, which is to be stored and sent."""
+        name, own = self.node.name, self.own
+        last = own.batches[-1].incarnation if own.batches else 0
+        start = max(self.node.incarnation, self.later_than + 1, last)
+        entry = pack_entry(self.context, name, start, own.end, X, Y, since, until, own.tip)
+        sealed = self.roll.seals.seal(entry)
+        log, what = logs.add(own, read_batch(self.context, sealed), self._most)
+        assert what == logs.NEW
+        self.logs = {**self.logs, name: log}
+        self._know_certificate(sealed)
+        batch = log.batches[-1]
+        self.flood = (*self.flood, batch)
+        return SaveLog(name, log.base, batch.first, ((batch.first, sealed),))
+
+    def _of_myself(self, batch: SealedBatch, now: float) -> list[Effect]:
+        """A batch that this node sealed and does not have: its journal is lost, or older, and what
+        counts is what it has. So its rows from there on, or the last ones, get a new seal of a
+        later start. Lists of versions never get here: only the seal proves that there is a batch.
+        """
+        name, own = self.node.name, self.own
+        i = min(own.at(batch.first), max(0, len(own.batches) - 1))
+        counts = own.batches[i].incarnation if own.batches else self.later_than + 1
+        if counts > batch.incarnation:  # what is here counts already
+            log, what = logs.add(own, batch, self._most)
+            if what != logs.BEATEN or log is own:
+                return []
+            self.logs = {**self.logs, name: log}
+            return self._forked(name, own, log)
+        self.later_than = max(self.later_than, batch.incarnation)
+        fork = logs.Fork(batch.first, (batch.incarnation, self.later_than + 1))
+        own = replace(own, forks=own.forks + 1, fork=fork)
+        again = own.batches[i:]
+        self.logs = {**self.logs, name: replace(own, batches=own.batches[:i])}
+        effects: list[Effect] = [Notice("forked", _fork_text(name, own))]
+        for each in again:
+            if not i and each is again[0]:  # follows on nothing that is kept
+                effects.append(self._begin_again(each))
+                continue
+            X, Y = read_rows(self.context, each)
+            effects.append(self._append(X, Y, each.since, each.until))
+        self._changed(now)
+        return effects
+
+    def _begin_again(self, batch: SealedBatch) -> SaveLog:
+        """The first batch that is kept under a new seal."""
+        X, Y = read_rows(self.context, batch)
+        given = X, Y, batch.since, batch.until, batch.before
+        name, start = self.node.name, max(self.node.incarnation, self.later_than + 1)
+        entry = pack_entry(self.context, name, start, batch.first, *given)
+        sealed = self.roll.seals.seal(entry)
+        new = read_batch(self.context, sealed)
+        self.logs = {**self.logs, name: replace(self.own, batches=(new,))}
+        self.flood = (*self.flood, new)
+        return SaveLog(name, batch.first, batch.first, ((batch.first, sealed),))
 
     def _know_certificate(self, sealed: bytes) -> None:
         certificate = seal_and_entry(sealed)[0]
@@ -501,7 +556,7 @@ class RowSharing:
         elif self.wanted:
             (peer, origin), places = next(iter(self.wanted.items()))
             self.wanted = {key: each for key, each in self.wanted.items() if key != (peer, origin)}
-            log = self.logs.get(self._name(origin), OriginLog())
+            log = self.logs.get(self.marks.get(origin, ""), OriginLog())
             if log.batches:
                 known = set()
                 body = pack_batches(logs.stretch(log, list(places), MESSAGE), known)
@@ -522,43 +577,53 @@ class RowSharing:
         return [SendHello(self.node.pack_body(HAVE, told, now, waiting))]
 
     # -- asking ------------------------------------------------------------------------------
-    def _name(self, origin: bytes) -> str:
-        """Whose mark it is; "" for nobody's."""
-        return next((name for name in self.roll.names if mark_of(name) == origin), "")
-
     def _lacking(self) -> list[tuple[str, bytes]]:
-        """(neighbour, mark of an origin): who is to be asked for what, one for each origin."""
-        found: dict[bytes, str] = {}
+        """(neighbour, mark of an origin): who is to be asked for what, one for each origin: rather
+        one that did not fail to help, then the one that begins earliest, and has most.
+        """
+        best: dict[bytes, tuple[tuple[bool, int, int], str]] = {}
         for peer in self._there:
             for mark, theirs in self.theirs.get(peer.name, {}).items():
-                name = self._name(mark)
-                if not name or not logs.lacks(self.logs.get(name, OriginLog()), theirs):
+                name = self.marks.get(mark)
+                if name is None or not logs.lacks(self.logs.get(name, OriginLog()), theirs):
                     continue
-                other = found.get(mark)
-                # The one that begins earliest, and has most.
-                if other is None or _better(theirs, self.theirs[other][mark]):
-                    found[mark] = peer.name
-        return [(peer, mark) for mark, peer in found.items()]
+                if self.useless.get((peer.name, mark)) == theirs.tip:
+                    continue
+                rank = (not self._is_shy(peer.name, mark), -theirs.base, theirs.end)
+                if mark not in best or rank > best[mark][0]:
+                    best[mark] = rank, peer.name
+        return [(peer, mark) for mark, (_, peer) in best.items()]
+
+    def _is_shy(self, peer: str, origin: bytes) -> bool:
+        """Whether it did not help with the rows of an origin lately."""
+        at = self.shy.get((peer, origin))
+        return at is not None and (self.node.now or 0.0) < at + SHY_SECONDS
 
     def _ask_due(self, origin: bytes) -> float:
-        return self.asked.get(origin, float("-inf")) + ASK_SECONDS
+        return self.asked.get(origin, ("", float("-inf")))[1] + ASK_SECONDS
 
     def _ask(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for peer, origin in self._lacking():
             if origin not in self.asked:  # it may be on its way
-                self.asked = {**self.asked, origin: now - ASK_SECONDS + LATER}
+                self.asked = {**self.asked, origin: ("", now - ASK_SECONDS + LATER)}
             elif now >= self._ask_due(origin):
-                self.asked = {**self.asked, origin: now}
-                places = logs.points(self.logs.get(self._name(origin), OriginLog()))
+                before = self.asked[origin][0]
+                if before:  # it did not answer
+                    self.shy = {**self.shy, (before, origin): now}
+                self.asked = {**self.asked, origin: (peer, now)}
+                places = logs.points(self.logs.get(self.marks[origin], OriginLog()))
                 body = logs.pack_want(peer, origin, places)
                 effects.append(SendHello(self.node.pack_body(WANT, body, now)))
         return effects
 
     def _nobody_has(self, name: str) -> bool:
-        """Whether no neighbour says that it has the next row of an origin."""
+        """Whether no neighbour says that it has the next row of an origin, but for those that said
+        so and did not help.
+        """
         end, mark = self.logs.get(name, OriginLog()).end, mark_of(name)
-        told = [self.theirs.get(peer.name, {}).get(mark) for peer in self._there]
+        there = [peer.name for peer in self._there if not self._is_shy(peer.name, mark)]
+        told = [self.theirs.get(peer, {}).get(mark) for peer in there]
         return not any(each is not None and each.base <= end < each.end for each in told)
 
     # -- learning ----------------------------------------------------------------------------
@@ -679,8 +744,8 @@ def _ends(versions: Mapping[bytes, Version]) -> dict[bytes, tuple[int, bytes]]:
     return {mark: (each.end, each.tip) for mark, each in versions.items()}
 
 
-def _better(one: Version, other: Version) -> bool:
-    return (-one.base, one.end) > (-other.base, other.end)
+def _marks(roll: Roll) -> dict[bytes, str]:
+    return {mark_of(name): name for name in roll.names}
 
 
 def _apart(mine: Mapping[bytes, int], theirs: Mapping[bytes, Version]) -> float:
