@@ -1,5 +1,6 @@
 """Copies of journals: of one moment while the agent runs, and the way back with a later start."""
 
+import fcntl
 import json
 import os
 from dataclasses import replace
@@ -233,6 +234,17 @@ def test_the_audit_log_is_bounded_and_only_grows_meanwhile(tmp_path, monkeypatch
     with open(log.path, "ab") as file:
         file.write(b'{"at": "half a li')
     assert log.lines() == found, "a line that was cut short harms no other"
+
+
+def test_an_audit_log_waits_for_nobody_who_keeps_its_folder_locked(tmp_path):
+    log = AuditLog(tmp_path / "a.audit.jsonl")
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        assert log("reload", "a")
+    finally:
+        os.close(other)
+    assert [line["event"] for line in log.lines()] == ["reload"]
 
 
 def test_an_audit_log_that_cannot_be_written_stops_nobody(tmp_path):

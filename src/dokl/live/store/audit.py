@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import pwd
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any
 
 MOST_BYTES, KEPT = 1_000_000, 4
 LONGEST = 4000  # characters of one text
+PATIENCE = 50  # times that a lock is tried, a hundredth of a second apart
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -53,8 +55,8 @@ class AuditLog:
     def _add(self, line: bytes) -> None:
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # held for one line
-            self._rotate(len(line))
+            if _locked(folder):
+                self._rotate(len(line))
             number = os.open(self.path, _APPEND, 0o600)
             try:
                 os.write(number, line)
@@ -85,6 +87,20 @@ class AuditLog:
                     with suppress(ValueError):
                         found.append(dict(json.loads(line)))
         return found
+
+
+def _locked(folder: int) -> bool:
+    """Whether nobody else writes here now; who waits for too long adds a line all the same, which
+    is one write, and leaves it to the next one to put the file aside.
+    """
+    for _ in range(PATIENCE):
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
 
 
 def _who() -> str:
