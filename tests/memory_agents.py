@@ -18,7 +18,7 @@ from dokl.live.transports.memory import Hub, MemoryTransport
 from live_networks import small
 
 OFF = ExchangePolicy(mode="off")
-WAIT = 20
+WAIT = 120  # seconds, on a machine that does much else
 
 
 class Lines(io.StringIO):

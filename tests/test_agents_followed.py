@@ -62,7 +62,7 @@ class Follower:
         return through_json(self.arrivals[-1].position)
 
 
-def until(true, seconds=20):
+def until(true, seconds=120):
     end = time.monotonic() + seconds
     while not true() and time.monotonic() < end:
         time.sleep(0.002)

@@ -15,7 +15,7 @@ from dokl.live.transports.guard import LinkGuard
 from live_networks import on_disk
 
 KINDS = ("SSLObject", "SSLProtocol", "_End", "Place", "Task")
-HANDSHAKES, WAIT = 40, 20.0
+HANDSHAKES, WAIT = 40, 120.0
 
 
 def hello(connection):

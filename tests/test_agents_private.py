@@ -119,7 +119,7 @@ print(signal.getsignal(signal.SIGHUP).came)
 @pytest.mark.parametrize(("words", "ends"), [("agent lab.toml", False), ("agent reload x", True)])
 def test_a_hangup_before_the_agent_is_there_does_not_end_it(words, ends):
     command = [sys.executable, "-c", EARLY, *words.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout.strip()) == ((-1, "") if ends else (0, "True"))
 
 

@@ -83,7 +83,7 @@ files.write(sys.argv[1], "example", {}, {"x": np.arange(1000.0)})
 
 def test_a_process_that_dies_in_the_middle(written):
     before = written.read_bytes()
-    done = subprocess.run([sys.executable, "-c", CRASH, str(written)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", CRASH, str(written)], check=False, timeout=300)
     assert done.returncode == 9
     assert written.read_bytes() == before
     assert files.read(written)[0] == {"n": 1}
@@ -131,7 +131,7 @@ def test_a_disk_that_is_really_full(tmp_path, how):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr

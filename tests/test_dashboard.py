@@ -236,12 +236,12 @@ def test_stations_are_drawn_where_they_are(lab):
 
 
 def test_a_hung_agent_holds_up_nobody_for_longer_than_the_timeout(lab):
-    with Collector(lab.path, timeout=0.4) as collector:
+    with Collector(lab.path, timeout=2.0) as collector:
         collector.poll()
         lab.agents["c"].hang()
-        for _ in range(3):
+        for _ in range(2):
             view = collector.poll()
-            assert by_name(view)["c"].why == "no answer within 0.4 s"
+            assert by_name(view)["c"].why == "no answer within 2 s"
             assert view.totals["up"] == 3
         lab.agents["c"].release()
         states = [by_name(collector.poll())["c"].state for _ in range(10)]
@@ -249,10 +249,10 @@ def test_a_hung_agent_holds_up_nobody_for_longer_than_the_timeout(lab):
 
 
 def test_a_hung_agent_does_not_change_the_rates_of_others(lab):
-    with Collector(lab.path, timeout=1.0) as collector:
+    with Collector(lab.path, timeout=2.0) as collector:
         for _ in range(3):
             collector.poll()
-            time.sleep(0.2)
+            time.sleep(0.5)
         lab.agents["a"].hang()  # the first that is waited for
         rates = [node.samples_per_s for node in collector.poll().nodes if node.name != "a"]
     assert rates == pytest.approx([RATE] * 3, rel=0.35)

@@ -163,7 +163,7 @@ def test_another_process_predicts_the_same(path, tmp_path):
     rows = tmp_path / "rows.npy"
     np.save(rows, X)
     command = [sys.executable, "-c", ELSEWHERE, str(path), str(rows)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=300)
     np.testing.assert_array_equal(np.load(rows), model.decision_function(X))
 
 

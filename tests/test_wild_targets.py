@@ -37,7 +37,7 @@ def test_learning_ends(how, wild):
     # A process of its own: a loop without end inside threads cannot be stopped from within.
     script = SCRIPT.format(how=how, wild=wild)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=100
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=300
     )
     assert done.stdout.strip() == "True", done.stderr
 
