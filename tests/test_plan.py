@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from commands import dokl, fails, json_of
+from commands import dokl, fails, json_of, write_csv
 from dokl import (
     AutoRegressor,
     Exchange,
@@ -26,6 +26,7 @@ from dokl.simulation.streams import Stream
 from dokl.tables.models import TableModel
 from dokl.tables.plan import Budget, compare, plan, plan_law
 from dokl.tables.plan.pilots import STEPS, WIDTHS, Candidate, best_of
+from dokl.tables.plan.questions import learning_curve
 from dokl.tables.plan.ways import VectorRules
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -372,3 +373,79 @@ def test_the_page_of_a_plan_has_pictures_tables_and_commands(tmp_path):
     picture = (tmp_path / "p.svg").read_text()
     for part in ("experts on the sample", "relevance of inputs", "interval", "theory predicts"):
         assert f"<!-- {part}" in picture or part in picture
+
+
+# -- what people ask ---------------------------------------------------------------------------
+@pytest.mark.parametrize("classifying", [False, True])
+def test_a_learning_curve_is_that_of_its_law(classifying):
+    draw, n = np.random.default_rng(0), np.arange(1, 4097)
+    law = np.minimum(1.0, 0.05 + 20.0 / n) if classifying else 0.2 + 30.0 / n
+    if classifying:
+        targets, said = np.zeros(4096), (draw.uniform(size=4096) < law).astype(float)
+    else:
+        targets, said = np.zeros(4096), np.sqrt(law) * draw.normal(size=4096)
+    curve = learning_curve(targets, said, classifying)
+    assert curve.last == 4096
+    floor = curve.shown(0.05 if classifying else 0.2)
+    assert curve.at(16_000) == pytest.approx(floor, rel=0.2)
+    assert curve.rows_for(0.5 * curve.floor) is None
+    assert 100 < curve.enough < 3000
+    assert curve.at(curve.rows_for(curve.floor * 1.5)) == pytest.approx(
+        curve.shown(curve.floor * 1.5), rel=0.01
+    )
+    assert learning_curve(targets[:200], said[:200], classifying) is None
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory, short_searches_of_module):
+    """What the command says of hourly rows where a column, the hour before and the place matter."""
+    draw, n = np.random.default_rng(0), 480
+    a, b, noise = draw.normal(size=(3, n))
+    place, slow = draw.choice(["roof", "yard"], n), np.zeros(n)
+    for t in range(1, n):
+        slow[t] = 0.9 * slow[t - 1] + 0.3 * noise[t]
+    target = np.sin(2 * a) + (place == "roof") + slow
+    when = [f"2024-01-{1 + t // 24:02} {t % 24:02}:00" for t in range(n)]
+    columns = {"when": when, "a": a.round(4), "b": b.round(4), "place": place, "y": target.round(4)}
+    path = write_csv(tmp_path_factory.mktemp("asked") / "r.csv", columns)
+    with short_searches_of_module():
+        return dokl("plan", path, "--target", "y").stdout
+
+
+def test_questions_come_first_in_plain_words(asked):
+    lines = asked.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.endswith("?"))
+    asked_for = [line for line in lines if line.endswith("?")]
+    assert asked_for == [
+        "how many rows do I need?",
+        "what will more rows buy?",
+        "which columns matter?",
+        "would lags help?",
+        "what would sharing buy?",
+    ]
+    told = dict(pairwise(lines[first:]))
+    assert told["what will more rows buy?"].startswith("  twice as many: ")
+    matter, _, little = told["which columns matter?"].partition("; little: ")
+    assert matter.startswith("  a (")
+    assert "b" in little.split(", ")
+    assert told["would lags help?"].startswith("  yes: ")
+    assert "dokl train --lags auto" in told["would lags help?"]
+    assert "each place" in told["what would sharing buy?"]
+    assert "extrapolated: mean square error = c + a / n^" in asked
+    for word in ("lambda", "R_zz", "mean square limit", "eigenvalue"):
+        assert word not in asked
+
+
+def test_lags_that_do_not_help_and_rows_too_few_are_told(tmp_path):
+    path = write_csv(tmp_path / "r.csv", {"a": X[:100, 0].round(4), "y": y[:100].round(4)})
+    told = dokl("plan", path, "--target", "y").stdout
+    assert "too few rows to tell" in told
+    assert "would lags help?\n  no: none explains the target" in told
+    assert "nobody to share with" in told
+    assert "lambda_max" in dokl("plan", path, "--target", "y", "--verbose").stdout
+
+
+def test_questions_are_json_and_say_what_was_not_tried(tmp_path):
+    path = write_csv(tmp_path / "r.csv", {"a": X[:100, 0].round(4), "y": y[:100].round(4)})
+    found = json_of("plan", path, "--target", "y", "--components", 20, "--json")["questions"]
+    assert "number of components was asked for" in found["how many rows do I need?"]["answer"]

@@ -16,8 +16,8 @@ HEAD = """\
 # Command line
 
 `dokl COMMAND --help` says the same. Exit codes: 0 done; 1 something was wrong with what was given,
-said in one line on stderr; 2 the command line itself was wrong; 130 interrupted. Results go to
-stdout, progress and remarks to stderr.
+said in one line on stderr; 2 the command line itself was wrong; 130 interrupted; 143 terminated.
+Results go to stdout, progress and remarks to stderr.
 """
 
 

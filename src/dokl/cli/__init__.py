@@ -1,7 +1,7 @@
 """The command line: one file per command, each parses, calls a job, and prints.
 
 Exit codes: 0 done; 1 something was wrong with what was given, said in one line; 2 the command line
-itself was wrong; 130 interrupted.
+itself was wrong; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dokl.cli.predict import predict
 from dokl.cli.reproduce import reproduce
 from dokl.cli.run import run
 from dokl.cli.serve import serve
+from dokl.cli.terminating import Terminated, terminable
 from dokl.cli.train import train
 from dokl.cli.up import up
 from dokl.cli.watch import watch
@@ -52,8 +53,9 @@ class Commands(click.Group):
             sys.exit(error.exit_code)
         except DoklError as error:
             _fail(f"{error} ({'; '.join(error.options)})" if error.options else str(error), 1)
-        except (click.Abort, KeyboardInterrupt):
-            _fail("interrupted", 130)
+        except (click.Abort, KeyboardInterrupt) as error:
+            by_signal = isinstance(error.__cause__, Terminated)  # click raises Abort from it
+            _fail(*(("terminated", 143) if by_signal else ("interrupted", 130)))
         except MemoryError:
             _fail("there is not enough memory for this", 1)
         except OSError as error:
@@ -124,7 +126,8 @@ def commands() -> None:
     """Distributed online kernel learning: nodes of a network learn one function together.
 
     \b
-    Exit codes: 0 done, 1 bad input or a full disk, 2 wrong command line, 130 interrupted.
+    Exit codes: 0 done, 1 bad input or a full disk, 2 wrong command line, 130 interrupted, 143
+    terminated.
     """
 
 
@@ -133,6 +136,9 @@ for command in (
     reproduce, network, agent, up, watch, completion,
 ):  # fmt: skip
     commands.add_command(command)
+for command in (demo, predict, evaluate, backtest, export, run, plan, bench, reproduce):
+    assert command.callback is not None
+    command.callback = terminable(command.callback)  # others answer SIGTERM themselves
 
 
 def main() -> None:

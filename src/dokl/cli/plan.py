@@ -21,6 +21,7 @@ WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
 @click.command(
     epilog=examples(
         "dokl plan readings.csv --target temp",
+        "dokl plan readings.csv --target temp --verbose",
         "dokl plan readings.csv --target temp --graph ring --nodes 12 --rate 5 --bytes 20000",
         "dokl plan readings.csv --target temp --graph ring --set sending.bits=2",
         "dokl plan a9a.gz --n-features 123 --components 800 --json",
@@ -50,16 +51,25 @@ WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
 @click.option("--sigma", type=float, help="Without DATA: width of the kernel.")
 @click.option("--step", type=float, help="Without DATA: constant step; half the limit otherwise.")
 @click.option("--seed", default=0, show_default=True, help="Seed of features and graph.")
+@click.option("--verbose", "-v", is_flag=True, help="Also settings, theory, and Python.")
 @picture_options
 @reading_options
 @output_switches
 def plan(
-    data: str | None, plot: Path | None, html: Path | None, as_json: bool, quiet: bool, **given: Any
-) -> None:
-    """Recommend width, size, step and exchange for DATA, and predict what they bring."""
+    data: str | None, plot: Path | None, html: Path | None, verbose: bool, as_json: bool,
+    quiet: bool, **given: Any,
+) -> None:  # fmt: skip
+    """Say what to expect of a model of DATA, before it is trained.
+
+    Learns a sample and answers: how many rows do I need, what will more rows buy, which columns
+    matter, would lags help, what would sharing buy. Every answer says what it rests on. With
+    --verbose it also shows width, size, step and exchange for the gradient method, and what theory
+    predicts of them; without DATA, from a stated law of the inputs, it shows only these.
+    """
     check_places(plot, html)
     with loading(quiet or as_json):
         from dokl.tables.jobs import planning
+        from dokl.tables.jobs.plan_questions import replies
         from dokl.tables.plan import Budget
         from dokl.tables.report import table
 
@@ -70,7 +80,7 @@ def plan(
     if told_rules and (graph is None or data is None):
         raise BadInput("--set says how the nodes of a network share: it needs DATA and --graph")
     weights = planning.weights_of(graph, nodes, given["seed"])
-    found, rows = None, None
+    found, rows, told_first = None, None, list[Any]()
     if data is None:
         made, lines = _from_law(weights, budget, given), {}
     else:
@@ -78,33 +88,46 @@ def plan(
         said = dict(given)
         told = _told(said)
         shown = False if quiet or as_json else None
-        with progress(2 if weights is None else 3, "planning", shown, unit=None) as bar:
-            made, rows = _from_data(data, weights, budget, given, say, bar)
+        with progress(100, "planning", shown, unit=None) as bar:
+            theory = bool(verbose or as_json or plot or html or weights is not None)
+            made, rows = _from_data(data, weights, budget, given | {"theory": theory}, say, bar)
             if weights is not None:
-                bar.advance(1, "trying ways to share")
+                bar.advance(0, "trying ways to share")
                 bar.flush()
                 found = planning.sharing(made, rows, weights, budget, given["seed"], rules)
+            bar.advance(10, "which columns matter, lags, groups")
+            bar.flush()
+            told_first = replies(made, rows, given["target"], budget.accuracy, found)
         lines = planning.train_lines(made, data, told)
         wanted = _told(said | {"task": "auto"})
         line = planning.network_line(made, data, wanted, graph, nodes, given["seed"])
         lines["as a live network"] = line if not rows.unfit else f"(none: {rows.unfit})"
-    _draw(made, data, rows, found, lines, plot, html)
+    _draw(made, data, rows, found, lines, told_first, plot, html)
     if as_json:
         ways = {} if found is None else {"ways": [way.to_dict() for way in found.ways]}
-        echo_json(made.to_dict() | {"commands": lines} | ways)
+        asked = {each.question: {"answer": each.words, **each.figures} for each in told_first}
+        echo_json(made.to_dict() | {"commands": lines, "questions": asked} | ways)
         return
-    table(f"a plan for {made.task}", ["", "value", "rests on"], planning.rows(made))
+    for each in told_first:
+        click.echo(f"{each.question}\n  {each.words}")
+        if each.rests_on:
+            click.echo(f"  ({each.rests_on})")
+    if verbose or data is None:
+        table(f"a plan for {made.task}", ["", "value", "rests on"], planning.rows(made))
     for what, line in lines.items():
         click.echo(f"{what}:\n  {line}")
     if found is not None:
-        _show_ways(found, planning.sharing_lines(found, graph, nodes, given["seed"]))
+        python = planning.sharing_lines(found, graph, nodes, given["seed"])
+        _show_ways(found, python if verbose else [])
+    if data is not None and not verbose:
+        remark("--verbose shows settings of the gradient method and what theory predicts", quiet)
     for path, what in ((plot, "picture"), (html, "page")):
         remark(f"{what} in {path}", quiet or path is None)
 
 
 def _draw(
     made: Any, data: str | None, sample: Any, found: Any, lines: dict[str, str],
-    plot: Path | None, html: Path | None,
+    told_first: list[Any], plot: Path | None, html: Path | None,
 ) -> None:  # fmt: skip
     """The picture and the page that were asked for."""
     if plot is None and html is None:
@@ -118,6 +141,9 @@ def _draw(
         from dokl.tables.jobs.page import write
 
         tables: list[Any] = [("the plan", ["", "value", "rests on"], planning.rows(made))]
+        if told_first:
+            asked = [[each.question, each.words, each.rests_on] for each in told_first]
+            tables.insert(0, ("what to expect", ["", "", "rests on"], asked))
         if found is not None and found.ways:
             tables.append(("ways to share", WAYS, found.table()))
         commands = [f"{what}: {line}" for what, line in lines.items()]
@@ -133,7 +159,8 @@ def _show_ways(found: Any, python: list[str]) -> None:
         click.echo(f"ways to share were not compared: {found.why}")
         return
     table("ways to share, tried on the sample: rows of a node, what it sends", WAYS, found.table())
-    click.echo("in Python, of a stream of your rows:")
+    if python:
+        click.echo("in Python, of a stream of your rows:")
     for line in python:
         click.echo(f"  {line}")
 
@@ -155,11 +182,12 @@ def _from_data(
     from dokl.tables.plan import plan as advise
 
     rows = planning.read_sample(make_source(data, given), given["target"], given["rows"], say)
-    bar.advance(1, f"trying settings on {len(rows.y):,} rows")
+    bar.advance(5, f"trying settings on {len(rows.y):,} rows")
     bar.flush()
     made = advise(
         rows.X, rows.y, task=given["task"], weights=weights, budget=budget, D=given["components"],
-        kernel=given["kernel"], seed=given["seed"],
+        kernel=given["kernel"], seed=given["seed"], predict=given["theory"],
+        bar=bar,
     )  # fmt: skip
     return made, rows
 

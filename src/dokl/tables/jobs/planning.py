@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ from dokl.tables.readers import Chunk
 @dataclass(frozen=True)
 class FileSample:
     """Rows of a file: X (n, d) standardised, y (n,); why agents cannot read such a file, or
-    nothing; names of the d inputs; what was guessed, a line each.
+    nothing; names of the d inputs; what was guessed, a line each. owners: the column of each input;
+    texts: {column: (n,)} of text; first: the first rows as they come, None of LIBSVM.
     """
 
     X: Any
@@ -41,6 +42,9 @@ class FileSample:
     unfit: str = ""
     names: tuple[str, ...] = ()
     guesses: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+    texts: Mapping[str, Array] = field(default_factory=dict)
+    first: Chunk | None = None
 
 
 def read_sample(
@@ -62,16 +66,19 @@ def read_sample(
         from scipy.sparse import vstack
 
         X, y = vstack([c.X for c in chunks]).tocsr(), np.concatenate([_own(c.y) for c in chunks])
-        names: tuple[str, ...] = ()
+        made = FileSample(X, y)
         unused: dict[str, str] = {}
     else:
-        X, y, names, unused = _prepared(chunks, target)
-    guesses = (*chunks[0].guesses, *unused_words(unused), guessed_task(y, target or "y")[1])
+        made, unused = _prepared(chunks, target)
+    task = guessed_task(made.y, target or "y")[1]
+    guesses = (*chunks[0].guesses, *unused_words(unused), task)
     if say is not None:
         for line in guesses:
             say(line)
-    order = generator(0, "plan-rows").permutation(X.shape[0])[:rows]
-    return FileSample(X[order], y[order], _unfit(chunks[0]), names, guesses)
+    order = generator(0, "plan-rows").permutation(made.X.shape[0])[:rows]
+    texts = {name: values[order] for name, values in made.texts.items()}
+    how = {"unfit": _unfit(chunks[0]), "guesses": guesses, "texts": texts}
+    return replace(made, X=made.X[order], y=made.y[order], **how)  # type: ignore[arg-type]
 
 
 def _unfit(first: Chunk) -> str:
@@ -86,9 +93,8 @@ def _own(y: Array | None) -> Array:
     return y
 
 
-def _prepared(
-    chunks: list[Any], target: str | None
-) -> tuple[Array, Array, tuple[str, ...], dict[str, str]]:
+def _prepared(chunks: list[Any], target: str | None) -> tuple[FileSample, dict[str, str]]:
+    """Rows in order, and columns that are not used with examples."""
     names = chunks[0].names
     if target is None or target not in names:
         raise BadInput(f"name the target column with --target: {', '.join(names)}")
@@ -98,7 +104,17 @@ def _prepared(
     prepared = Preprocessor.plan(columns, [target, *unused], "fixed", times=chunks[0].times)
     pick = class_target if is_text(columns[target]) else numeric_target
     y, keep = pick(columns[target], target)
-    return prepared.transform(columns)[keep], y[keep], prepared.names_out, unused
+    given = [name for name in names if name != target and name not in unused]
+    owners = tuple(_owner(name, given) for name in prepared.names_out)
+    texts = {k: columns[k].astype(str)[keep] for k in given if is_text(columns[k])}
+    X = prepared.transform(columns)[keep]
+    about = {"names": prepared.names_out, "owners": owners, "texts": texts, "first": chunks[0]}
+    return FileSample(X, y[keep], **about), unused
+
+
+def _owner(made: str, columns: Sequence[str]) -> str:
+    """The column that an input was made of: the longest whose name it begins with."""
+    return max((name for name in columns if made.startswith(name)), key=len, default=made)
 
 
 def weights_of(graph: str | None, nodes: int, seed: int) -> Any:

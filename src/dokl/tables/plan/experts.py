@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array, is_sparse
+from dokl.base.progress import Bar
 from dokl.estimators import AutoClassifier, AutoRegressor
 from dokl.learning import answers
 from dokl.learning.experts.bank import matrix_bytes
@@ -17,6 +18,8 @@ from dokl.tables.plan.advice import Advice, Budget
 from dokl.tables.plan.lengths import MOST_INPUTS
 
 EXPERT_ROWS = 1500  # of the sample that they are tried on: a few seconds
+AT_A_TIME = 50
+EXPERT_SHARE = 50  # of a hundred parts of all work, as far as a progress bar knows
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class ExpertPilot:
     """How the experts did: error (mean square or rate) over the second half of so many rows,
     microseconds per row, bytes of their matrices; refused: why they are not advised, else "".
     y, said, inside: (rows,), targets, what was said of each before it was learned, and whether its
-    90 % interval held it (numbers only); relevance: (d,) of the inputs, summing to 1.
+    90 % interval held it (numbers only); relevance: (d,) of the inputs, summing to 1. model: what
+    has learned these rows.
     """
 
     refused: str = ""
@@ -36,6 +40,7 @@ class ExpertPilot:
     said: Array | None = field(default=None, repr=False)
     inside: Array | None = field(default=None, repr=False)
     relevance: Array | None = field(default=None, repr=False)
+    model: Any = field(default=None, repr=False)
 
     @property
     def lines(self) -> list[Advice]:
@@ -52,31 +57,50 @@ class ExpertPilot:
 
 
 def expert_pilot(
-    X: Any, Y: Array, classifying: bool, budget: Budget, network: bool, D: int | None
-) -> ExpertPilot:
+    X: Any, Y: Array, classifying: bool, budget: Budget, network: bool, D: int | None,
+    bar: Bar | None = None,
+) -> ExpertPilot:  # fmt: skip
     """Try the experts on a part of the sample, unless something speaks against them.
 
-    X: (N, d), Y: (N, m) as engines take them. D: components that were asked for.
+    X: (N, d), Y: (N, m) as engines take them. D: components that were asked for. bar: advances by
+    EXPERT_SHARE in all.
     """
     model: Any = (AutoClassifier if classifying else AutoRegressor)(random_state=0)
     memory = matrix_bytes(model._settings().kinds, model.n_components)
     refused = _refused(X, budget, network, D, memory)
     if refused:
         return ExpertPilot(refused)
-    rows = min(X.shape[0], EXPERT_ROWS)
+    rows = min(X.shape[0] * 4 // 5, EXPERT_ROWS)  # others tell which columns matter
     half, began = rows // 2, time.perf_counter()
     if classifying:
-        y = answers.class_numbers(Y[:rows])
-        said = model.prequential(X[:rows], y, classes=np.arange(max(2, Y.shape[1])))
+        y, how = answers.class_numbers(Y[:rows]), {"classes": np.arange(max(2, Y.shape[1]))}
+        (said,) = _in_parts(model, X, y, bar, **how)
         error, inside = float(np.mean(said[half:] != y[half:])), None
     else:
         y = Y[:rows, 0]
-        said, low, high = model.prequential(X[:rows], y, return_interval=0.9)
+        said, low, high = _in_parts(model, X, y, bar, return_interval=0.9)
         error, inside = float(np.mean((said[half:] - y[half:]) ** 2)), (low <= y) & (y <= high)
     spent = (time.perf_counter() - began) / rows * 1e6
     if budget.microseconds is not None and spent > budget.microseconds:
         return ExpertPilot(f"time: experts take {spent:.0f} microseconds a row")
-    return ExpertPilot("", error, rows, spent, memory, y, said, inside, model.relevance_)
+    found = y, said, inside, model.relevance_, model
+    return ExpertPilot("", error, rows, spent, memory, *found)
+
+
+def _in_parts(model: Any, X: Any, y: Array, bar: Bar | None, **how: Any) -> list[Array]:
+    """What is said of the rows of y before each is learned, some rows at a time: the same however
+    they are split.
+    """
+    found, done = [], 0
+    for start in range(0, len(y), AT_A_TIME):
+        end = min(start + AT_A_TIME, len(y))
+        said = model.prequential(X[start:end], y[start:end], **how)
+        found.append(said if isinstance(said, tuple) else (said,))
+        share = EXPERT_SHARE * end // len(y)
+        if bar is not None:
+            bar.advance(share - done, f"learning {end:,} of {len(y):,} rows of a sample")
+        done = share
+    return [np.concatenate(part) for part in zip(*found, strict=True)]
 
 
 def _refused(X: Any, budget: Budget, network: bool, D: int | None, memory: float) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dokl.base.arrays import Array, Block, check_rows, is_sparse
 from dokl.base.errors import BadInput
+from dokl.base.progress import Bar
 from dokl.base.random_numbers import generator
 from dokl.base.unlocked import one_thread
 from dokl.estimators.choices import median_distance, width
@@ -25,11 +26,13 @@ from dokl.simulation.diffusion import Problem, init
 from dokl.simulation.engines import choose
 from dokl.simulation.methods import gradient
 from dokl.tables.plan.advice import Advice, Budget, Plan, step_words
-from dokl.tables.plan.experts import ExpertPilot, expert_pilot
+from dokl.tables.plan.experts import EXPERT_SHARE, ExpertPilot, expert_pilot
 from dokl.tables.plan.lengths import SCALE_ROWS, least_noise, lower_end, sample_scales
 from dokl.tables.plan.pilots import Pilots, even
 
 DEFAULT_D = 1000
+SEARCH_SHARE = 20  # of a hundred parts of all work: widths and steps
+PLAN_SHARE = SEARCH_SHARE + EXPERT_SHARE
 THEORY_ROWS = 1500
 LONGEST_CURVE = 20_000
 # Of ridge regression, over the largest eigenvalue. Rows it has not seen choose among them:
@@ -48,11 +51,15 @@ def plan(
     D: int | None = None,
     kernel: str = "gaussian",
     seed: int = 0,
+    predict: bool = True,
+    bar: Bar | None = None,
 ) -> Plan:
     """Recommend width, size, step and exchange for data like this sample.
 
     X: (N, d) dense or CSR, as the learner will see it (standardise it first); y: (N,) numbers or
     labels. weights: (K, K) of the network, None for one node. The rows should be in no order.
+    predict: whether theory is asked, too, which takes most of the time. bar: to show how far it is;
+    it advances by PLAN_SHARE.
     """
     budget = budget or Budget()
     X, Y, classifying = checked_sample(X, y, task)
@@ -64,7 +71,11 @@ def plan(
     found = sample_scales(X, Y, classifying)
     pilots.lengths = _lengths(found, kernel)
     best, error = pilots.search()
-    experts = expert_pilot(X, Y, classifying, budget, weights is not None, D)
+    bar = bar or Bar()
+    bar.advance(SEARCH_SHARE, "learning a sample")
+    experts = expert_pilot(X, Y, classifying, budget, weights is not None, D, bar)
+    if experts.refused:
+        bar.advance(EXPERT_SHARE)
     schedule, alpha, average = pilots.settings(best)
     sigma, made_of = pilots.sigma(best), pilots.made(best)
     lengths = made_of.lengths if isinstance(made_of, kernels.Stretched) else None
@@ -81,7 +92,9 @@ def plan(
             1, Advice("width along each input", about, f"marginal likelihood, {SCALE_ROWS} rows")
         )
     features = sample(made_of, X.shape[1], size, variant, seed)
-    predicted = None if classifying else _predict(features, X, Y[:, 0], schedule, weights)
+    predicted = None
+    if predict and not classifying:
+        predicted = _predict(features, X, Y[:, 0], schedule, weights)
     made = _Setting(features, schedule, weights, budget, average, Y.shape[1])
     lines += _theory_lines(predicted, made) + _price_lines(predicted, made)
     head = experts.lines
