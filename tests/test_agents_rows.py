@@ -13,13 +13,13 @@ from dokl.estimators import AutoRegressor
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts.kinds import Settings
 from dokl.live.agent.rolls import roll_of
-from dokl.live.description import Durability, ExchangePolicy, Limits, Model, parse
+from dokl.live.description import AgreedInputs, Durability, ExchangePolicy, Limits, Model, parse
 from dokl.live.description.inspection import nonsense
 from dokl.live.description.text import text
 from dokl.live.jobs.export import export
 from dokl.live.jobs.rollback import rollback
 from dokl.live.protocol import Protocol, batches
-from dokl.live.protocol.effects import Notice, Refuse, SaveLog, SendTheta
+from dokl.live.protocol.effects import Notice, Refuse, SaveLog, SendHello, SendTheta
 from dokl.live.protocol.messages import ROWS
 from dokl.live.store import Store
 from dokl.live.transports.memory import Hub
@@ -287,6 +287,40 @@ def test_what_is_not_stored_has_not_happened(tmp_path):
     b.back(mark)
     assert b._way.logs == {}
     assert any(isinstance(e, SaveLog) for e in b.message("a", data, 1.0))
+
+
+def test_a_link_carries_less_than_twice_the_csv(tmp_path):
+    """Twelve stations in a ring, 20 rows a second of 8 inputs, seals with certificates."""
+    names = [f"s{i}" for i in range(12)]
+    links = tuple(zip(names, (*names[1:], names[0]), strict=True))
+    about = {"inputs": AgreedInputs.plain(8), "model": MODEL, "exchange": ExchangePolicy()}
+    network = on_disk(tmp_path, links=links, **about)
+    nodes = {name: protocol(network, name, incarnation=i + 1) for i, name in enumerate(names)}
+    table = np.round(10 + 5 * np.random.default_rng(0).normal(size=(336, 9)), 1)
+    csv = sum(len(",".join(map(str, row))) + 1 for row in table.tolist())
+    sent, now = dict.fromkeys(names, 0), 100.0
+    for a, b in links:
+        nodes[a].peer_up(b, now)
+        nodes[b].peer_up(a, now)
+
+    def carry_out(name, effects):
+        for effect in effects:
+            if isinstance(effect, SendTheta | SendHello):
+                sent[name] += len(effect.data)
+                for peer in network.neighbours(name):
+                    carry_out(peer, nodes[peer].message(name, effect.data, now))
+
+    for t in range(len(table) + 160):
+        now += 0.05
+        name = names[t % 12]
+        if t < len(table):
+            row = table[t : t + 1]
+            carry_out(name, nodes[name].samples(row[:, :8], row[:, 8:], now))
+        for name in names:
+            nodes[name].at_once = 0  # what is heard need not be learned here
+            carry_out(name, nodes[name].tick(now))
+    assert all(node.facts()["sums"]["rows"] == len(table) for node in nodes.values())
+    assert max(sent.values()) < 2 * csv, max(sent.values()) / csv
 
 
 # -- description -----------------------------------------------------------------------------------
