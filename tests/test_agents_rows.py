@@ -11,6 +11,7 @@ import pytest
 from dokl.base.errors import BadFile, BadInput
 from dokl.estimators import AutoRegressor
 from dokl.learning.experts import learn as learning
+from dokl.learning.experts.bank import start as start_bank
 from dokl.learning.experts.kinds import Settings
 from dokl.live.agent.rolls import roll_of
 from dokl.live.description import AgreedInputs, Durability, ExchangePolicy, Limits, Model, parse
@@ -111,6 +112,36 @@ def test_old_rows_leave_short_memories_alone():
         assert (before is after) == (kind.memory < np.inf)
     assert late.bank.seen == 100
     assert learning.learn_late(node.bank, np.empty((0, 3)), np.empty((0, 1))).seen == 90
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["flipped", "constant", "noise", "drift"])
+def test_faulty_origins_harm_no_honest_node(how):
+    """Three of eight nodes, from the start: scored 100 rows after, against the lone learner."""
+    K, liars, steps = 8, 3, 200
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(K * steps, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=K * steps)
+    who, when = np.tile(np.arange(K), steps), np.repeat(np.arange(steps), K)
+    told = {
+        "flipped": -y,
+        "constant": np.full_like(y, 3.0),
+        "noise": y + 5 * rng.normal(size=len(y)),
+        "drift": y + 0.02 * when,
+    }
+    Y = np.where(who < liars, told[how], y)[:, None]
+    given = Settings(most=100, seed=1)
+    network = banks.start(3, 1, given, SharingRule("rows", 4, np.full(K, 2)))
+    index = np.arange(K * steps).reshape(steps, K)
+    _, found = banks.learn(network, X, Y, np.ones(len(Y)), index)
+    for k in range(liars, K):
+        mine = who == k
+        _, lone = learning.learn(start_bank(3, 1, given), X[mine], Y[mine])
+        late = when[mine] >= 100
+        error, alone = (
+            np.mean((mean[late, 0] - y[mine][late]) ** 2) for mean in (found.mean[mine], lone.mean)
+        )
+        assert error <= 1.1 * alone
 
 
 # -- agents ----------------------------------------------------------------------------------------

@@ -683,6 +683,8 @@ class RowSharing:
             "kept": {name: log.end - log.base for name, log in sorted(self.logs.items())},
             "missing": {n: log.missing for n, log in sorted(self.logs.items()) if log.missing},
             "skipped": {name: rows for name, rows in sorted(self.line.skipped.items()) if rows},
+            "forked": sum(log.forks for log in self.logs.values()),
+            "skipped_rows": sum(self.line.skipped.values()),
             "forks": {name: log.forks for name, log in sorted(self.logs.items()) if log.forks},
             "behind": behind,
             "unsealed": len(self.learner.unsealed(self.node.state)[0]),
