@@ -24,7 +24,6 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.live.certificates.signing import seal_and_entry
 from dokl.live.protocol import learning_line as lines
 from dokl.live.protocol import logs
 from dokl.live.protocol.batches import (
@@ -115,12 +114,14 @@ class RowSharing:
         """The logs of before the end. What is new in them since the state was written is learned
         again, the oldest first; own rows that were sealed since are not sealed again.
         """
+        found: dict[str, list[SealedBatch]] = {}
         for sealed in stored:
             batch = read_batch(self.context, sealed)
-            self._know_certificate(sealed)
-            log = self.logs.get(batch.origin, OriginLog())
-            log, _ = logs.add(log, batch, self._most, over_gap=True)
-            self.logs = {**self.logs, batch.origin: replace(log, missing=0)}
+            found.setdefault(batch.origin, []).append(batch)
+        self.logs = {name: logs.restored(every) for name, every in found.items()}
+        for every in found.values():
+            for certificate in {batch.certificate for batch in every}:
+                self._know_certificate(certificate)
         self._line_up_all()
         self.replayed()
 
@@ -227,7 +228,7 @@ class RowSharing:
                 return self.node.refuse(peer.name, "rows", text, name), ""
             peer.received, peer.last_received = peer.received + 1, now
         peer.welcome(hello=False, about=name)
-        self._know_certificate(batch.sealed)
+        self._know_certificate(batch.certificate)
         effects = self._grown(name, before, log, now, peer.name) if log is not before else []
         return effects, what
 
@@ -344,7 +345,7 @@ class RowSharing:
     def check_change(self, roll: Roll) -> None:
         """Refuse seals by which kept rows could not be proved to nodes that start later."""
         by_certificate = {
-            seal_and_entry(batch.sealed)[0]: batch
+            batch.certificate: batch
             for name, log in self.logs.items()
             if name in roll.names
             for batch in log.batches
@@ -469,8 +470,8 @@ class RowSharing:
         log, what = logs.add(own, read_batch(self.context, sealed), self._most)
         assert what == logs.NEW
         self.logs = {**self.logs, name: log}
-        self._know_certificate(sealed)
         batch = log.batches[-1]
+        self._know_certificate(batch.certificate)
         self.flood = (*self.flood, batch)
         return SaveLog(name, log.base, batch.first, ((batch.first, sealed),))
 
@@ -515,8 +516,7 @@ class RowSharing:
         self.flood = (*self.flood, new)
         return SaveLog(name, batch.first, batch.first, ((batch.first, sealed),))
 
-    def _know_certificate(self, sealed: bytes) -> None:
-        certificate = seal_and_entry(sealed)[0]
+    def _know_certificate(self, certificate: bytes) -> None:
         mark = certificate_mark(certificate)
         if certificate and mark not in self.certificates:
             full = len(self.certificates) >= MOST_CERTIFICATES
@@ -533,7 +533,7 @@ class RowSharing:
                 if size > MESSAGE:
                     break
                 some.append(batch)
-                size += len(batch.sealed)
+                size += batch.size
             self.flood = self.flood[len(some) :]
             body = pack_batches(some, known)
             effects.append(SendTheta(self.node.pack_body(ROWS, body, now)))
