@@ -11,15 +11,16 @@ import pytest
 from dokl.base.errors import BadFile, BadInput
 from dokl.estimators import AutoRegressor
 from dokl.learning.experts import learn as learning
+from dokl.learning.experts.bank import start as start_bank
 from dokl.learning.experts.kinds import Settings
 from dokl.live.agent.rolls import roll_of
-from dokl.live.description import Durability, ExchangePolicy, Limits, Model, parse
+from dokl.live.description import AgreedInputs, Durability, ExchangePolicy, Limits, Model, parse
 from dokl.live.description.inspection import nonsense
 from dokl.live.description.text import text
 from dokl.live.jobs.export import export
 from dokl.live.jobs.rollback import rollback
 from dokl.live.protocol import Protocol, batches
-from dokl.live.protocol.effects import Notice, Refuse, SaveLog, SendTheta
+from dokl.live.protocol.effects import Notice, Refuse, SaveLog, SendHello, SendTheta
 from dokl.live.protocol.messages import ROWS
 from dokl.live.store import Store
 from dokl.live.transports.memory import Hub
@@ -111,6 +112,36 @@ def test_old_rows_leave_short_memories_alone():
         assert (before is after) == (kind.memory < np.inf)
     assert late.bank.seen == 100
     assert learning.learn_late(node.bank, np.empty((0, 3)), np.empty((0, 1))).seen == 90
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["flipped", "constant", "noise", "drift"])
+def test_faulty_origins_harm_no_honest_node(how):
+    """Three of eight nodes, from the start: scored 100 rows after, against the lone learner."""
+    K, liars, steps = 8, 3, 200
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(K * steps, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=K * steps)
+    who, when = np.tile(np.arange(K), steps), np.repeat(np.arange(steps), K)
+    told = {
+        "flipped": -y,
+        "constant": np.full_like(y, 3.0),
+        "noise": y + 5 * rng.normal(size=len(y)),
+        "drift": y + 0.02 * when,
+    }
+    Y = np.where(who < liars, told[how], y)[:, None]
+    given = Settings(most=100, seed=1)
+    network = banks.start(3, 1, given, SharingRule("rows", 4, np.full(K, 2)))
+    index = np.arange(K * steps).reshape(steps, K)
+    _, found = banks.learn(network, X, Y, np.ones(len(Y)), index)
+    for k in range(liars, K):
+        mine = who == k
+        _, lone = learning.learn(start_bank(3, 1, given), X[mine], Y[mine])
+        late = when[mine] >= 100
+        error, alone = (
+            np.mean((mean[late, 0] - y[mine][late]) ** 2) for mean in (found.mean[mine], lone.mean)
+        )
+        assert error <= 1.1 * alone
 
 
 # -- agents ----------------------------------------------------------------------------------------
@@ -287,6 +318,40 @@ def test_what_is_not_stored_has_not_happened(tmp_path):
     b.back(mark)
     assert b._way.logs == {}
     assert any(isinstance(e, SaveLog) for e in b.message("a", data, 1.0))
+
+
+def test_a_link_carries_less_than_twice_the_csv(tmp_path):
+    """Twelve stations in a ring, 20 rows a second of 8 inputs, seals with certificates."""
+    names = [f"s{i}" for i in range(12)]
+    links = tuple(zip(names, (*names[1:], names[0]), strict=True))
+    about = {"inputs": AgreedInputs.plain(8), "model": MODEL, "exchange": ExchangePolicy()}
+    network = on_disk(tmp_path, links=links, **about)
+    nodes = {name: protocol(network, name, incarnation=i + 1) for i, name in enumerate(names)}
+    table = np.round(10 + 5 * np.random.default_rng(0).normal(size=(336, 9)), 1)
+    csv = sum(len(",".join(map(str, row))) + 1 for row in table.tolist())
+    sent, now = dict.fromkeys(names, 0), 100.0
+    for a, b in links:
+        nodes[a].peer_up(b, now)
+        nodes[b].peer_up(a, now)
+
+    def carry_out(name, effects):
+        for effect in effects:
+            if isinstance(effect, SendTheta | SendHello):
+                sent[name] += len(effect.data)
+                for peer in network.neighbours(name):
+                    carry_out(peer, nodes[peer].message(name, effect.data, now))
+
+    for t in range(len(table) + 160):
+        now += 0.05
+        name = names[t % 12]
+        if t < len(table):
+            row = table[t : t + 1]
+            carry_out(name, nodes[name].samples(row[:, :8], row[:, 8:], now))
+        for name in names:
+            nodes[name].at_once = 0  # what is heard need not be learned here
+            carry_out(name, nodes[name].tick(now))
+    assert all(node.facts()["sums"]["rows"] == len(table) for node in nodes.values())
+    assert max(sent.values()) < 2 * csv, max(sent.values()) / csv
 
 
 # -- description -----------------------------------------------------------------------------------

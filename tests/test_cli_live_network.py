@@ -1,5 +1,6 @@
 """dokl network: describe a live network, check it, and change who is in it."""
 
+import json
 import re
 import stat
 import tomllib
@@ -16,6 +17,7 @@ from dokl.estimators.choices import median_distance, width
 from dokl.live.certificates import load_certificate
 from dokl.live.certificates.checks import problems
 from dokl.live.description import read
+from dokl.live.inputs import Inputs
 from dokl.live.jobs import networks as live
 from dokl.live.jobs import places
 from test_cli_help import words_of
@@ -52,6 +54,50 @@ def test_new_writes_a_sound_network_and_says_what_is_next(tmp_path):
     assert "dokl up" in result.stderr
     assert network.fingerprint in result.stdout
     dokl("network", "check", tmp_path / "lab.toml")
+
+
+ROWS = ("--graph", "ring", "--nodes", 3, "--target", "pm25", "--share", "rows")
+
+
+def test_a_network_that_shares_rows_needs_no_sample(tmp_path):
+    path = tmp_path / "lab.toml"
+    columns = "temp,kind,when:time"
+    given = ("--columns", columns, "--levels", "kind=street,park")
+    result = dokl("network", "new", path, *ROWS, *given)
+    assert "every row of it, sealed, to all nodes, which keep the last 20,000" in result.stderr
+    assert "sigma" not in path.read_text()
+    network = read(path)
+    assert problems(network) == []
+    assert network.model.rows
+    inputs = Inputs(network)
+    assert inputs.columns == ("temp", "when", "kind")
+    row = {"temp": 1013.2, "when": "2026-11-18T12:00", "kind": "harbour", "pm25": 8}
+    there = inputs.from_json(json.dumps([row, {**row, "temp": None, "kind": "park"}]).encode())
+    assert there.X[:, 0].tolist() == [1013.2, 0.0]  # a missing number
+    assert there.X[:, -2:].tolist() == [[0.0, 0.0], [0.0, 1.0]]  # an unknown level is none
+    again = json_of("network", "show", path, "--json")
+    assert again["model"]["share"] == "rows"
+
+
+def test_new_says_what_leaves_a_node(tmp_path):
+    vectors = dokl("network", "new", tmp_path / "v.toml", *QUICK).stderr
+    assert "what leaves a node: its vector" in vectors
+    sums = dokl("network", "new", tmp_path / "s.toml", *QUICK, "--method", "squares").stderr
+    assert "what leaves a node: sums of its rows, of 50 new ones or more" in sums
+
+
+def test_what_does_not_go_with_rows_is_refused(tmp_path):
+    path = tmp_path / "lab.toml"
+    new = "network", "new", path
+    assert "--columns is for --share rows" in fails(*new, *ROWS[:6], "--columns", "temp")
+    assert "NAME:time" in fails(*new, *ROWS, "--columns", "temp:colour")
+    assert "--levels" in fails(*new, *ROWS, "--columns", "temp", "--levels", "kind=a,b")
+    assert "what are the inputs?" in fails(*new, *ROWS)
+    assert "Give --target" in fails(*new, *ROWS[:4], *ROWS[6:], "--columns", "temp")
+    for option in (("--sigma", 2), ("--map", "drawn"), ("--method", "gradient")):
+        result = dokl(*new, *ROWS, "--columns", "temp", *option, code=2)
+        assert "with --share rows every node learns by least squares" in result.stderr
+    assert not path.exists()
 
 
 def test_ports_are_all_different_and_low(lab):

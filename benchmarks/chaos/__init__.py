@@ -4,12 +4,13 @@ schedule   what happens when, drawn from a seed
 arena      the network: agents, proxies on every link, a broker, places for faults
 feeding    clients that send rows with keys and keep account of what was acknowledged
 sensors    a sensor at the broker that sends again what was not confirmed
-liars      a neighbour with a good certificate that sends bad vectors or sums
+liars      a neighbour with a good certificate that sends bad vectors, sums or rows
 faults     doing it: kill, hang, part, flood, lie, damage, and how long it took to recover
 verdict    what was lost, doubled, refused, how fast all recovered, and what it did to the error
 
     python -m benchmarks.chaos --minutes 10
     python -m benchmarks.chaos --minutes 3 --method squares --seed 7
+    python -m benchmarks.chaos --minutes 3 --share rows --rate 10
 
 The labs of `tests/live` are used here, too: they are where networks, proxies, floods and brokers
 for trying things are kept.

@@ -2,6 +2,7 @@
 
     python -m benchmarks.chaos --minutes 10
     python -m benchmarks.chaos --minutes 3 --method squares --nodes 6 --seed 7
+    python -m benchmarks.chaos --minutes 3 --share rows --rate 10
 
 Prints the schedule, what happens, and at the end what came of it. Ctrl-C ends it, and still says
 what came of it up to there. The exit status is 1 if a row was lost or doubled, a node did not
@@ -34,6 +35,8 @@ def main() -> None:
     ask.add_argument("--minutes", type=float, default=10.0)
     ask.add_argument("--seed", type=int, default=1)
     ask.add_argument("--method", default="gradient", choices=["gradient", "squares"])
+    ask.add_argument("--share", default="sums", choices=["sums", "rows"],
+                     help="of method squares; rows means that method")  # fmt: skip
     ask.add_argument("--nodes", type=int, default=5, help="honest ones; 4 or more")
     ask.add_argument("--rate", type=float, default=100.0, help="rows a second for each node")
     ask.add_argument("--every", type=float, default=4.0, help="seconds from fault to fault, mean")
@@ -44,7 +47,8 @@ def main() -> None:
         ask.error("with fewer than 4 honest nodes nobody can stand a liar")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     verdict = chaos(
-        args.method, 60 * args.minutes, args.seed, args.nodes, args.rate, args.every, args.only,
+        "rows" if args.share == "rows" else args.method,
+        60 * args.minutes, args.seed, args.nodes, args.rate, args.every, args.only,
         say=lambda text: print(text, flush=True),
     )  # fmt: skip
     sys.exit(0 if verdict is not None and verdict.good else 1)
@@ -56,7 +60,7 @@ def chaos(
 ) -> Verdict | None:  # fmt: skip
     """One run; None if it was ended before anything could be said of it."""
     with tempfile.TemporaryDirectory(prefix="dokl-chaos-") as folder:
-        say(f"{nodes} agents and a liar, method {method}, {rate:g} rows/s each, seed {seed}, "
+        say(f"{nodes} agents and a liar, by {method}, {rate:g} rows/s each, seed {seed}, "
             f"{seconds:g} s; load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")  # fmt: skip
         with Arena(Path(folder), method, nodes, seed, rate) as arena:
             try:

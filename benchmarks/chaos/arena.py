@@ -24,6 +24,7 @@ from dokl.live.description import AgreedInputs, ExchangePolicy, Model, SensorSou
 MODELS = {
     "gradient": Model(sigma=1.0, D=100, seed=3, mu=0.5),
     "squares": Model(sigma=1.0, D=100, seed=3, method="squares"),
+    "rows": Model(seed=3, method="squares", share="rows", own_components=100),
 }
 FILES = 1024  # descriptors of each agent, as many systems have it
 LONG_CALM = 5.0  # seconds after which a node should see every other such node
@@ -58,6 +59,7 @@ class Arena:
     def _described(self) -> Lab:
         inputs = replace(AgreedInputs.plain(2), target_range=(-20.0, 20.0))
         policy = ExchangePolicy(every_seconds=0.1, fewest_rows=20, rows_per_second=5000.0)
+        policy = replace(policy, seal_seconds=1.0) if self.method == "rows" else policy
         lab = Lab(
             self.folder, links_of(self.names), model=MODELS[self.method], exchange=policy,
             inputs=inputs, names=[*self.names, LIAR],

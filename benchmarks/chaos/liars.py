@@ -1,4 +1,4 @@
-"""A neighbour with a good certificate that lies: vectors, or sums of rows that never were."""
+"""A neighbour with a good certificate that lies: vectors, rows, or sums of rows that never were."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lab import samples
 from dokl.learning.squares.sums import Sums
 from dokl.live.agent.rolls import roll_of
 from dokl.live.description import Network
-from dokl.live.protocol import Protocol
+from dokl.live.protocol import Protocol, batches
 from dokl.live.protocol.effects import SendHello, SendTheta
-from dokl.live.protocol.messages import HELLO, SUMS, THETA, Message, Refused, pack, unpack
+from dokl.live.protocol.messages import HELLO, ROWS, SUMS, THETA, Message, Refused, pack, unpack
 from dokl.live.transports.zenoh import ZenohTransport
 from dokl.network.sums import origins
 from dokl.network.sums.origins import Entry
@@ -27,9 +27,10 @@ EVERY = 0.1  # seconds
 
 def lie(network: Network, how: str, seconds: float, seed: int, over: Callable[[], bool]) -> int:
     """Lie for so long, or until it is over; how many messages were sent."""
-    with closing(ZenohTransport(network, LIAR)) as transport:
+    with closing(ZenohTransport(network, LIAR, lossless=network.model.rows)) as transport:
         transport.open()
-        say = _sums(network, how, seed) if network.model.squares else _vectors(network, how, seed)
+        make = _sums if network.model.squares else _vectors
+        say = (_rows if network.model.rows else make)(network, how, seed)
         end, sent = time.monotonic() + seconds, 0
         while time.monotonic() < end and not over():
             for what, data in say(transport):
@@ -114,6 +115,53 @@ def _sums(network: Network, how: str, seed: int) -> Say:
         sealed = roll.seals.seal(origins.to_bytes(entry))
         hellos = [each for each in said if each[0] == "hello"]
         return [*hellos, ("theta", node._node.pack_body(SUMS, sealed, now))]
+
+    return say
+
+
+def _rows(network: Network, how: str, seed: int) -> Say:
+    """What a liar that shares rows says: a node of its own, whose rows are lies; rows in another's
+    name; or two different batches under one number, again and again.
+    """
+    learner, rng = network.learner(LIAR), np.random.default_rng(seed)
+    roll = roll_of(network, LIAR)
+    assert roll is not None
+    near = network.neighbours(LIAR)
+    node = Protocol(learner, LIAR, near, network.exchange, time.time_ns(), roll=roll)
+    context = node._way.context  # type: ignore[union-attr]
+    first: list[bytes] = []
+    turn = 0
+
+    def batch(origin: str, now: float) -> tuple[str, bytes]:
+        X, y = samples(20, int(rng.integers(2**31)))
+        about = origin, time.time_ns(), 0, X, -y[:, None], 1.0, 2.0, batches.NOTHING
+        sealed = roll.seals.seal(batches.pack_entry(context, *about))
+        made = batches.pack_batches([batches.read_batch(context, sealed)], set())
+        return "theta", node._node.pack_body(ROWS, made, now)
+
+    def say(transport: ZenohTransport) -> list[tuple[str, bytes]]:
+        nonlocal turn
+        turn += 1
+        now = time.monotonic()
+        node.offset = time.time() - now
+        node.at_once = 0  # it learns nothing of others
+        effects = []
+        for peer, up in transport.events():
+            effects += (node.peer_up if up else node.peer_lost)(peer, now)
+        for peer, _, data in transport.receive():
+            effects += node.message(peer, data, now)
+        X, y = samples(5, int(rng.integers(2**31)))
+        lies = -y if how != "noise" else 10.0 * rng.normal(size=len(y))
+        effects += node.samples(X, lies[:, None], now)
+        effects += node.tick(now)
+        said = [("theta", e.data) for e in effects if isinstance(e, SendTheta)]
+        said += [("hello", e.data) for e in effects if isinstance(e, SendHello)]
+        first.extend(data for what, data in said if what == "theta" and len(first) < 20)
+        if how == "stale":
+            return [*said, *(("theta", data) for data in first[turn % 20 :][:1])]
+        if how == "forged":
+            return [*said, batch(str(rng.choice(near)), now)]
+        return [*said, batch(LIAR, now)] if how == "forked" else said
 
     return say
 

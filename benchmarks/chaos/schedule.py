@@ -21,6 +21,7 @@ HOWS = {
 LIES = {
     "gradient": ("flipped", "largest", "noise", "drifting"),
     "squares": ("labels", "inflated", "noise", "flipped", "stale"),
+    "rows": ("labels", "noise", "forged", "forked", "stale"),
 }
 LASTS = {"kill": (0.2, 2.0), "hang": (1.0, 5.0), "part": (2.0, 5.0), "flood": (2.0, 4.0)}
 LASTS |= {"face": (2.0, 4.0), "lie": (4.0, 7.0), "journal": (0.2, 1.0), "broker": (1.0, 3.0)}

@@ -167,7 +167,7 @@ def alone(arena: Arena, name: str) -> float:
     if not parts:
         return float("nan")
     X, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    if arena.method == "squares":
+    if arena.method in ("squares", "rows"):
         lone = AutoRegressor(random_state=0).partial_fit(X[-LONE:], y[-LONE:])
         said = lone.predict(TRIAL[0])
     else:
@@ -180,11 +180,13 @@ def alone(arena: Arena, name: str) -> float:
 def settled_totals(arena: Arena, seconds: float) -> tuple[dict[str, str], list[str]]:
     """By method "squares": whether every node's total has every row of every other once.
 
-    Rows that are too few to be told (5 % of those told before) are not expected.
+    Rows that are too few to be told (5 % of those told before) are not expected; where rows travel,
+    all are.
     """
-    if arena.method != "squares":
+    if arena.method not in ("squares", "rows"):
         return {}, []
     fewest, limit = arena.network.exchange.fewest_rows, time.monotonic() + seconds
+    fewest = 1 if arena.method == "rows" else fewest
     faces = arena.faces()
     try:
         while True:

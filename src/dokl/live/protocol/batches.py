@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,9 +75,11 @@ class Context:
         return MESSAGE + LONGEST + self.most_entry + 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """Rows first ... first + n - 1 of an origin; since, until: of their time. sealed: all of it."""
+    """Rows first ... first + n - 1 of an origin; since, until: of their time. There may be many of
+    them with a row each, so they share their certificate.
+    """
 
     origin: str
     incarnation: int
@@ -86,7 +89,20 @@ class SealedBatch:
     until: float
     before: bytes
     hash: bytes
-    sealed: bytes
+    certificate: bytes
+    signature: bytes
+    entry: bytes
+
+    @property
+    def sealed(self) -> bytes:
+        """All of it, as it is stored."""
+        lengths = _LENGTHS.pack(len(self.certificate), len(self.signature))
+        return lengths + self.certificate + self.signature + self.entry
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes on the way."""
+        return len(self.signature) + len(self.entry) + 64
 
     @property
     def end(self) -> int:
@@ -114,7 +130,7 @@ def pack_entry(
 
 def read_batch(context: Context, sealed: bytes) -> SealedBatch:
     """The batch in sealed bytes, its seal not looked at; BadInput where it can be nobody's."""
-    entry = seal_and_entry(sealed)[2]
+    certificate, signature, entry = seal_and_entry(sealed)
     if not _HEADER.size <= len(entry) <= context.most_entry:
         raise BadInput("a batch of rows of an impossible size")
     layout, network, columns, *numbers = _HEADER.unpack_from(entry)
@@ -135,17 +151,29 @@ def read_batch(context: Context, sealed: bytes) -> SealedBatch:
     except UnicodeDecodeError:
         raise BadInput("a batch of rows of nobody") from None
     mark = sha256(entry).digest()[:HASH]
-    return SealedBatch(origin, incarnation, first, n, since, until, before, mark, sealed)
+    seal = _shared(certificate), signature, entry
+    about = sys.intern(origin), incarnation, first, n, since, until
+    return SealedBatch(*about, before, mark, *seal)
 
 
 def read_rows(context: Context, batch: SealedBatch) -> tuple[Array, Array]:
     """X: (n, d) and Y: (n, m) of a batch; BadInput where there are no such rows in it."""
-    entry = seal_and_entry(batch.sealed)[2]
+    entry = batch.entry
     start = _HEADER.size + entry[_HEADER.size - 1]
     both = _unpack_rows(entry[start:], batch.n, context.d + context.m)
     if not (np.abs(both) <= LARGEST).all():  # false of NaN, too
         raise BadInput("a batch has rows with numbers that cannot be used")
     return both[:, : context.d], both[:, context.d :]
+
+
+_certificates: dict[bytes, bytes] = {}
+
+
+def _shared(certificate: bytes) -> bytes:
+    """The same bytes, once in memory."""
+    if len(_certificates) >= 1024:
+        _certificates.clear()
+    return _certificates.setdefault(certificate, certificate)
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -216,7 +244,7 @@ def pack_batches(batches: list[SealedBatch], known: set[bytes]) -> bytes:
     """Batches as they travel, without certificates whose marks are in `known`; it grows."""
     parts = []
     for batch in batches:
-        certificate, signature, entry = seal_and_entry(batch.sealed)
+        certificate, signature, entry = batch.certificate, batch.signature, batch.entry
         mark = certificate_mark(certificate)
         if certificate and mark in known:
             certificate, full = mark, b"\0"

@@ -12,8 +12,8 @@ Nothing here looks at seals: who adds a batch has checked that its origin sealed
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dokl.live.protocol.batches import NOTHING, SealedBatch
@@ -157,14 +157,19 @@ def _noted(log: OriginLog, fork: Fork, loser: bytes) -> OriginLog:
 
 
 def _trimmed(log: OriginLog, most: int) -> OriginLog:
-    """With at most so many rows, the newest; a batch is kept or not."""
-    rows, first = 0, len(log.batches)
-    for batch in reversed(log.batches):
-        rows += batch.n
-        if rows > most and first < len(log.batches):
-            break
-        first -= 1
+    """With at most so many rows, the newest; a batch is kept or not, the last one always."""
+    first = bisect_left(log.batches, log.end - most, key=lambda batch: batch.first)
+    first = min(first, len(log.batches) - 1)
     return replace(log, batches=log.batches[first:]) if first else log
+
+
+def restored(batches: Sequence[SealedBatch]) -> OriginLog:
+    """The log of an origin that was stored: the last stretch without a gap."""
+    start = 0
+    for i in range(1, len(batches)):
+        if (batches[i].first, batches[i].before) != (batches[i - 1].end, batches[i - 1].hash):
+            start = i
+    return OriginLog(tuple(batches[start:]))
 
 
 # -- comparing -------------------------------------------------------------------------------------
@@ -205,7 +210,7 @@ def stretch(log: OriginLog, known: list[tuple[int, bytes]], most: int) -> list[S
         if size > most:
             break
         found.append(batch)
-        size += len(batch.sealed)
+        size += batch.size
     return found
 
 

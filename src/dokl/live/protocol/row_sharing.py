@@ -7,8 +7,7 @@ with a stretch of its log. So whatever is lost, repeated, late or forgotten in a
 in the end, and then there is silence.
 
 Logs are stored before anything of them is sent or learned. The network's bank learns batch by
-batch, in the order in which they came here; of each origin only so many wait in line that nobody
-can crowd out the others. How far it has come is part of the node's state.
+batch (`learning_line`); how far it has come is part of the node's state.
 
 Everything that a batch says is said by its origin alone: its seal is checked before anything else
 is made of it, and it changes the log of that origin and no other. What neighbours say they have
@@ -25,7 +24,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.live.certificates.signing import seal_and_entry
+from dokl.live.protocol import learning_line as lines
 from dokl.live.protocol import logs
 from dokl.live.protocol.batches import (
     MESSAGE,
@@ -40,6 +39,7 @@ from dokl.live.protocol.batches import (
     unpack_batches,
 )
 from dokl.live.protocol.effects import Effect, Notice, Save, SaveLog, SendHello, SendTheta
+from dokl.live.protocol.learning_line import LearningLine
 from dokl.live.protocol.logs import OriginLog, Version
 from dokl.live.protocol.messages import HAVE, ROWS, STRETCH, WANT, Message, mark_of
 from dokl.live.protocol.neighbours import Neighbour
@@ -54,9 +54,6 @@ ASK_SECONDS = 1.0  # until a question is asked again, of another neighbour if th
 SHY_SECONDS = 10.0  # in which a neighbour that did not help is asked only if nobody else can be
 LATER = 0.3  # seconds before a question: what is lacking may be on its way
 ANSWERS = 16  # questions of neighbours that wait for their answer, at most
-LINE = 64  # batches of one origin that wait to be learned before others' have their turn
-LATE_SECONDS = 300.0  # after which rows are too old for short memories
-CHUNK = 8  # rows that are learned in one call
 SAVE_ROWS = 5000  # rows heard after which the state is written
 MOST_CERTIFICATES = 1024
 
@@ -64,13 +61,11 @@ MOST_CERTIFICATES = 1024
 class RowSharing:
     """Logs by origin; dictionaries and tuples in it are replaced, never written to.
 
-    logs: of every origin. line: batches that wait to be learned, as (origin, number, whether they
-    are late); lined: up to which row of each origin they are in it. theirs: what neighbours have.
+    logs: of every origin. line: batches that wait to be learned. theirs: what neighbours have.
     asked: of whom each origin's rows were asked, and when. shy: who did not help with which origin,
     and when. useless: the last hash of what a neighbour has of an origin and does not belong here.
     wanted: questions to answer. flood: batches that are to be sent on. told: certificates that the
-    neighbours were sent. quota: rows that may still come of each origin, and since when. skipped:
-    rows of each origin that were gone before they were learned.
+    neighbours were sent. quota: rows that may still come of each origin, and since when.
     """
 
     joining = False
@@ -78,8 +73,7 @@ class RowSharing:
     def __init__(self, node: LiveNode, roll: Roll, stored: Sequence[bytes] = ()) -> None:
         self.node, self.roll, self.marks = node, roll, _marks(roll)
         self.logs: Mapping[str, OriginLog] = {}
-        self.line: tuple[tuple[str, int, bool], ...] = ()
-        self.lined: Mapping[str, int] = {}
+        self.line = LearningLine()
         self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
         self.asked: Mapping[bytes, tuple[str, float]] = {}
         self.shy: Mapping[tuple[str, bytes], float] = {}
@@ -89,7 +83,6 @@ class RowSharing:
         self.told: frozenset[bytes] = frozenset()
         self.certificates: Mapping[bytes, bytes] = {}
         self.quota: Mapping[str, tuple[float, float]] = {}
-        self.skipped: Mapping[str, int] = {}
         self.begun: float | None = None
         self.have_at = self.sealed_at = float("-inf")
         self.have_due: float | None = None
@@ -121,12 +114,14 @@ class RowSharing:
         """The logs of before the end. What is new in them since the state was written is learned
         again, the oldest first; own rows that were sealed since are not sealed again.
         """
+        found: dict[str, list[SealedBatch]] = {}
         for sealed in stored:
             batch = read_batch(self.context, sealed)
-            self._know_certificate(sealed)
-            log = self.logs.get(batch.origin, OriginLog())
-            log, _ = logs.add(log, batch, self._most, over_gap=True)
-            self.logs = {**self.logs, batch.origin: replace(log, missing=0)}
+            found.setdefault(batch.origin, []).append(batch)
+        self.logs = {name: logs.restored(every) for name, every in found.items()}
+        for every in found.values():
+            for certificate in {batch.certificate for batch in every}:
+                self._know_certificate(certificate)
         self._line_up_all()
         self.replayed()
 
@@ -137,15 +132,6 @@ class RowSharing:
         here = len(learner.unsealed(state)[0])
         if done > 0 and here:
             self.node.state = learner.sealing(state, min(done, here))
-
-    def _line_up_all(self) -> None:
-        """What is in the logs and not learned, by its time."""
-        self.line, self.lined = (), {}
-        heard = self.learner.heard(self.node.state)
-        every = [b for log in self.logs.values() for b in log.batches]
-        for batch in sorted(every, key=lambda b: (b.until, b.origin, b.first)):
-            if batch.end > heard.get(batch.origin, 0):
-                self._line_up(batch.origin)
 
     # -- events ------------------------------------------------------------------------------
     def samples(self, X: Any, Y: Any, now: float) -> list[Effect]:
@@ -242,7 +228,7 @@ class RowSharing:
                 return self.node.refuse(peer.name, "rows", text, name), ""
             peer.received, peer.last_received = peer.received + 1, now
         peer.welcome(hello=False, about=name)
-        self._know_certificate(batch.sealed)
+        self._know_certificate(batch.certificate)
         effects = self._grown(name, before, log, now, peer.name) if log is not before else []
         return effects, what
 
@@ -308,8 +294,7 @@ class RowSharing:
 
     def _cut(self, name: str, number: int) -> list[Effect]:
         """Rows of an origin from a number on are others now: these are still to be learned."""
-        self.line = tuple(e for e in self.line if e[0] != name or e[1] < number)
-        self.lined = {**self.lined, name: min(self.lined.get(name, number), number)}
+        self.line = lines.cut(self.line, name, number)
         if self.learner.heard(self.node.state).get(name, 0) <= number:
             return []
         self.node.state = self.learner.hear_from(self.node.state, name, number)
@@ -360,7 +345,7 @@ class RowSharing:
     def check_change(self, roll: Roll) -> None:
         """Refuse seals by which kept rows could not be proved to nodes that start later."""
         by_certificate = {
-            seal_and_entry(batch.sealed)[0]: batch
+            batch.certificate: batch
             for name, log in self.logs.items()
             if name in roll.names
             for batch in log.batches
@@ -420,7 +405,7 @@ class RowSharing:
         if not self.active or self.begun is None:
             return None
         times = [self._seal_due()]
-        if self.line:
+        if self.line.waiting:
             times.append(self.node.now)
         if self._there:
             times.append(self.have_due)
@@ -485,8 +470,8 @@ class RowSharing:
         log, what = logs.add(own, read_batch(self.context, sealed), self._most)
         assert what == logs.NEW
         self.logs = {**self.logs, name: log}
-        self._know_certificate(sealed)
         batch = log.batches[-1]
+        self._know_certificate(batch.certificate)
         self.flood = (*self.flood, batch)
         return SaveLog(name, log.base, batch.first, ((batch.first, sealed),))
 
@@ -531,8 +516,7 @@ class RowSharing:
         self.flood = (*self.flood, new)
         return SaveLog(name, batch.first, batch.first, ((batch.first, sealed),))
 
-    def _know_certificate(self, sealed: bytes) -> None:
-        certificate = seal_and_entry(sealed)[0]
+    def _know_certificate(self, certificate: bytes) -> None:
         mark = certificate_mark(certificate)
         if certificate and mark not in self.certificates:
             full = len(self.certificates) >= MOST_CERTIFICATES
@@ -549,7 +533,7 @@ class RowSharing:
                 if size > MESSAGE:
                     break
                 some.append(batch)
-                size += len(batch.sealed)
+                size += batch.size
             self.flood = self.flood[len(some) :]
             body = pack_batches(some, known)
             effects.append(SendTheta(self.node.pack_body(ROWS, body, now)))
@@ -628,25 +612,21 @@ class RowSharing:
 
     # -- learning ----------------------------------------------------------------------------
     def _line_up(self, name: str) -> None:
-        """The next batch of an origin waits to be learned, unless enough of it do."""
-        waiting = sum(1 for origin, _, _ in self.line if origin == name)
-        log, heard = self.logs[name], self.learner.heard(self.node.state).get(name, 0)
-        start = max(self.lined.get(name, 0), heard, log.base)
-        i = log.at(start)
-        if waiting < LINE and i < len(log.batches):
-            late = log.batches[i].until < self.node.wall() - LATE_SECONDS
-            self.line = (*self.line, (name, log.batches[i].first, late))
-            self.lined = {**self.lined, name: log.batches[i].end}
+        heard = self.learner.heard(self.node.state)
+        self.line = lines.line_up(self.line, name, self.logs[name], heard, self.node.wall())
+
+    def _line_up_all(self) -> None:
+        heard = self.learner.heard(self.node.state)
+        self.line = lines.line_up_all(self.logs, heard, self.node.wall())
 
     def _learn(self) -> list[Effect]:
         """The next batches that wait, at most about `at_once` rows."""
-        left, before = self.node.at_once, self.learned
-        while left > 0 and self.line:
-            (name, first, late), *rest = self.line
-            self.line = tuple(rest)
-            left -= self._learn_batch(name, first, late)
-            if name in self.logs:
-                self._line_up(name)
+        left, before, wall = self.node.at_once, self.learned, self.node.wall()
+        while left > 0 and self.line.waiting:
+            given = self.logs, self.learner, self.node.state, self.context, wall
+            self.line, self.node.state, rows = lines.learn_next(self.line, *given)
+            left, self.learned = left - rows, self.learned + rows
+            self.unsaved += rows
         if self.learned > before:
             self.node.step += 1
             self.node.combines += 1
@@ -655,33 +635,11 @@ class RowSharing:
         self.unsaved = 0
         return [Save()]
 
-    def _learn_batch(self, name: str, first: int, late: bool) -> int:
-        """Learn one batch; how many rows that were."""
-        log, learner = self.logs.get(name, OriginLog()), self.learner
-        heard = learner.heard(self.node.state).get(name, 0)
-        if first < log.base:  # gone before it was learned
-            gone = log.base - max(heard, first)
-            self.skipped = {**self.skipped, name: self.skipped.get(name, 0) + max(0, gone)}
-            self.node.state = learner.hear_from(self.node.state, name, max(heard, log.base))
-            return 0
-        i = log.at(first)
-        if i == len(log.batches) or log.batches[i].end <= heard:
-            return 0
-        batch = log.batches[i]
-        X, Y = read_rows(self.context, batch)
-        start = max(0, heard - batch.first)
-        for at in range(start, batch.n, CHUNK):
-            part, end = slice(at, at + CHUNK), min(at + CHUNK, batch.n)
-            given = X[part], Y[part], batch.first + end, late
-            self.node.state = learner.hear(self.node.state, name, *given)
-        self.learned, self.unsaved = self.learned + batch.n, self.unsaved + batch.n
-        return batch.n
-
     # -- facts -------------------------------------------------------------------------------
     def disputes(self, now: float) -> list[str]:
         """Who has sealed different rows under one number, in words."""
         found = [_fork_text(name, log) for name, log in sorted(self.logs.items()) if log.forks]
-        for name, rows in sorted(self.skipped.items()):
+        for name, rows in sorted(self.line.skipped.items()):
             if rows:
                 found.append(f"{rows:,} rows of {name!r} came faster than this node can learn")
         return found
@@ -724,7 +682,9 @@ class RowSharing:
             "origins": self._counts(),
             "kept": {name: log.end - log.base for name, log in sorted(self.logs.items())},
             "missing": {n: log.missing for n, log in sorted(self.logs.items()) if log.missing},
-            "skipped": {name: rows for name, rows in sorted(self.skipped.items()) if rows},
+            "skipped": {name: rows for name, rows in sorted(self.line.skipped.items()) if rows},
+            "forked": sum(log.forks for log in self.logs.values()),
+            "skipped_rows": sum(self.line.skipped.values()),
             "forks": {name: log.forks for name, log in sorted(self.logs.items()) if log.forks},
             "behind": behind,
             "unsealed": len(self.learner.unsealed(self.node.state)[0]),
