@@ -282,7 +282,7 @@ def compared(tmp_path_factory):
     rows = np.column_stack([X[:300, :2], y[:300]])
     np.savetxt(data, rows, delimiter=",", header="a,b,y", comments="")
     words = ("plan", data, "--target", "y", "--components", 60, "--graph", "ring", "--nodes", 5)
-    return dokl(*words, "--bytes", 3000)
+    return dokl(*words, "--bytes", 3000, "--verbose")
 
 
 def test_ways_to_share_are_compared_in_a_table(compared):

@@ -77,9 +77,7 @@ def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[
     bank, told, at = pending.begun(bank), [], 0
     with on_all_cores(len(X) >= FEW) as each:
         while at < len(X):
-            left = min(pending.rows_left(bank), AT_ONCE - bank.seen % AT_ONCE)
-            left = min(left, copies.rows_left(bank))
-            stop = min(len(X), at + left)
+            stop = min(len(X), at + min(_most_at_once(bank), copies.rows_left(bank)))
             bank, said = _learn_some(bank, X[at:stop], Y[at:stop], w[at:stop], each)
             told.append(said)
             at = stop
@@ -95,12 +93,16 @@ def learn_late(bank: Bank, X: Array, Y: Array) -> Bank:
     bank = pending.begun(bank)
     with on_all_cores(len(X) >= FEW) as each:
         while at < len(X):
-            left = min(pending.rows_left(bank), AT_ONCE - bank.seen % AT_ONCE)
-            some = slice(at, min(len(X), at + left))
+            some = slice(at, min(len(X), at + _most_at_once(bank)))
             bank = _learn_late(bank, X[some], Y[some], w[some], each)
             at = some.stop
     pending.give_time(bank, len(X))
     return bank
+
+
+def _most_at_once(bank: Bank) -> int:
+    """Rows that may be learned together: no pilot begins or ends among them."""
+    return min(pending.rows_left(bank), AT_ONCE - bank.seen % AT_ONCE)
 
 
 def _learn_late(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Bank:
