@@ -135,7 +135,7 @@ def test_a_node_of_a_network_predicts_by_its_own_vector(folder, tmp_path):
     message = fails("export", folder / "network-y.dokl", tmp_path / "n.onnx", "--node", "rof")
     assert "did you mean 'roof'?" in message
     message = fails("export", folder / "auto-y.dokl", tmp_path / "n.onnx", "--node", "roof")
-    assert "of a network only" in message
+    assert "only a network has nodes to name" in message
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.9])

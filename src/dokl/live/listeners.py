@@ -27,6 +27,10 @@ class ListeningLearner(Learner):
     def predict_all(self, state: State, X: Array) -> Prediction:
         """Means, variances and widths of rows X: (n, d)."""
 
+    def predict_inputs(self, state: State, X: Array) -> Prediction:
+        """The same of rows as the node's bank keeps them."""
+        return self.predict_all(state, X)
+
     @abstractmethod
     def learn_predicting(self, state: State, X: Array, Y: Array) -> tuple[State, Prediction]:
         """Own rows X: (n, d), Y: (n, m) in order, and what was predicted for each before."""

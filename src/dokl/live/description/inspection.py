@@ -244,6 +244,9 @@ def _sums(network: Network) -> Iterator[str]:
     """What method "squares" cannot do, or would take too much room for."""
     if network.exchange.mode not in ("push", "off"):
         yield f"[exchange] mode {network.exchange.mode!r}: sums are pushed, take 'push' or 'off'"
+    if network.model.D > MOST_ENTRY:
+        yield "[model] D is beyond what a message can hold: take fewer features"
+        return
     size = most_bytes(network.m, network.model.D)
     if size > MOST_ENTRY:
         yield (

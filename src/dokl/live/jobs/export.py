@@ -88,7 +88,7 @@ def _folded(network: Network, state: SumsState | RowsState, name: str | None) ->
     known = learner.own_node(state)
     own = known.own
     newest = own.stored.newest()[0][-NEWEST:]
-    told = learner.predict_all(state, newest)
+    told = learner.predict_inputs(state, newest)
     classes = np.array(network.inputs.labels) if network.inputs.classifying else None
     now = own.now
     return predict_only(

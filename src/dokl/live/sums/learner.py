@@ -80,7 +80,11 @@ class SumsLearner(ListeningLearner):
     def predict_all(self, state: State, X: Array) -> Prediction:
         """Means, variances and widths of rows X: (n, d)."""
         rows, _ = self._entered(state, X)
-        return summing.predict(node_of(state), self.made, self.number, rows)
+        return self.predict_inputs(state, rows)
+
+    def predict_inputs(self, state: State, X: Array) -> Prediction:
+        """The same of rows as the node's bank keeps them: with earlier values, where there are."""
+        return summing.predict(node_of(state), self.made, self.number, X)
 
     def own_node(self, state: State) -> NetworkNode:
         """The lone learner, its corrections and its mixture."""
