@@ -49,8 +49,8 @@ _HOME = {
     "Lags": "estimators",
     "RandomFeatures": "estimators",
     "TableModel": "tables.models",
-    "fit_table": "tables.jobs.fit",
-    "backtest": "tables.jobs.backtest",
+    "fit_table": "tables.jobs.in_memory",
+    "backtest": "tables.jobs.in_memory",
     "save": "tables.models",
     "load": "tables.models",
 }

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dokl.base.errors import BadInput
 
 Array = NDArray[Any]
-LARGEST = 1e100  # of targets: squares of much larger ones overflow
+LARGEST = 1e70  # of targets: fourth powers of much larger ones overflow
+FLOAT32 = float(np.finfo(np.float32).max)  # of a number that an agent takes, or sends
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Block:
         """The block of steps start to stop; rows are shared, not copied."""
         return Block(self.X, self.Y, self.weight, self.index[start:stop])
 
-    def cast(self, dtype: Any) -> Block:
+    def cast(self, dtype: DTypeLike) -> Block:
         """The same samples in another precision; what has it already is shared."""
         X, Y = (a.astype(dtype, copy=False) for a in (self.X, self.Y))
         weight = None if self.weight is None else self.weight.astype(dtype, copy=False)
@@ -52,7 +53,7 @@ def used_rows(block: Block) -> Array:
 PAGE, LINE = 4096, 64  # bytes
 
 
-def empty_in_quarter(shape: tuple[int, ...], dtype: Any, quarter: int) -> Array:
+def empty_in_quarter(shape: tuple[int, ...], dtype: DTypeLike, quarter: int) -> Array:
     """An empty array that begins in the given quarter of a memory page.
 
     The loops stream several arrays side by side. Vectors across cache lines cost up to half their
@@ -66,14 +67,20 @@ def empty_in_quarter(shape: tuple[int, ...], dtype: Any, quarter: int) -> Array:
     return np.asarray(raw[start : start + size].view(dtype).reshape(shape))
 
 
-def is_sparse(X: Any) -> bool:
+def is_sparse(X: object) -> bool:
     """Whether X is a scipy.sparse matrix, without importing scipy to find out."""
     return hasattr(X, "tocsr") and hasattr(X, "nnz")
 
 
 def limited(Y: Array) -> Array:
-    """Targets, those beyond LARGEST as LARGEST: as wild, but their squares are finite."""
-    return np.clip(Y, -LARGEST, LARGEST)
+    """Targets, those beyond LARGEST as LARGEST: as wild, but powers of them are finite; and those
+    below 1 / LARGEST as 0: powers of them would be.
+
+    >>> limited(np.array([1e99, -2.0, 1e-99])).tolist()
+    [1e+70, -2.0, 0.0]
+    """
+    Y = np.clip(Y, -LARGEST, LARGEST)
+    return np.asarray(Y * (np.abs(Y) >= 1.0 / LARGEST))
 
 
 def first_bad(values: Array) -> tuple[int, ...] | None:
@@ -102,7 +109,7 @@ def check_rows(X: Any, d: int, what: str = "X") -> Any:
 
 
 def check_whole(
-    name: str, value: Any, least: int = 1, most: int | None = None, of: str = ""
+    name: str, value: object, least: int = 1, most: int | None = None, of: str = ""
 ) -> int:
     """A parameter that counts something, as an int; of: what it counts.
 
@@ -110,8 +117,12 @@ def check_whole(
     Traceback (most recent call last):
     dokl.base.errors.BadInput: every must be a whole number of steps, at least 1, got 1.5
     """
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
+    if (
+        not isinstance(value, int | np.integer)
+        or isinstance(value, bool)
+        or value < least
+        or (most is not None and value > most)
+    ):
         counted = f"{name} must be a whole number{f' of {of}' if of else ''}, at least {least}"
         raise BadInput(f"{counted}{'' if most is None else f' and at most {most}'}, got {value!r}")
     return int(value)

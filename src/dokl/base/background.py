@@ -70,7 +70,7 @@ class Reservation:
 
 
 def reserve(size: float, most: float) -> Reservation | None:
-    """So many bytes, or None where all reservations together would take more than `most`."""
+    """N bytes, or None where all reservations together would take more than `most`."""
     with _shared.lock:
         if size + sum(each.size for each in _shared.reserved) > most:
             return None
@@ -80,8 +80,8 @@ def reserve(size: float, most: float) -> Reservation | None:
 
 
 class Task(Generic[T]):
-    """A function of an `Each`, called once, in the background or by whoever needs its result.
-    holds: what its result takes; a task without it is not begun in the background.
+    """A function of an `Each`, called once, in the background or by the thread that needs its
+    result. holds: what its result takes; a task without it is not begun in the background.
     """
 
     def __init__(self, function: Callable[[Each], T], holds: Reservation | None) -> None:
@@ -107,7 +107,7 @@ class Task(Generic[T]):
             thread = threading.Thread(target=_work, args=(self,), name="pilots", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no more threads to be had: whoever needs it does it
+            except RuntimeError:  # no more threads: the caller that needs it does it
                 self._state = _State.NEW
             else:
                 _shared.thread = thread
@@ -167,11 +167,11 @@ class Task(Generic[T]):
         if self._error is None:
             self._function = None  # and all that it holds
 
-    def __deepcopy__(self, memo: Any) -> Task[T]:
+    def __deepcopy__(self, memo: object) -> Task[T]:
         """Itself: what comes out is never written to."""
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """None."""
         return type(None), ()
 

@@ -4,7 +4,7 @@
 
     DoklError
     ├── BadInput            (also a ValueError)  a value that cannot be used
-    │   ├── UnknownName     a name that is not known; says the nearest one
+    │   ├── UnknownName     an unknown name, with the nearest one
     │   ├── BadGraph        a graph or weight matrix that cannot carry the algorithm
     │   ├── BadFile         a file that cannot be read, written or understood
     │   └── FingerprintMismatch  two models whose vectors must not be averaged or mixed
@@ -50,7 +50,7 @@ class BadInput(DoklError, ValueError):
     """
 
     def __init__(self, message: str, *, options: Iterable[str] = ()) -> None:
-        super().__init__(_shortened(message))
+        super().__init__(_shorten(message))
         self.options = tuple(options)
 
     def at(self, place: str) -> BadInput:
@@ -68,8 +68,9 @@ class UnknownName(BadInput):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(known)
-        near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        lower = {each.lower(): each for each in known}
+        near = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
+        hint = f"did you mean {lower[near[0]]!r}? " if near else ""
         names = ", ".join(map(_on_one_line, known))
         super().__init__(f"unknown {kind} {name!r}: {hint}Known: {names}.")
 
@@ -113,10 +114,10 @@ def install_line(extra: str) -> str:
     return f"{checkout}pip install 'dokl[{extra}]'"
 
 
-def _shortened(message: str) -> str:
+def _shorten(message: str) -> str:
     """A message of at most `LONGEST` characters: its place is at the start, its advice at the end.
 
-    >>> len(_shortened("x" * 9000))
+    >>> len(_shorten("x" * 9000))
     2000
     """
     gap = " ... "
@@ -132,6 +133,15 @@ def _on_one_line(name: str) -> str:
     two\\nlines
     """
     return name if name.isprintable() else repr(name)[1:-1]
+
+
+def counted(n: int, noun: str) -> str:
+    """A number of things for a message.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def listed(values: Iterable[object], most: int = 12) -> str:

@@ -27,11 +27,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
+from dokl.base.arrays import Array
 from dokl.base.errors import BadFile, BadInput
 
-Array = NDArray[Any]
+# An object of JSON or TOML: who reads it checks what is in it.
+Json = dict[str, Any]
 PathLike = str | os.PathLike[str]
 
 # Raised whenever a reader of the old format would misunderstand the new one (docs/format.md).
@@ -49,7 +51,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 # -- the container -----------------------------------------------------------------------------
-def write(path: PathLike, kind: str, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> Path:
+def write(
+    path: PathLike, kind: str, meta: Mapping[str, object], arrays: Mapping[str, ArrayLike]
+) -> Path:
     """Write arrays (numbers, truth values or strings, of any shape) and JSON-able meta to a file.
 
     The same content gives the same bytes.
@@ -61,9 +65,12 @@ def write(path: PathLike, kind: str, meta: Mapping[str, Any], arrays: Mapping[st
 
 
 def to_bytes(
-    kind: str, meta: Mapping[str, Any], arrays: Mapping[str, Any], name: str = "the container"
+    kind: str,
+    meta: Mapping[str, object],
+    arrays: Mapping[str, ArrayLike],
+    name: str = "the container",
 ) -> bytes:
-    """What `write` writes, for whoever stores it elsewhere; name: for messages."""
+    """The bytes that `write` writes, to store elsewhere; name: for messages."""
     from safetensors.numpy import save
 
     tensors, strings = _sorted_out(arrays)
@@ -75,9 +82,9 @@ def to_bytes(
     return data
 
 
-def read(path: PathLike, kind: str | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
+def read(path: PathLike, kind: str | None = None) -> tuple[Json, dict[str, Array]]:
     """(meta, arrays) of a file of this kind, or of any kind; BadFile where that cannot be."""
-    with _telling(path, "read"), open_plain(path) as file:
+    with _file_errors(path, "read"), open_plain(path) as file:
         text = _text(path, file)
         described = _understood(path, text, kind)
         file.seek(0)
@@ -87,15 +94,15 @@ def read(path: PathLike, kind: str | None = None) -> tuple[dict[str, Any], dict[
 
 def from_bytes(
     data: bytes, kind: str | None = None, name: str = "the container"
-) -> tuple[dict[str, Any], dict[str, Array]]:
+) -> tuple[Json, dict[str, Array]]:
     """(meta, arrays) of what `to_bytes` made; BadFile where that cannot be."""
     text = _text(name, io.BytesIO(data))
     return _opened(name, text, _understood(name, text, kind), data)
 
 
 def _opened(
-    path: PathLike, text: str, described: Mapping[str, Any], data: bytes
-) -> tuple[dict[str, Any], dict[str, Array]]:
+    path: PathLike, text: str, described: Json, data: bytes
+) -> tuple[Json, dict[str, Array]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -104,7 +111,7 @@ def _opened(
         expected = tensors.pop(_SUM)
         intact = bool(np.array_equal(expected, _checksum(text, tensors)))
         strings = {name: _strings(packed) for name, packed in described["strings"].items()}
-        meta: dict[str, Any] = dict(described["meta"])
+        meta: Json = dict(described["meta"])
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadFile(f"{path}: the file is damaged ({error})") from error
     if not intact:
@@ -112,17 +119,17 @@ def _opened(
     return meta, tensors | strings
 
 
-def header(path: PathLike) -> dict[str, Any]:
+def header(path: PathLike) -> Json:
     """{"format", "dokl", "kind"} of a file, from its first bytes: cheap, and not yet verified."""
-    with _telling(path, "read"), open_plain(path) as file:
+    with _file_errors(path, "read"), open_plain(path) as file:
         described = _understood(path, _text(path, file), None)
     return {key: described[key] for key in ("format", "dokl", "kind")}
 
 
-def _sorted_out(arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
+def _sorted_out(arrays: Mapping[str, ArrayLike]) -> tuple[dict[str, Array], Json]:
     """Numbers as contiguous little-endian arrays; strings as JSON, which has no offsets to err."""
     tensors: dict[str, Array] = {}
-    strings: dict[str, Any] = {}
+    strings: Json = {}
     for name, value in arrays.items():
         array = np.asarray(value)
         if name.startswith(("dokl.", "__")):
@@ -138,7 +145,7 @@ def _sorted_out(arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, 
     return tensors, strings
 
 
-def _strings(packed: Mapping[str, Any]) -> Array:
+def _strings(packed: Json) -> Array:
     values, shape = packed["values"], tuple(packed["shape"])
     if not all(isinstance(value, str) for value in values):
         raise ValueError("a string array holds something else")
@@ -149,7 +156,7 @@ def _strings(packed: Mapping[str, Any]) -> Array:
     return np.array(values, dtype=f"U{width}").reshape(shape)
 
 
-def _description(kind: str, meta: Mapping[str, Any], strings: Mapping[str, Any]) -> str:
+def _description(kind: str, meta: Mapping[str, object], strings: Json) -> str:
     from dokl import __version__
 
     content = {"format": FORMAT, "dokl": __version__, "kind": kind}
@@ -163,7 +170,7 @@ def _description(kind: str, meta: Mapping[str, Any], strings: Mapping[str, Any])
         raise BadInput(f"this cannot be written as JSON: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is neither text, number, list nor dictionary")
@@ -207,12 +214,12 @@ def _text(path: PathLike, file: IO[bytes]) -> str:
     return text
 
 
-def _understood(path: PathLike, text: str, kind: str | None) -> dict[str, Any]:
+def _understood(path: PathLike, text: str, kind: str | None) -> Json:
     """The description, once it is clear that this version can read the file."""
     from dokl import __version__
 
     try:
-        described: dict[str, Any] = json.loads(text)
+        described: Json = json.loads(text)
         version, by, holds = described["format"], described["dokl"], described["kind"]
         newer = bool(version > FORMAT)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -231,29 +238,31 @@ def _understood(path: PathLike, text: str, kind: str | None) -> dict[str, Any]:
 MOST = 1_000_000  # of anything that is counted in settings; sizes of arrays are compared with these
 
 
-def whole(name: str, value: Any, low: int = 0, high: int | None = None) -> int:
+def whole(name: str, value: object, low: int = 0, high: int | None = None) -> int:
     """A whole number from low to high, or BadInput.
 
     >>> whole("D", -5, 1, 20)
     Traceback (most recent call last):
     dokl.base.errors.BadInput: D is -5: a whole number from 1 to 20 is expected
     """
-    good = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (good and value >= low and (high is None or value <= high)):
+    if (
+        not isinstance(value, int | np.integer)
+        or isinstance(value, bool)
+        or not (low <= value and (high is None or value <= high))
+    ):
         bounds = f"from {low}" + ("" if high is None else f" to {high}")
         raise BadInput(f"{name} is {_shown(value)}: a whole number {bounds} is expected")
     return int(value)
 
 
 def real(
-    name: str, value: Any, low: float = 0.0, above: bool = False, infinite: bool = False
+    name: str, value: object, low: float = 0.0, above: bool = False, infinite: bool = False
 ) -> float:
     """A finite number, at least low or above it, or BadInput. infinite: it may be that, too."""
-    is_number = isinstance(value, int | float | np.integer | np.floating)
-    try:
-        number = float(value) if is_number and not isinstance(value, bool) else math.nan
-    except OverflowError:  # a whole number of hundreds of digits
-        number = math.nan
+    number = math.nan
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        with suppress(OverflowError):  # a whole number of hundreds of digits
+            number = float(value)
     good = number > low or (number == low and not above)  # NaN is neither
     if not good or (number == math.inf and not infinite):
         bound = f"above {low:g}" if above else f"of at least {low:g}"
@@ -261,7 +270,7 @@ def real(
     return number
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 50 else text[:47] + "..."
 
@@ -296,6 +305,18 @@ def read_text(path: PathLike, encoding: str = "utf-8") -> str:
         return text.read()
 
 
+def read_named_text(path: PathLike, wanted: str, encoding: str = "utf-8") -> str:
+    """All of a text file that somebody named, `wanted`; BadInput says why it cannot be read."""
+    try:
+        return read_text(path, encoding)
+    except FileNotFoundError:
+        raise BadInput(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a directory: name {wanted}") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+
+
 def _descriptor(path: str, flags: int) -> int:
     try:
         number = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # Windows has none
@@ -322,21 +343,21 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
     earlier content, are written to directly.
     """
     place = _place(path)
-    how: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    how: Json = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     if os.path.exists(place) and not os.path.isfile(place):
-        with _telling(path, "written", _FULL), open(place, mode, **how) as file:
+        with _file_errors(path, "written", _FULL), open(place, mode, **how) as file:
             yield file
         return
     part = place.with_name(f".{place.name[:32]}.{secrets.token_hex(4)}.part")
     try:
-        with _telling(path, "written", _FULL):
-            with _telling(path, "written"):
+        with _file_errors(path, "written", _FULL):
+            with _file_errors(path, "written"):
                 file = open(part, mode.replace("w", "x"), **how)  # noqa: SIM115
             with file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-        with _telling(path, "written"):
+        with _file_errors(path, "written"):
             if os.path.exists(place):
                 shutil.copymode(place, part)
             os.replace(part, place)
@@ -387,7 +408,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def _telling(path: PathLike, done: str, only: Collection[int] | None = None) -> Iterator[None]:
+def _file_errors(path: PathLike, done: str, only: Collection[int] | None = None) -> Iterator[None]:
     """Errors of the system as one clear message; with `only`, just those (others are not ours)."""
     try:
         yield

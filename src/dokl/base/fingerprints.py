@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 import numpy as np
 
 from dokl.base.errors import BadInput
 
 
-def agreed_fingerprint(features_fingerprint: str, **agreed: Any) -> str:
+def agreed_fingerprint(features_fingerprint: str, **agreed: object) -> str:
     """The fingerprint of a map together with whatever else nodes must agree on.
 
     Scaling, labels and the like: anything JSON can write, and arrays, which count as lists.
@@ -27,10 +26,10 @@ def agreed_fingerprint(features_fingerprint: str, **agreed: Any) -> str:
     return digest({"features": features_fingerprint, "agreed": agreed})
 
 
-def digest(content: Any) -> str:
+def digest(content: object) -> str:
     """First 16 hexadecimal digits of the SHA-256 of canonical JSON."""
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> object:
         if isinstance(value, np.ndarray | np.generic):
             return value.tolist()
         raise TypeError(f"{type(value).__name__} cannot be part of a fingerprint")

@@ -74,8 +74,8 @@ def _keep(out: Any, function: Callable[..., Any], sources: tuple[str, ...]) -> N
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Tell a function, COMPILING or WAITING, when something is compiled in this block, or another
-    process compiles it.
+    """Call a function with COMPILING or WAITING when something is compiled in this block, or
+    another process compiles it.
     """
     listener = _Compiling(watcher)
     _watchers.append(watcher)
@@ -88,16 +88,16 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 
 class _Compiling(event.Listener):
-    """Hears of Numba when it compiles."""
+    """Is called by Numba when it compiles."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
 
-    def on_start(self, event: Any) -> None:
+    def on_start(self, event: object) -> None:
         """Something is about to be compiled."""
         self._watcher(COMPILING)
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, event: object) -> None:
         """It is."""
 
 
@@ -127,7 +127,7 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Kept code of a signature. If there is none it is compiled next, by one process at a
-        time: whoever had to wait looks again.
+        time: a process that waited looks again.
         """
         found = super().load_overload(sig, target_context)
         if found is None and self._lock is None:
@@ -177,15 +177,15 @@ def _locked(folder: Path) -> int | None:
 
 def _wait(number: int) -> bool:
     """Whether a file could be locked."""
-    limit, told = time.monotonic() + LONGEST, False
+    limit, reported = time.monotonic() + LONGEST, False
     while time.monotonic() < limit:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            for watcher in () if told else _watchers:
+            for watcher in () if reported else _watchers:
                 watcher(WAITING)
-            told = True
+            reported = True
             time.sleep(LOOK)
         except OSError:  # a file system without locks
             return False

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, and nothing at all when nobody is looking.
+"""Long work: a progress bar on stderr, if somebody is looking, and Ctrl-C between two pieces.
 
 >>> with progress(100, "learning", show=False) as bar:
 ...     for _ in range(10):
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import html
 import importlib
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
 from typing import Any
 
 # A learner may advance a million times a second; a terminal wants ten frames.
@@ -34,7 +36,7 @@ class Bar:
         self._drawn_at = time.monotonic()
 
     def advance(self, k: int = 1, remark: str | None = None) -> None:
-        """Say that k more are done, and what else there is to say."""
+        """Report that k more are done, with a remark."""
         with self._lock:
             self.done += k
             self.remark = self.remark if remark is None else remark
@@ -106,7 +108,7 @@ def _notebook_bar(total: int | None, label: str, unit: str | None) -> Iterator[B
 def _bar_html(
     total: int | None, label: str, unit: str | None, done: int, remark: str, seconds: float
 ) -> str:
-    """One line: label, bar, count, speed, what else there is to say."""
+    """One line: label, bar, count, speed, and a remark."""
     place = f'value="{done}" max="{total}"' if total else ""
     count = f"{done:,}" + (f" of {total:,}" if total else "") + f" {unit}" if unit else ""
     speed = f"{done / max(seconds, 1e-9):,.0f} {unit}/s" if unit else ""
@@ -144,3 +146,88 @@ def _rich_bar(total: int | None, label: str, unit: str | None) -> Iterator[Bar]:
             yield bar
         finally:
             bar.flush()
+
+
+# -- Ctrl-C lets a piece of work finish first, if that is soon ------------------------------------
+# Called inside a piece of work from where it can no longer be undone.
+Settled = Callable[[], None]
+Whole = Callable[[], AbstractContextManager[Settled]]
+# Seconds that a caller waits for a piece of work.
+PATIENCE = 0.7
+
+
+class Stopped(BaseException):
+    """Somebody asked to stop, between two pieces of work. signum: by which signal."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+@contextmanager
+def stoppable() -> Iterator[Whole]:
+    """Ctrl-C, or SIGTERM, raises Stopped between `with whole() as settled:` blocks, inside one at
+    its end; or after PATIENCE seconds, unless `settled()` was called by then.
+
+    What is inside undoes what it did until then. So a chunk is learned wholly or not at all, and
+    the count of rows shows where to continue. A second Ctrl-C does not wait: it is a
+    KeyboardInterrupt, and everything is lost.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals go to the main thread
+        yield _undisturbed
+        return
+    waiter = _Waiter()
+    handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, waiter.asked) for number in handled}
+    before[signal.SIGALRM] = signal.signal(signal.SIGALRM, waiter.late)
+    try:
+        yield waiter.whole
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Waiter:
+    """Whether a piece is being worked on, and whether someone waits for its end."""
+
+    def __init__(self) -> None:
+        self.busy = self.settled = False
+        self.signum: int | None = None
+
+    def asked(self, signum: int, frame: FrameType | None) -> None:
+        """The handler of the signals."""
+        if self.signum is not None:
+            raise KeyboardInterrupt
+        self.signum = signum
+        if not self.busy:
+            raise Stopped(signum)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+
+    def late(self, signum: int, frame: FrameType | None) -> None:
+        """The handler of the timer: the piece takes too long."""
+        if self.busy and not self.settled and self.signum is not None:
+            raise Stopped(self.signum)
+
+    def settle(self) -> None:
+        """The piece of work cannot be undone any more."""
+        self.settled = True
+
+    @contextmanager
+    def whole(self) -> Iterator[Settled]:
+        """What is inside is not interrupted, for a while."""
+        self.busy, self.settled = True, False
+        try:
+            yield self.settle
+        finally:
+            self.busy = False
+        if self.signum is not None:
+            raise Stopped(self.signum)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[Settled]:
+    yield lambda: None

@@ -15,11 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from threading import Event, Lock, local
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from dokl.base.arrays import Array
+
+if TYPE_CHECKING:
+    Number = ctypes.c_int | ctypes.c_double | ctypes.c_char
 
 _ONE, _ZERO = ctypes.c_double(1.0), ctypes.c_double(0.0)
 _LEFT, _RIGHT, _LOWER = ctypes.c_char(b"L"), ctypes.c_char(b"R"), ctypes.c_char(b"L")
@@ -28,13 +31,24 @@ _BY_THREAD = ("openblas", "openmp")
 _PLAIN, _TRANSPOSED = ctypes.c_char(b"N"), ctypes.c_char(b"T")
 
 
+class Library(Protocol):
+    """A linear algebra library, as threadpoolctl controls it."""
+
+    @property
+    def num_threads(self) -> int:
+        """How many it uses."""
+
+    def set_num_threads(self, num_threads: int) -> None:
+        """Have it use n."""
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """While this lasts, a product runs in the thread that asks for it. Many small ones are many
     times slower in several threads, which wait for each other, above all where cores are shared.
     Also a decorator, which does nothing before the first call.
 
-    Whoever comes first sets the limit, and whoever leaves last lifts it. Each by itself, two
+    The first to enter sets the limit, and the last to leave lifts it. Each by itself, two
     threads at once would restore the one thread that the other had set.
     """
     shared, own = _libraries()
@@ -55,7 +69,7 @@ class GivenUp(Exception):
 
 @contextmanager
 def threads(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    """A `map` on so many threads. Where whoever waits is interrupted, by Ctrl-C say, what runs in
+    """A `map` on n threads. Where the waiting thread is interrupted, by Ctrl-C say, what runs in
     them ends at its next factorisation instead of its own end, which may be seconds away.
     """
     left = Event()
@@ -89,20 +103,20 @@ class _OwnInside(_Inside, local):
 _lock, _everybody, _this_thread = Lock(), _Inside(), _OwnInside()
 
 
-def _come(inside: _Inside, libraries: Sequence[Any]) -> None:
+def _come(inside: _Inside, libraries: Sequence[Library]) -> None:
     if not inside.count:
         inside.before = tuple(library.num_threads for library in libraries)
         _set_threads(libraries, [1] * len(libraries))
     inside.count += 1
 
 
-def _leave(inside: _Inside, libraries: Sequence[Any]) -> None:
+def _leave(inside: _Inside, libraries: Sequence[Library]) -> None:
     inside.count -= 1
     if not inside.count:
         _set_threads(libraries, inside.before)
 
 
-def _set_threads(libraries: Sequence[Any], numbers: Sequence[int]) -> None:
+def _set_threads(libraries: Sequence[Library], numbers: Sequence[int]) -> None:
     for library, number in zip(libraries, numbers, strict=True):
         # From 3.8 on threadpoolctl heeds one thread alone, and ignores the one that leaves last.
         release = getattr(library, "clear_controlling_thread", None)
@@ -127,7 +141,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @cache
-def _libraries() -> tuple[list[Any], list[Any]]:
+def _libraries() -> tuple[list[Library], list[Library]]:
     """The linear algebra libraries: those whose limit is the process's, and those (OpenBLAS on
     OpenMP) where each thread has its own. To look for them takes longer than to learn a row.
     """
@@ -141,7 +155,7 @@ def _libraries() -> tuple[list[Any], list[Any]]:
 
 
 @lru_cache(maxsize=8)
-def _function(name: str, arguments: int) -> Any:
+def _function(name: str, arguments: int) -> Callable[..., None]:
     """A function of BLAS or LAPACK from the tables that SciPy offers to compiled code."""
     from scipy.linalg import cython_blas, cython_lapack
 
@@ -159,7 +173,7 @@ def _at(a: Array) -> int:
     return int(a.ctypes.data)
 
 
-def _ref(value: Any) -> Any:
+def _ref(value: Number) -> object:
     return ctypes.byref(value)
 
 
