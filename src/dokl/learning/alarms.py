@@ -12,7 +12,7 @@ least c. Payoffs may depend on each other as long as their mean given the past i
 >>> level = threshold(tests_per_hour=7200)
 >>> count, found = 0, 0.0
 >>> while found < level:
-...     count, found = count + 1, updated(found, 0.95)
+...     count, found = count + 1, update(found, 0.95)
 >>> count
 26
 """
@@ -27,29 +27,29 @@ HOURS = 1000.0  # of one node, on average, from one false alarm to the next at t
 SECONDS = 0.5  # from one test to the next of its kind, at least
 PER_HOUR = 3600.0 / SECONDS
 MOST = 25.0  # evidence that is kept, so that an alarm soon ends when its cause does
-TOLD = 600.0  # seconds in which people are told of an alarm after the last test that confirmed it
+SHOWN_SECONDS = 600.0  # seconds in which people see an alarm after the last test that confirmed it
 
 
-def updated(evidence: float, payoff: float) -> float:
+def update(evidence: float, payoff: float) -> float:
     """The evidence after one more test; payoff in [-1.1, 1]."""
     return max(evidence, 0.0) + math.log1p(BET * payoff)
 
 
 def threshold(tests_per_hour: float) -> float:
-    """The evidence at which to give an alarm, where there are so many tests in an hour."""
+    """The evidence at which to give an alarm, with n tests in an hour."""
     return math.log(HOURS * tests_per_hour)
 
 
 @dataclass(frozen=True)
 class Alarm:
     """One kind of test of one thing. at: the time of the last test; seen: of the last one at which
-    the alarm was raised. It ends when nothing speaks for it any more, and people are told of it for
-    TOLD seconds at most after that, also where there are no more tests.
+    the alarm was raised. It ends when the evidence for it is gone, and people see it for
+    SHOWN_SECONDS seconds at most after that, also where there are no more tests.
 
     >>> alarm = Alarm()
     >>> for turn in range(30):
     ...     alarm = alarm.tested(1.0, threshold(PER_HOUR), SECONDS * turn)
-    >>> alarm.raised, alarm.told(600.0), alarm.told(615.0)
+    >>> alarm.raised, alarm.is_reported(600.0), alarm.is_reported(615.0)
     (True, True, False)
     """
 
@@ -64,13 +64,13 @@ class Alarm:
 
     def tested(self, payoff: float, limit: float, now: float) -> Alarm:
         """The alarm after one more test; limit: the evidence at which it is raised."""
-        evidence = min(updated(self.evidence, payoff), max(MOST, limit))
+        evidence = min(update(self.evidence, payoff), max(MOST, limit))
         raised = evidence >= limit or (self.raised and evidence > 0.0)
         return Alarm(evidence, raised, now, now if raised else self.seen)
 
-    def told(self, now: float) -> bool:
-        """Whether people are told of it."""
-        return now < self.seen + TOLD
+    def is_reported(self, now: float) -> bool:
+        """Whether people see it."""
+        return now < self.seen + SHOWN_SECONDS
 
 
 def worse(error: float, other: float) -> float:

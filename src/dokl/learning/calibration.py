@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: scores calibrated online, row by row.
+"""Calibrated probabilities: scores calibrated online, row by row.
 
 Least squares on targets -1 and 1 estimates 2p - 1, roughly: it is too sure near the ends and too
 modest where it has seen little. With one score g_k for each class,
@@ -6,7 +6,7 @@ modest where it has seen little. With one score g_k for each class,
     p = softmax(b_1 g + b_2 l + c),   l = log of u's smoothed positive part,   u = (1 + g)/2
 
 where u is what a score would be if it were a probability. Two slopes b, never negative, are shared
-by all classes, biases c are one each. Both follow the log loss by Newton steps, on scores told
+by all classes, biases c are one each. Both follow the log loss by Newton steps, on scores given
 before a row was learned. With r = p - [true class] of a row of weight w, and h = (g, l),
 
     slopes  R = sum_k r_k h_k,   A <- lam A + (1 - lam) A_0 + w cov_p(h),         b -= A^-1 w R
@@ -19,9 +19,9 @@ are worked on together, and how a stream is cut does not matter, to the last bit
 >>> rng = np.random.default_rng(0)
 >>> y = rng.integers(2, size=3000)
 >>> f = (2 * y - 1) + 1.5 * rng.normal(size=3000)
->>> state, level = followed(start(2), both(f[:, None]), y)
->>> said = softmax(level)[1000:, 1]
->>> bool(abs(y[1000:][said > 0.7].mean() - said[said > 0.7].mean()) < 0.05)
+>>> state, level = follow(start(2), both(f[:, None]), y)
+>>> p = softmax(level)[1000:, 1]
+>>> bool(abs(y[1000:][p > 0.7].mean() - p[p > 0.7].mean()) < 0.05)
 True
 """
 
@@ -34,7 +34,7 @@ import numpy as np
 from dokl.base.arrays import Array
 
 SMOOTH = 0.03  # a score of -1 stands for about this probability
-FARTHEST = 3.0  # scores beyond say nothing more
+FARTHEST = 3.0  # scores beyond add nothing
 REMEMBERED = 500.0
 EVERY = 32
 FIRST_SLOPES = (1.5, 0.5)
@@ -102,7 +102,7 @@ def probabilities(state: Calibration, scores: Array) -> Array:
     return softmax(levels(state, scores))
 
 
-def followed(
+def follow(
     state: Calibration, scores: Array, numbers: Array, weight: Array | None = None
 ) -> tuple[Calibration, Array]:
     """Follow rows with scores (n, classes) of classes number (n,); returns the levels (n, classes)
@@ -117,7 +117,7 @@ def followed(
         out[some] = _levels(state, h[some])
         state = _with_rows(state, h[some], softmax(out[some]), numbers[some], w[some])
         if state.seen == stop:
-            state = _stepped(state)
+            state = _step(state)
         at = some.stop
     return state, out
 
@@ -150,7 +150,7 @@ def _next_step(seen: int) -> int:
     return 1 << seen.bit_length() if seen < EVERY else (seen // EVERY + 1) * EVERY
 
 
-def _stepped(state: Calibration) -> Calibration:
+def _step(state: Calibration) -> Calibration:
     """A Newton step by the rows since the last one; the sums begin again."""
     seen = int(state.seen)
     keep = (1.0 - 1.0 / REMEMBERED) ** (seen - seen // 2 if seen <= EVERY else EVERY)

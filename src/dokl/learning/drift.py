@@ -51,7 +51,7 @@ DISTANCES = 20
 # Scores are counted in bins of an eighth of a power of two.
 PER_OCTAVE, LOWEST, SCORES = 8, -6, 96
 EDGES = (LOWEST + np.arange(SCORES + 1) / PER_OCTAVE) * math.log(2.0)
-LEAST = 30.0  # scores of a bin before it tells anything
+LEAST = 30.0  # scores of a bin before it counts
 # Standard errors that chance may reach: several copies are judged by the same rows, so errors are
 # larger than those of as many rows.
 CHANCE = 2.0
@@ -105,12 +105,12 @@ def add(counts: Array, distance: Array, scores: Array) -> Array:
     return counts
 
 
-def trimmed(counts: Array) -> Array:
+def trim(counts: Array) -> Array:
     """Counts (1 + DISTANCES, m, SCORES) without distances that were never met, for files."""
     return counts[: 1 + int(np.flatnonzero(counts.any(axis=(1, 2))).max(initial=-1))]
 
 
-def untrimmed(counts: Array, m: int) -> Array:
+def untrim(counts: Array, m: int) -> Array:
     """Counts that were trimmed, as they were; ValueError where that cannot be."""
     out = np.zeros((1 + DISTANCES, m, SCORES))
     if counts.shape[1:] != out.shape[1:] or len(counts) > len(out) or not (counts >= 0).all():
@@ -119,9 +119,9 @@ def untrimmed(counts: Array, m: int) -> Array:
     return out
 
 
-def untrimmed_pair(own: Array, even: Array) -> Array:
+def untrim_pair(own: Array, even: Array) -> Array:
     """The counts of a `Drift` from both of its parts, trimmed."""
-    return np.stack([untrimmed(each, own.shape[1]) for each in (own, even)])
+    return np.stack([untrim(each, own.shape[1]) for each in (own, even)])
 
 
 def check_steps(steps_ahead: object, n: int) -> Array:
@@ -139,7 +139,7 @@ def check_steps(steps_ahead: object, n: int) -> Array:
 
 
 def usual_steps(rows: int) -> int:
-    """The distance that stands for an unknown one, of a model that has learned so many rows: the
+    """The distance that stands for an unknown one, of a model that has learned n rows: the
     middle of a quarter as many.
     """
     return max(1, rows // 8)
@@ -155,13 +155,24 @@ def widths(counts: Array, coverage: float, newest: Array, distance: Array) -> Ar
         if len(at) < 2 or not q > 0.0:
             continue
         far = np.log(distance)
-        wider = _extended(far, at, height)
+        wider = _extend(far, at, height)
         gap = _quantile(counts[0, k], coverage)[0] - math.log(q)
         off = np.maximum(abs(gap) - np.maximum(TRUSTED - wider, 0.0), 0.0)
         soon = np.minimum(far / at[1], 1.0)
         change = wider + math.copysign(1.0, gap) * off * soon
         found[:, k] = q * np.exp(np.maximum(change, 0.0))
     return found
+
+
+def widths_alone(counts: Array, coverage: float, few: Array, distance: Array) -> Array:
+    """Half the widths (n, m) where the counts at distance 0 are those of all distances together:
+    their quantile, wider further on; `few`: (m,) where there are too few.
+    """
+    enough = counts[0].sum(axis=1) >= LEAST
+    usual = [math.exp(_quantile(each, coverage)[0]) for each in counts[0, enough]]
+    newest = few.copy()
+    newest[enough] = usual
+    return widths(counts, coverage, newest, distance)
 
 
 def curve(counts: Array, coverage: float) -> tuple[Array, Array]:
@@ -207,7 +218,7 @@ def rising(values: Array, weight: Array) -> Array:
     return np.repeat([mean for mean, _, _ in pools], [n for *_, n in pools])
 
 
-def _extended(at: Array, known: Array, height: Array) -> Array:
+def _extend(at: Array, known: Array, height: Array) -> Array:
     """Between known places by straight lines; beyond the last by the slope of a factor of four."""
     back = math.log(4.0)
     slope = (height[-1] - np.interp(known[-1] - back, known, height)) / back

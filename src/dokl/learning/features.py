@@ -98,7 +98,7 @@ class FeatureMap:
         """16 hexadecimal digits; equal for maps whose theta may be averaged."""
         made_of: dict[str, Any] = {"format": FORMAT, "kernel": self.kernel.spec(), "d": self.d}
         made_of |= {"D": self.D, "variant": self.variant, "seed": self.seed}
-        if isinstance(self.kernel, Custom):  # its name says nothing about its frequencies
+        if isinstance(self.kernel, Custom):  # its name does not define its frequencies
             drawn = self.omega if self.omega is not None else self.norms
             with np.errstate(over="ignore"):
                 rounded = np.asarray(drawn, "<f4").tobytes()

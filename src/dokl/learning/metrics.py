@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.learning.answers import wrong_answers
+from dokl.learning.classification import wrong_classes
 
 MOST_BINS, FIRST_BIN, MOST_DRAWN = 200, 10, 40
 
@@ -45,7 +45,7 @@ def mistakes(f: Array, y: Array) -> Array:
 
     One output: the sign, targets -1 and 1. Several: the largest, targets 1 for the true class.
     """
-    wrong = wrong_answers(f, y)
+    wrong = wrong_classes(f, y)
     wrong[np.isnan(f).any(axis=2)] = np.nan
     return mean_present(wrong, (1,))
 
@@ -119,7 +119,7 @@ class Bins:
             self.done.append((self.end, self.n, self.total))
             self.n, self.total = 0, 0.0
         if len(self.done) >= MOST_BINS:
-            self.done = _halved(self.done)
+            self.done = _halve(self.done)
             self.size *= 2
 
     def means(self) -> tuple[Array, Array]:
@@ -128,18 +128,18 @@ class Bins:
         if self.n and (not bins or 2 * self.n >= self.size):
             bins.append(rest)
         elif self.n:
-            bins.append(_joined(bins.pop(), rest))
+            bins.append(_join(bins.pop(), rest))
         while len(bins) > MOST_DRAWN:  # what is left is less noisy
             if len(bins) % 2:
-                bins[-2:] = [_joined(*bins[-2:])]
-            bins = _halved(bins)
+                bins[-2:] = [_join(*bins[-2:])]
+            bins = _halve(bins)
         ends, counts, totals = np.array(bins, float).reshape(-1, 3).T
         return ends, totals / counts
 
 
-def _joined(a: tuple[int, int, float], b: tuple[int, int, float]) -> tuple[int, int, float]:
+def _join(a: tuple[int, int, float], b: tuple[int, int, float]) -> tuple[int, int, float]:
     return b[0], a[1] + b[1], a[2] + b[2]
 
 
-def _halved(bins: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
-    return [_joined(*pair) for pair in zip(bins[0::2], bins[1::2], strict=True)]
+def _halve(bins: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    return [_join(*pair) for pair in zip(bins[0::2], bins[1::2], strict=True)]

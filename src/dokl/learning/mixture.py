@@ -25,6 +25,7 @@ MOST = 4.0
 # without this, chance would give a little weight to experts that err a hundred times as much.
 CURVE = 0.02
 
+LEAST = 1e-300  # of what gains are measured by: squares of smaller ones are 0
 HEAVY = 1e3  # that weights sum to one, as an equation beside others
 
 
@@ -46,7 +47,7 @@ def start(experts: int) -> Mixture:
     return Mixture(np.zeros(experts), np.zeros(experts))
 
 
-def mixed(
+def mix(
     mixture: Mixture,
     F: Array,
     V: Array,
@@ -55,6 +56,7 @@ def mixed(
     weight: Array | None = None,
     bound: float = math.inf,
     relative: bool = False,
+    memory: float = math.inf,
 ) -> tuple[Mixture, Array, Array]:
     """Mix rows in turn. F, V: (n, E, m) a-priori means and variances, Y: (n, m), awake: (E,).
 
@@ -62,41 +64,46 @@ def mixed(
     error of more than `bound` standard deviations counts as one of that size, or a single wild
     target would decide for ever who is believed. relative: gains are counted in units of the
     variance of the surest expert, MOST of them at most, so that the large errors of a beginning do
-    not decide for long, and less by CURVE (f - f_i)^2.
+    not decide for long, and less by CURVE (f - f_i)^2. memory: rows after which gains fade.
     """
     n, _, m = F.shape
+    keep = 1.0 - 1.0 / memory
     gain, square, largest = mixture.gain.copy(), mixture.square.copy(), mixture.largest
     f, variance = np.empty((n, m)), np.empty((n, m))
+    size = np.abs(F).max(axis=(1, 2), initial=0.0), np.abs(Y).max(axis=1, initial=0.0)
+    rounding = (ROUNDING * np.maximum(*size)).tolist()
     for t in range(n):
         w = _weights(gain, square, largest, awake)
         mean = w @ F[t]
         apart = mean - F[t]
         # What rounding leaves between experts that agree is no gain, and would decide who is
         # believed once they differ.
-        apart[np.abs(apart) <= ROUNDING * max(np.abs(F[t]).max(), np.abs(Y[t]).max())] = 0.0
+        apart[np.abs(apart) <= rounding[t]] = 0.0
         f[t], variance[t] = mean, w @ (V[t] + apart * apart)
         error = mean - Y[t]
         if bound < math.inf:
             reach = bound * np.sqrt(variance[t])
-            error = np.clip(error, -reach, reach)
+            error = np.minimum(np.maximum(error, -reach), reach)
         r = 2.0 * (apart @ error)
         if relative:
             best = max(float(V[t][awake].mean(axis=1).min()), 1e-300)
-            r = np.clip((r - CURVE * (apart * apart).sum(axis=1)) / best, -MOST, MOST)
+            with np.errstate(over="ignore"):
+                r = (r - CURVE * (apart * apart).sum(axis=1)) / best
+            r = np.clip(r, -MOST, MOST)
         r = np.where(awake, r if weight is None else weight[t] * r, 0.0)
-        gain += r
+        gain = keep * gain + r
         rr = r * r
-        square += rr
+        square = keep * square + rr
         largest = max(largest, float(rr.max()))
     return replace(mixture, gain=gain, square=square, largest=largest), f, variance
 
 
 def _weights(gain: Array, square: Array, largest: float, awake: Array) -> Array:
     positive = np.where(awake, np.maximum(gain, 0.0), 0.0)
-    if not positive.any():
+    if not np.count_nonzero(positive):
         return np.asarray(awake / awake.sum())
-    share = positive / (largest + square)
-    return np.asarray(share / share.sum())
+    share = positive / (max(largest, LEAST) + square)
+    return np.asarray(share / np.add.reduce(share))
 
 
 def weigh(mixture: Mixture, errors: Array, weight: Array) -> Mixture:
@@ -105,9 +112,9 @@ def weigh(mixture: Mixture, errors: Array, weight: Array) -> Mixture:
     errors: (n, E, m) of every expert; weight: (n,). Where all rows are known, these are better than
     the weights at the end of a pass over them: there one row that is far from all others, where the
     mixture erred by much, decides for hundreds of rows. With G the mean products of errors, they
-    minimise w'(G + diag(G)/k) w, w >= 0, sum w = 1. k is how many rows tell anything: fewer than n,
-    the more a few large errors make up the whole. What was gained by all together stays, and with
-    it how fast later rows change the weights.
+    minimise w'(G + diag(G)/k) w, w >= 0, sum w = 1. k is the effective number of rows: fewer than
+    n, the more a few large errors make up the whole. What was gained by all together stays, and
+    with it how fast later rows change the weights.
     """
     from scipy.optimize import nnls
 
@@ -119,8 +126,8 @@ def weigh(mixture: Mixture, errors: Array, weight: Array) -> Mixture:
     rows = rows / max(float(np.abs(rows).max()), 1e-300)
     G = np.einsum("nme,nmf->ef", rows, rows, optimize=True)
     best = (rows[:, :, int(G.diagonal().argmin())] ** 2).sum(axis=1)
-    telling = best.sum() ** 2 / max(float(best @ best), 1e-300)
-    G.flat[:: E + 1] *= 1.0 + 1.0 / max(float(telling), 1.0)
+    effective_rows = best.sum() ** 2 / max(float(best @ best), 1e-300)
+    G.flat[:: E + 1] *= 1.0 + 1.0 / max(float(effective_rows), 1.0)
     G.flat[:: E + 1] += ROUNDING * max(float(np.trace(G)), 1e-300)
     heavy = HEAVY * math.sqrt(float(np.trace(G)))
     A = np.vstack([np.linalg.cholesky(G).T, np.full(E, heavy)])

@@ -16,7 +16,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -46,6 +46,7 @@ _DATES = {
     "seconds": "seconds since 1970",
     "milliseconds": "milliseconds since 1970",
     "days": "days as spreadsheets count them",
+    "digits": "dates whose digits are one number, year first",
 }
 _MARKS = {".": "points", ",": "commas", " ": "blanks", "'": "quotes"}
 
@@ -75,7 +76,9 @@ class Form:
             return numbers(cells, missing)
         if self.order in COUNTED:
             counted, bad = numbers(cells, missing)
-            return counted_seconds(counted, self.order), bad
+            found = counted_seconds(counted, self.order)
+            wrong = np.flatnonzero(np.isnan(found) & ~np.isnan(counted)).tolist()
+            return found, sorted({*bad, *wrong})
         each = dict[Any, float | None]()
         for cell in {cell for cell in cells if isinstance(cell, str)}:
             each[cell] = self._read_text(cell.strip(), missing)
@@ -94,7 +97,7 @@ class Form:
         return number(cell, missing)
 
     def _amount(self, cell: str) -> float | None:
-        found = _parted(cell)
+        found = _split(cell)
         if found is None or found[1] not in ("", self.unit):
             return None
         return _value(found[0], self.decimal, self.thousands)
@@ -132,7 +135,7 @@ def words(form: Form) -> str:
 
 
 # -- one cell ----------------------------------------------------------------------------------
-def _parted(cell: str) -> tuple[str, str] | None:
+def _split(cell: str) -> tuple[str, str] | None:
     """Digits with their marks, and the unit beside them; None if it is no number at all."""
     found = _AMOUNT.fullmatch(cell.translate(_BLANKS))
     if found is None or (found[2] and found[4]) or (found[1] and found[3][0] in "+-"):
@@ -170,11 +173,11 @@ def guessed_form(
     good = int(np.count_nonzero(~np.isnan(values)))
     if not bad:
         return Form()
-    told = [cells[i] for i in range(len(cells)) if isinstance(cells[i], str)]
-    counts = Counter(cell.strip() for cell in told)
+    texts = [cells[i] for i in range(len(cells)) if isinstance(cells[i], str)]
+    counts = Counter(cell.strip() for cell in texts)
     counts = Counter({cell: n for cell, n in counts.items() if cell not in missing})
     total = good + sum(not infinite(cells[i]) for i in bad)
-    if 2 * good < total or any(_parted(cells[i].strip()) for i in bad if isinstance(cells[i], str)):
+    if 2 * good < total or any(_split(cells[i].strip()) for i in bad if isinstance(cells[i], str)):
         time, seen = guessed_order(counts, order)
         if time is not None and 2 * seen >= total:
             return Form("time", order=time)
@@ -186,7 +189,7 @@ def guessed_form(
 
 def _guessed_style(counts: Counter[str], decimal: str | None) -> tuple[Form | None, int]:
     """The style of numbers that fits most cells, and how many these are."""
-    found = {cell: parted for cell in counts if (parted := _parted(cell)) is not None}
+    found = {cell: split for cell in counts if (split := _split(cell)) is not None}
     bodies, units = Counter[str](), Counter[str]()
     for cell, (body, unit) in found.items():
         bodies[body] += counts[cell]
@@ -203,8 +206,8 @@ def _guessed_style(counts: Counter[str], decimal: str | None) -> tuple[Form | No
     if len({mark for mark, _ in best}) > 1 and any("," in body for body in bodies):
         example = next(cell for cell, (body, _) in found.items() if "," in body)
         raise Ambiguous(
-            f"{example!r} may have a decimal comma, or one that parts thousands: say which mark "
-            "is the decimal one",
+            f"{example!r} may have a decimal comma, or a thousands separator: name the "
+            "decimal mark",
             example,
             "--decimal . or --decimal ,",
         )
@@ -223,16 +226,76 @@ def _one_unit(units: Counter[str], found: Mapping[str, tuple[str, str]]) -> str:
     if len(several) > 1 or ("%" in several and "" in units):
         shown = [next(c for c, (_, unit) in found.items() if unit == each) for each in units]
         raise Ambiguous(
-            f"numbers in different units stand together, {shown[0]!r} and {shown[1]!r}: write "
-            "them all in one, or say that the column holds text",
+            f"numbers in different units are mixed, {shown[0]!r} and {shown[1]!r}: write "
+            "them all in one, or declare that the column holds text",
             shown[0],
             "--text COLUMN",
         )
     return several[0]
 
 
-def has_thousand_points(cells: Sequence[Any]) -> bool:
+def _has_thousand_points(cells: Sequence[Any]) -> bool:
     """Whether all points in plain numbers may part thousands, and there are some: 1.234."""
     dotted = {cell.strip() for cell in cells if isinstance(cell, str) and "." in cell}
     pattern = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
     return bool(dotted) and all(pattern.fullmatch(cell) for cell in dotted)
+
+
+def guess_forms(
+    cells: Mapping[str, Any],
+    names: Iterable[str],
+    missing: Sequence[str] = MISSING,
+    decimal: str | None = None,
+    dates: str | None = None,
+    usual: str | None = None,
+    known: Mapping[str, Form] | None = None,
+    where: str = "",
+) -> dict[str, Form]:
+    """The forms that are known, and those of the named columns by their first cells.
+
+    decimal, dates: the mark of numbers and the order of dates, if somebody knows. usual: the mark
+    where no column shows it. where: what stands before "column" in a message. A column that can be
+    read in two ways is refused (`Ambiguous`), unless other columns decide.
+
+    >>> cells = {"price": ["1,234", "2,345"], "weight": ["0,5", "12,75"]}
+    >>> guess_forms(cells, cells)["price"].decimal
+    ','
+    """
+    forms, unclear = dict(known or {}), dict[str, Ambiguous]()
+    names = list(names)
+    for name in names:
+        try:
+            forms[name] = guessed_form(cells[name], missing, decimal, dates)
+        except Ambiguous as error:
+            unclear[name] = error
+    mark = decimal or _mark_elsewhere(forms, cells) or usual
+    for name, problem in unclear.items():
+        try:
+            if mark is None:
+                raise problem
+            forms[name] = guessed_form(cells[name], missing, mark, dates)
+        except Ambiguous as error:
+            raise error.at(f"{where}column {name!r}") from None
+    if any(form.decimal == "," for form in forms.values()):
+        for name in names:  # where commas are decimal, a column of 1.234 and the like is thousands
+            if forms[name] == Form() and _has_thousand_points(cells[name]):
+                forms[name] = Form(decimal=",", thousands=".")
+    return forms
+
+
+def _mark_elsewhere(forms: Mapping[str, Form], cells: Mapping[str, Any]) -> str | None:
+    """The decimal mark of the columns that show it, where they agree."""
+    found = {form.decimal for form in forms.values() if form.kind == "number"}
+    if "," in found and "." in found:
+        plain = [name for name, form in forms.items() if form == Form()]
+        odd = [name for name in plain if name in cells and _has_points(cells[name])]
+        found -= set() if any(not _has_thousand_points(cells[n]) for n in odd) else {"."}
+    elif found == {"."}:
+        shown = [name for name, form in forms.items() if form.kind == "number" and name in cells]
+        found = found if any(_has_points(cells[name]) for name in shown) else set()
+    return found.pop() if len(found) == 1 else None
+
+
+def _has_points(cells: Any) -> bool:
+    """Whether some cell has a decimal point."""
+    return any(isinstance(cell, str) and "." in cell for cell in cells)

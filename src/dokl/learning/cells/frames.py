@@ -198,7 +198,7 @@ def plain_cells(cells: Any) -> list[Any]:
     plain = [cell.item() if isinstance(cell, np.generic) else cell for cell in values]
     for i in np.flatnonzero(gone):
         plain[i] = None
-    return [None if type(cell).__name__ == "NAType" else cell for cell in plain]
+    return [None if type(cell).__name__ in ("NAType", "NaTType") else cell for cell in plain]
 
 
 def written_cells(cells: Any) -> list[Any]:

@@ -1,10 +1,11 @@
 """Dates and times out of texts: ISO 8601, and the forms people write.
 
     2013-03-01   2013-03-01T14:30:00Z   2013/3/1 14:30   1 Mar 2013   March 1, 2013 2:30 pm
-    31.12.2013 14:30   12/31/2013   31-12-13   14:30
+    31.12.2013 14:30   12/31/2013   31-12-13   19-Sep-03   14:30
+    2013-03   2013-Mar   Mar 2013   2013M03   2013Q1   20130301 where the column is named so
 
-An offset such as +01:00 is taken off, so that all times of a column are UTC; a clock without one
-is read as it stands.
+A month or a quarter is its first day. An offset such as +01:00 is taken off, so that all times of a
+column are UTC; a clock without one is read as it stands.
 
 >>> seconds("1970-01-02 00:00:01", "ymd"), seconds("13/1/1970", "dmy"), seconds("13/1/1970", "mdy")
 (86401.0, 1036800.0, None)
@@ -26,13 +27,29 @@ from dokl.learning.cells.cells import Ambiguous
 # that are first and the months that have names, "clock" times without a date.
 WRITTEN = ("ymd", "dmy", "mdy", "clock")
 DAY = 86_400
-# Times that are counted: seconds of a unit, and what is 1970 in it. Between which numbers a column
-# that is named like a time is one: 2001 to 2039, of spreadsheets (which count days) 1982 to 2064.
-# Seconds of the day are as large as the latter, so that days have to be named like days.
-COUNTED = {"seconds": (1.0, 0.0), "milliseconds": (1e-3, 0.0), "days": (float(DAY), 25_569.0)}
-_RANGES = {"seconds": (1e9, 2.2e9), "milliseconds": (1e12, 2.2e12), "days": (3e4, 6e4)}
+# Times that are numbers: seconds of a unit, and what is 1970 in it; "digits" are dates whose eight
+# digits are one number, 20130301. Between which numbers a column that is named like a time is one:
+# 2001 to 2039, of spreadsheets (which count days) 1982 to 2064, of digits 1700 to 2199.
+# Seconds of the day are as large as spreadsheets' days, so that days have to be named like days.
+COUNTED = {
+    "seconds": (1.0, 0.0),
+    "milliseconds": (1e-3, 0.0),
+    "days": (float(DAY), 25_569.0),
+    "digits": (float(DAY), 0.0),
+}
+_RANGES = {
+    "seconds": (1e9, 2.2e9),
+    "milliseconds": (1e12, 2.2e12),
+    "days": (3e4, 6e4),
+    "digits": (17_000_101, 21_991_231),
+}
 # Numbers beyond these are counted otherwise than was agreed: 1973 to 2286, days 1927 to 2173.
-BELIEVED = {"seconds": (1e8, 1e10), "milliseconds": (1e11, 1e13), "days": (1e4, 1e5)}
+BELIEVED = {
+    "seconds": (1e8, 1e10),
+    "milliseconds": (1e11, 1e13),
+    "days": (1e4, 1e5),
+    "digits": (10_000_101, 99_991_231),
+}
 _NAMED_SO = re.compile(
     r"(?:^|[^a-z])(?:date|datetime|time|timestamp|ts|day|when|datum|zeit|epoch)(?:[^a-z]|$)", re.I
 )
@@ -42,6 +59,10 @@ MOST_AHEAD = 14 * 60  # minutes, on the Line Islands
 _OFFSET = re.compile(r":\d{2}(?:[.,]\d+)?\s*([+-]\d{2}(?::?\d{2})?)\s*$")
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTH = (
+    r"(?P<name>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
 _CLOCK = (
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}(?:[.,]\d+)?))?"
     r"\s*(?P<half>[AaPp]\.?[Mm]\.?)?"
@@ -57,15 +78,27 @@ _NAMED = (
         rf"(?P<day>\d{{1,2}})[. -]+(?P<name>[A-Za-z]{{3,9}})[., -]+(?P<year>\d{{4}}){_AFTER}"
     ),
     re.compile(rf"(?P<name>[A-Za-z]{{3,9}})\.? +(?P<day>\d{{1,2}}),? +(?P<year>\d{{4}}){_AFTER}"),
+    re.compile(rf"(?P<day>\d{{1,2}})([- /]){_MONTH}\2(?P<year>\d{{2}}){_AFTER}", re.I),
+    re.compile(rf"(?P<year>\d{{4}})([- /]){_MONTH}\2(?P<day>\d{{1,2}}){_AFTER}", re.I),
+)
+# Months and quarters, of years of which a code is not likely to consist.
+_YEAR = r"(?P<year>1[5-9]\d\d|2[01]\d\d)"
+_MONTHLY = (
+    re.compile(rf"{_YEAR}(?:[-/]|[- ]?M)(?P<month>\d{{1,2}})", re.I),
+    re.compile(rf"{_YEAR}[- ]?Q(?P<quarter>[1-4])", re.I),
+    re.compile(rf"Q(?P<quarter>[1-4])[- /]{_YEAR}", re.I),
+    re.compile(rf"{_YEAR}[- /]?{_MONTH}", re.I),
+    re.compile(rf"{_MONTH}(?:[-/]|[.,]? ){_YEAR}", re.I),
 )
 _NUMBERS = re.compile(
     rf"(?P<a>\d{{1,2}})([-/.])(?P<b>\d{{1,2}})\2(?P<year>\d{{4}}|\d{{2}}){_AFTER}"
 )
+_CODE = re.compile(r"(\d{4})[-/](\d{1,2})")
 _ALONE = re.compile(_CLOCK)
 
 
 def seconds(cell: Any, order: str) -> float | None:
-    """Seconds since 1970 of one cell, in UTC if it tells its offset; None if it is no such time."""
+    """Seconds since 1970 of one cell, in UTC if it has an offset; None if it is no such time."""
     if isinstance(cell, datetime.datetime):
         clock = 3600 * cell.hour + 60 * cell.minute + cell.second + cell.microsecond / 1e6
         ahead = cell.utcoffset()
@@ -90,7 +123,7 @@ def seconds(cell: Any, order: str) -> float | None:
             return _whole(found, 1 + _MONTHS.index(found["name"][:3].lower()), int(found["day"]))
     found = _NUMBERS.fullmatch(cell) if order in ("dmy", "mdy") else None
     if found is None:
-        return None
+        return _of_month(cell) if order == "ymd" else None
     day, month = (found["a"], found["b"]) if order == "dmy" else (found["b"], found["a"])
     return _whole(found, int(month), int(day))
 
@@ -108,13 +141,31 @@ def counted_order(name: str, values: Array) -> str | None:
         return None
     low, high = known.min(), known.max()
     order = next((k for k, (a, b) in _RANGES.items() if a <= low < high <= b), None)
+    if order == "digits" and np.isnan(counted_seconds(known, order)).any():
+        return None
     return None if order == "days" and not _NAMED_DAYS.search(name) else order
 
 
 def counted_seconds(values: Array, order: str) -> Array:
-    """Seconds since 1970 of times that are counted."""
+    """Seconds since 1970 of times that are counted; NaN of digits that are no date.
+
+    >>> counted_seconds(np.array([19700102.0, 20130230.0]), "digits")
+    array([86400.,    nan])
+    """
     unit, start = COUNTED[order]
-    return np.asarray((values - start) * unit)
+    counted = _days_of_digits(values) if order == "digits" else values
+    return np.asarray((counted - start) * unit)
+
+
+def _days_of_digits(values: Array) -> Array:
+    """Days since 1970 (n,) of 20130301; NaN where that is no date."""
+    inside = (values >= BELIEVED["digits"][0]) & (values <= BELIEVED["digits"][1])
+    whole = np.where(inside & (values == np.floor(values)), values, 0).astype(np.int64)
+    years, months, days = whole // 10_000, whole // 100 % 100, whole % 100
+    month = (12 * (years - 1970) + months - 1).astype("datetime64[M]")
+    found = month.astype("datetime64[D]") + (days - 1)
+    real = (months >= 1) & (months <= 12) & (days >= 1) & (found.astype("datetime64[M]") == month)
+    return np.where(real & (whole > 0), found.astype(np.int64), np.nan)
 
 
 def _whole(found: re.Match[str], month: int, day: int) -> float | None:
@@ -125,6 +176,22 @@ def _whole(found: re.Match[str], month: int, day: int) -> float | None:
         return None if clock is None else _days(year, month, day) + clock
     except ValueError:  # the 30th of February
         return None
+
+
+def _of_month(cell: str) -> float | None:
+    """Seconds since 1970 of the first day of a month or a quarter."""
+    for pattern in _MONTHLY:
+        found = pattern.fullmatch(cell)
+        if found is not None:
+            parts = found.groupdict()
+            if parts.get("quarter"):
+                month = 3 * int(parts["quarter"]) - 2
+            elif parts.get("month"):
+                month = int(parts["month"])
+            else:
+                month = 1 + _MONTHS.index(parts["name"][:3].lower())
+            return _days(int(parts["year"]), month, 1) if 1 <= month <= 12 else None
+    return None
 
 
 def _days(year: int, month: int, day: int) -> float:
@@ -145,7 +212,7 @@ def _of_day(found: re.Match[str]) -> float | None:
 
 
 def offset_of(cell: Any) -> str:
-    """The offset that a time tells, such as +01:00; empty for none, and for UTC itself.
+    """The offset that a time has, such as +01:00; empty for none, and for UTC itself.
 
     >>> offset_of("2013-03-01T14:30:00+01:00"), offset_of("2013-03-01T14:30Z")
     ('+01:00', '')
@@ -154,29 +221,39 @@ def offset_of(cell: Any) -> str:
     return found[1] if found is not None and found[1].strip("+-0:") else ""
 
 
-def guessed_order(counts: Counter[str], told: str | None = None) -> tuple[str | None, int]:
+def guessed_order(counts: Counter[str], given: str | None = None) -> tuple[str | None, int]:
     """The order by which most texts are times, None if none are; and how many these are.
 
-    told: "dmy" or "mdy", where somebody knows. Where nothing tells day from month, day is first
-    between points, and `Ambiguous` otherwise.
+    given: "dmy" or "mdy", where somebody knows. If day and month cannot be distinguished, day is
+    first between points, and `Ambiguous` otherwise.
     """
     if not any(char.isdigit() for cell in list(counts)[:1] for char in cell):
         return None, 0
-    orders = WRITTEN if told is None else (*({"ymd", told}), "clock")
+    orders = WRITTEN if given is None else (*({"ymd", given}), "clock")
     fits = {order: _fitting(counts, order) for order in orders}
     best = max(fits, key=lambda order: (fits[order], order == "ymd"))
-    if not fits[best]:
+    if not fits[best] or (best == "ymd" and _may_be_codes(counts)):
         return None, 0
     if fits.get("dmy", 0) == fits.get("mdy", -1) == fits[best] > fits["ymd"]:
         dated = [cell for cell in counts if _NUMBERS.fullmatch(cell)]
         if not all("." in cell for cell in dated):
             raise Ambiguous(
-                f"{dated[0]!r} may begin with the day or with the month: say which",
+                f"{dated[0]!r} may begin with the day or with the month: name the order",
                 dated[0],
                 "--dates dmy or --dates mdy",
             )
         best = "dmy"
     return best, fits[best]
+
+
+def _may_be_codes(counts: Counter[str]) -> bool:
+    """Whether months by number may be codes: 2012-07, 2012-31, or seasons, 2008-09, 2009-10, or
+    parts of one thing, 2100-1, 2100-2.
+    """
+    found = [pair.groups() for cell in counts if (pair := _CODE.fullmatch(cell)) is not None]
+    seasons = len(found) > 1 and all(int(b) == (int(a) + 1) % 100 for a, b in found)
+    parts = len({a for a, _ in found}) == 1 and any(len(b) == 1 for _, b in found)
+    return seasons or parts or not all(1 <= int(month) <= 12 for _, month in found)
 
 
 def _fitting(counts: Counter[str], order: str) -> int:

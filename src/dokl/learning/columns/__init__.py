@@ -32,31 +32,35 @@ model. Its size never grows.
 
 from __future__ import annotations
 
-from dokl.learning.columns.groups import group_among, like_identifiers
 from dokl.learning.columns.lags import LagColumns, LagPlan, moment
-from dokl.learning.columns.moments import Moments, Scale
 from dokl.learning.columns.past import GroupRows, RecentRows
 from dokl.learning.columns.preprocessor import (
     MAX_LEVELS,
     MODES,
     MOST_GROUPS,
     NO_LEVEL,
+    Moments,
     Preprocessor,
+    Scale,
     is_text,
     require,
 )
 from dokl.learning.columns.raw_rows import RawRows
-from dokl.learning.columns.spans import Span
-from dokl.learning.columns.targets import (
+from dokl.learning.columns.roles import (
     FEWEST_OF_A_CLASS,
     MOST_CLASSES,
     are_classes,
+    check_some_left,
     class_target,
+    group_among,
     guessed_task,
+    like_identifiers,
     numeric_target,
+    unused_texts,
+    unused_words,
 )
+from dokl.learning.columns.spans import Span
 from dokl.learning.columns.times import TimeParts
-from dokl.learning.columns.unused import check_some_left, unused_texts, unused_words
 
 __all__ = [
     "FEWEST_OF_A_CLASS",

@@ -39,7 +39,7 @@ KINDS = ("lag", "mean", "difference")
 class LagPlan:
     """Which columns of earlier values to make: (kind, column, how far back) each.
 
-    by: the column that tells groups apart, each with a past of its own. time: the column of times,
+    by: the column that names the group, each with a past of its own. time: the column of times,
     in seconds, which must rise in every group. hidden: columns whose own value is not known in a
     row.
     """
@@ -145,7 +145,7 @@ class LagColumns:
 
     def strange(self, columns: Mapping[str, Array]) -> dict[int, BadInput]:
         """Rows that cannot follow those before, {row: why}: their time does not rise, or is
-        missing, or nothing tells their group. A message goes on after "row 3".
+        missing, or their group is unknown. A message continues after "row 3".
         """
         plan, found = self.plan, dict[int, BadInput]()
         by = None if plan.by is None else _names(columns[plan.by])
@@ -172,11 +172,11 @@ class LagColumns:
 
     def _unordered(self, time: float, before: float, group: str) -> BadInput:
         plan = self.plan
-        whose = f" of {plan.by} {group!r}" if plan.by else ""
+        of_group = f" of {plan.by} {group!r}" if plan.by else ""
         what = "repeats the time" if time == before else f"is before {moment(before)}, the time"
-        hint = "" if plan.by else ". Rows of several places? Then name the column that tells them"
+        hint = "" if plan.by else ". Rows of several places? Then name the column of places"
         hint += "" if time == before else ". Lags need rows in the order of time: sort them"
-        text = f", column {plan.time!r}: {moment(time)} {what} of the row before{whose}{hint}"
+        text = f", column {plan.time!r}: {moment(time)} {what} of the row before{of_group}{hint}"
         options = [] if plan.by else ["--by COLUMN"]
         return BadInput(text, options=[*options, "--on-error skip"])
 

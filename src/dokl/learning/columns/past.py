@@ -18,9 +18,9 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning.columns.spans import MOST_ROWS, Span
 
-ALL = ""  # the one group where nothing tells groups apart
+ALL = ""  # the one group if there is no column of groups
 MOST_GROUPS = 1000
-# A row that lies a time ago is the newest at least that old; one older than this is none.
+# A row that lies a time ago is the newest at least that old; one older than this does not count.
 OLDEST = 1.5
 
 

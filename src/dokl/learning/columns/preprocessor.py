@@ -1,4 +1,4 @@
-"""`Preprocessor`: how columns become inputs."""
+"""`Preprocessor`: how columns become inputs, scaled by means and deviations of all rows so far."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import difflib
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, UnknownName, listed
-from dokl.learning.columns.moments import ARRAYS, Moments
 from dokl.learning.columns.times import TimeParts
 
 MODES = ("running", "fixed", "off")
@@ -23,7 +23,7 @@ _UNSEEN, _MISSING = -1, -2
 # Levels of a group that get numbers, as they come; those beyond count as unknown.
 MOST_GROUPS = 100_000
 NO_GROUP = 0  # the number of a missing text, a level like others
-NO_LEVEL = "\0"  # a text that is no level of any column, whoever wrote it
+NO_LEVEL = "\0"  # a text that is no level of any column
 
 
 class Preprocessor:
@@ -34,7 +34,7 @@ class Preprocessor:
     know. unseen: how many texts of each column had a level that was not there in the beginning;
     new_levels: the first few of these, by name. times: what is taken of columns of times. forms:
     how cells are written where that is unusual, missing: spellings of missing values, where they
-    are others than usual; both for whoever reads the cells. not_kept: how many levels the first
+    are others than usual; both for readers of cells. not_kept: how many levels the first
     rows had beyond those that are kept.
 
     group: a column of texts that becomes one input, the last: the number of the level, from 1 on in
@@ -95,10 +95,10 @@ class Preprocessor:
         longer: how many times as long as these rows all rows are, if that is known. group: a column
         of texts whose levels become numbers, if any.
         """
-        told, exclude, grouped = dict(levels or {}), tuple(exclude), [group] if group else []
-        for name in (*exclude, *told, *grouped):
+        named, exclude, grouped = dict(levels or {}), tuple(exclude), [group] if group else []
+        for name in (*exclude, *named, *grouped):
             require(name, columns, "is not there")
-            if name in (*told, *grouped) and not is_text(columns[name]):
+            if name in (*named, *grouped) and not is_text(columns[name]):
                 raise BadInput(f"column {name!r} holds numbers, which have no levels")
         used = {name: column for name, column in columns.items() if name not in exclude}
         if not used:
@@ -107,12 +107,14 @@ class Preprocessor:
         plain = [name for name, column in used.items() if not is_text(column)]
         numeric = [name for name in plain if name not in parts]
         found = {
-            name: list(told[name]) if name in told else _levels(name, used[name], max_levels)
+            name: list(named[name]) if name in named else _levels(name, used[name], max_levels)
             for name in used
             if name not in (*plain, *grouped)
         }
         plan = cls(numeric, found, standardise, exclude, used, parts, group)
-        texts = {name: len(set(used[name].tolist()) - {None}) for name in found if name not in told}
+        texts = {
+            name: len(set(used[name].tolist()) - {None}) for name in found if name not in named
+        }
         plan.not_kept = {k: n - len(found[k]) for k, n in texts.items() if n > len(found[k])}
         if not plan.d:
             raise BadInput(
@@ -252,7 +254,7 @@ class Preprocessor:
         nobody knows yet get numbers, also where the scaling is fixed.
         """
         numbers = self._numbers(columns)
-        codes = {name: self._coded(name, columns) for name in self.levels}
+        codes = {name: self._encode(name, columns) for name in self.levels}
         groups = None if self.group is None else _trained(self.group, columns, "text").tolist()
         n = numbers.shape[1]
         learn = learn and n > 0
@@ -264,7 +266,7 @@ class Preprocessor:
         self._fill_circles(X, columns)
         self._fill_levels(X, codes, columns)
         if groups is not None:
-            X[:, -1] = self._numbered(groups, going_on)
+            X[:, -1] = self._number_groups(groups, going_on)
         used = {*self.columns, *self.excluded}
         self.ignored = tuple(name for name in columns if name not in used)
         return X
@@ -290,7 +292,7 @@ class Preprocessor:
                     self.new_levels[name][str(columns[name][i])] = None
             start += len(self.levels[name])
 
-    def _numbered(self, texts: list[str | None], learn: bool) -> list[int]:
+    def _number_groups(self, texts: list[str | None], learn: bool) -> list[int]:
         """The number of each level of the group."""
         known = self.group_levels
         if learn:
@@ -317,7 +319,7 @@ class Preprocessor:
             _trained(name, columns, "numbers")
         return numbers
 
-    def _coded(self, name: str, columns: Mapping[str, Array]) -> Array:
+    def _encode(self, name: str, columns: Mapping[str, Array]) -> Array:
         """Number of the level in each row; negative where missing or unseen."""
         texts = _trained(name, columns, "text").tolist()
         codes = map(self._codes[name].get, texts, itertools.repeat(_UNSEEN))
@@ -346,7 +348,7 @@ def is_text(column: Array) -> bool:
 
 
 def require(name: str, columns: Collection[str], problem: str) -> None:
-    """Refuse that a column is not there, and say which one is nearest to it."""
+    """Refuse that a column is not there, and name the nearest one."""
     if name not in columns:
         near = difflib.get_close_matches(name, list(columns), n=1, cutoff=0.0)
         hint = f"; the nearest that is there is {near[0]!r}" if near else ""
@@ -373,3 +375,92 @@ def _texts(values: Any) -> list[str]:
     if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
         raise TypeError("a list of texts is expected")
     return values
+
+
+# -- means and deviations of columns over all rows so far -----------------------------------------
+_SUMS = ("count", "total", "square")
+ARRAYS = ("shift", *_SUMS)
+
+
+@dataclass
+class Moments:
+    """Count, mean and variance of each of p columns over all rows so far.
+
+    Sums about the first value of each column: that is one of its values, so the variance keeps its
+    digits however far from zero the column lies. Sums one row after the other: the same bits
+    however the rows come. shift, count, total, square: (p,).
+    """
+
+    shift: Array
+    count: Array
+    total: Array
+    square: Array
+
+    @classmethod
+    def none(cls, p: int) -> Self:
+        """Of no rows."""
+        return cls(*np.zeros((4, p)))
+
+    def now(self, values: Array) -> Scale:
+        """How values (p, n) lie in what was learned."""
+        with np.errstate(over="ignore"):
+            off = values - self.shift[:, None]
+        return Scale(off, self.shift, *(getattr(self, name)[:, None] for name in _SUMS))
+
+    def learn(self, values: Array, names: Sequence[str], means_only: bool = False) -> Scale:
+        """How values (p, n) lie in all rows up to and including their own.
+
+        means_only: squares beyond what a number can hold do not matter.
+        """
+        seen = ~np.isnan(values)
+        shift = self._shift(values, seen)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked just below
+            off = values - shift[:, None]
+            known = np.where(seen, off, 0.0)
+            square = _onward(self.square, known * known)
+            count = _onward(self.count, seen.astype(np.float64))
+            total = _onward(self.total, known)
+        bad = np.flatnonzero(~np.isfinite(square[:, -1]))
+        if bad.size and not means_only:
+            raise BadInput(f"column {names[bad[0]]!r} holds more than can be squared")
+        self.shift = shift
+        last = (np.nan_to_num(a[:, -1]) if bad.size else a[:, -1] for a in (count, total, square))
+        self.count, self.total, self.square = (a.copy() for a in last)
+        return Scale(off, shift, count, total, square)
+
+    def _shift(self, values: Array, seen: Array) -> Array:
+        """The shift, with the first value of columns that had none before."""
+        first = values[np.arange(len(values)), seen.argmax(axis=1)]
+        fresh = (self.count == 0) & seen.any(axis=1)
+        return np.where(fresh, first, self.shift)
+
+
+def _onward(before: Array, rows: Array) -> Array:
+    """Sums (p, n) up to and including each row, added strictly in order, in place of the rows."""
+    rows[:, 0] += before
+    return np.cumsum(rows, axis=1, out=rows)
+
+
+@dataclass
+class Scale:
+    """Values less the shift, off: (p, n), beside the sums that hold for them: (p, n) or (p, 1)."""
+
+    off: Array
+    shift: Array
+    count: Array
+    total: Array
+    square: Array
+
+    def standardised(self) -> Array:
+        """Less the mean, by the standard deviation; 0 where missing, or without spread."""
+        n = np.maximum(self.count, 1.0)
+        mean = self.total / n
+        spread = np.sqrt(np.maximum(self.square / n - mean * mean, 0.0))
+        scaled = (self.off - mean) / np.where(spread > 0, spread, np.inf)
+        scaled[np.isnan(self.off)] = 0.0
+        return scaled
+
+    def filled(self, values: Array) -> Array:
+        """The values themselves, and the mean where one is missing; 0 before there is a mean."""
+        mean = self.shift[:, None] + self.total / np.maximum(self.count, 1.0)
+        return np.where(np.isnan(values), np.where(self.count > 0, mean, 0.0), values)

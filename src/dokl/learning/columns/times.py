@@ -1,7 +1,7 @@
 """Times as inputs: time of day, of week and of year on circles.
 
-A circle is taken where the rows cover it about twice: of half a year nobody can tell what comes
-back every year. Days since the start are no input, since no row tells how a trend goes on beyond
+A circle is taken where the rows cover it about twice: half a year does not show what comes
+back every year. Days since the start are no input, since no row shows how a trend continues beyond
 the last one; files of earlier versions may have them ("since"), and are used as they were.
 
 >>> hours = np.arange(0.0, 15 * 86400, 3600)

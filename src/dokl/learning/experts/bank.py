@@ -6,24 +6,25 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.background import Each, Task
-from dokl.base.codec import UNSAVED
+from dokl.base.codec import IF_SET, UNSAVED
 from dokl.learning import intervals
 from dokl.learning import mixture as mixing
 from dokl.learning.drift import Drift
+from dokl.learning.experts import buffer as keeping
 from dokl.learning.experts import group_errors as correcting
-from dokl.learning.experts import kept as keeping
+from dokl.learning.experts.buffer import Buffer
 from dokl.learning.experts.group_errors import GroupErrors
-from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import Kind, MapKey, Settings
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.places import GroupPlaces
-from dokl.learning.experts.scaling import Scaling
+from dokl.learning.experts.rivals import Rivals
+from dokl.learning.experts.scaling import Scaling, follow, limits
 from dokl.learning.intervals import Tracker
 from dokl.learning.mixture import Mixture
 from dokl.learning.scales import Scales
@@ -38,8 +39,10 @@ Total = tuple[float, Array, Array]  # weight, sum of w y and of w y^2, (m,) each
 
 
 @dataclass(frozen=True)
-class Generation:
+class PilotMaps:
     """What was fixed at a pilot: scalings of inputs and targets, scales by kernel, maps by kind."""
+
+    SAVED_AS: ClassVar[str] = "Generation"
 
     inputs: Scaling
     targets: Scaling
@@ -47,11 +50,17 @@ class Generation:
     maps: Mapping[MapKey, NestedMap | GroupedMap]
     places: GroupPlaces | None = None  # of groups, where the last input is one
 
-    def inward(self, X: Array) -> Array:
-        """Rows X: (n, d) standardised; the number of a group stays as it is."""
+    def inward(self, X: Array, extent: Array | None) -> Array:
+        """Rows X: (n, d) standardised, by extents of inputs, (d,) or of each row; the number of a
+        group stays as it is.
+        """
         if self.places is None:
-            return self.inputs.clipped(X)
-        return np.hstack([self.inputs.clipped(X[:, :-1]), X[:, -1:]])
+            return self.inputs.clipped(X, limits(extent))
+        return np.hstack([self.inputs.clipped(X[:, :-1], limits(extent)), X[:, -1:]])
+
+    def extents(self, extent: Array | None, X: Array) -> tuple[Array | None, Array | None]:
+        """Extents of inputs before each of rows X: (n, d), and after all of them (`follow`)."""
+        return follow(extent, self.inputs.inward(X if self.places is None else X[:, :-1]))
 
 
 @dataclass(frozen=True)
@@ -82,21 +91,24 @@ class Bank:
     settings: Settings
     d: int
     m: int
-    kept: Kept
+    kept: Buffer
     mixture: Mixture
     total: Total
-    now: Generation | None = None
+    now: PilotMaps | None = None
     memories: tuple[Memory, ...] = ()
     awake: Array | None = None
     tracker: Tracker = field(default_factory=intervals.start)
     sums: tuple[Sums | None, ...] = ()
-    mended: int = 0  # how often a matrix had to be made anew
+    mended: int = 0  # how often a matrix had to be made again
     idle: Array = field(default_factory=lambda: np.zeros(0, int))  # checks without weight, each
     surprise: tuple[float, int] = (0.0, 0)  # sum of squared scores since the last check, and count
     pending: Pending | None = None
     # How frozen copies of it age; None where none are kept, as in networks.
     drift: Drift | None = None
+    rivals: Rivals | None = None  # what predicts beside them; None where no copies are kept
     group_errors: GroupErrors | None = None
+    # How far standardised inputs have come since the last pilot, (d,) without groups: `follow`.
+    extent: Array | None = field(default=None, metadata=IF_SET)
 
     @property
     def seen(self) -> int:
@@ -104,12 +116,12 @@ class Bank:
         return self.kept.seen + (0 if self.pending is None else len(self.pending.X))
 
     @property
-    def stored(self) -> Kept:
+    def stored(self) -> Buffer:
         """The rows kept, and those since a pilot that is pending."""
         if self.pending is None:
             return self.kept
-        settings, kept = self.settings, keeping.copied(self.kept)
-        return keeping.and_then(kept, *self.pending.rows(), settings.kept, settings.seed)
+        settings, kept = self.settings, keeping.copy(self.kept)
+        return keeping.append(kept, *self.pending.rows(), settings.kept, settings.seed)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -125,7 +137,7 @@ class Bank:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What was said of rows before they were learned: mean (n, m), variance (n, m), and half the
+    """Predictions of rows before they were learned: mean (n, m), variance (n, m), and half the
     width of their intervals in standard deviations, (n, m, levels).
     """
 
@@ -139,7 +151,7 @@ def start(d: int, m: int, settings: Settings) -> Bank:
     total = 0.0, np.zeros(m), np.zeros(m)
     mixture, tracker = mixing.start(len(settings.kinds)), intervals.start(settings.levels, m)
     errors = correcting.start(m) if settings.group_errors else None
-    kept = keeping.nothing(d, m)
+    kept = keeping.no_rows(d, m)
     return Bank(settings, d, m, kept, mixture, total, tracker=tracker, group_errors=errors)
 
 
@@ -152,7 +164,7 @@ def mean_and_variance(total: Total) -> tuple[Array, Array]:
     return mean, np.maximum(second / weight - mean**2, 0.0)
 
 
-def numbers_of(bank: Bank, now: Generation, i: int) -> Numbers:
+def numbers_of(bank: Bank, now: PilotMaps, i: int) -> Numbers:
     """Ridge, memory and bound of expert i."""
     kind = bank.kinds[i]
     ridge = max(now.maps[kind.features].scales.noise, LEAST_RIDGE)
@@ -160,26 +172,43 @@ def numbers_of(bank: Bank, now: Generation, i: int) -> Numbers:
 
 
 def features(
-    bank: Bank, now: Generation, X: Array, which: Sequence[int], each: Each = map
+    bank: Bank,
+    now: PilotMaps,
+    X: Array,
+    which: Sequence[int],
+    each: Each = map,
+    learning: bool = False,
 ) -> dict[int, Array]:
-    """z of rows X: (n, d) for each of these experts, (n, D), shared where they are the same."""
-    rows = now.inward(X)
+    """z of rows X: (n, d) for each of these experts, (n, D), shared where they are the same.
+    learning: whether the bank learns these rows next, so that inputs count as far as the rows
+    before each have come.
+    """
+    before = extents(bank, now, X)[0] if learning else None
+    rows = now.inward(X, bank.extent if before is None else before)
     widths = {i: now.maps[bank.kinds[i].features].width(bank.kinds[i].width) for i in which}
     most: dict[Any, int] = {}
-    for i, D in widths.items():
-        most[bank.kinds[i].features] = max(D, most.get(bank.kinds[i].features, 0))
+    keys = {i: bank.kinds[i].features for i in which}
+    for i, key in keys.items():
+        most[key] = max(widths[i], most.get(key, 0))
     made = each(lambda key: now.maps[key].transform(rows, most[key]), most)
     whole = dict(zip(most, made, strict=True))
     cut: dict[Any, Array] = {}
-    for i, D in widths.items():
-        key = bank.kinds[i].features
-        if (key, D) not in cut:
-            cut[key, D] = np.ascontiguousarray(whole[key][:, :D])
-    return {i: cut[bank.kinds[i].features, D] for i, D in widths.items()}
+    for i, key in keys.items():
+        if (key, widths[i]) not in cut:
+            cut[key, widths[i]] = np.ascontiguousarray(whole[key][:, : widths[i]])
+    return {i: cut[key, widths[i]] for i, key in keys.items()}
+
+
+def extents(bank: Bank, now: PilotMaps, X: Array) -> tuple[Array | None, Array | None]:
+    """Extents of inputs before each of rows X: (n, d), and after all of them. Sums that are to be
+    added to others are of features that never change.
+    """
+    fixed = bank.settings.sums or bank.settings.fixed_inputs
+    return (None, None) if fixed else now.extents(bank.extent, X)
 
 
 def by_each(
-    bank: Bank, now: Generation, Z: Mapping[int, Array], each: Each = map
+    bank: Bank, now: PilotMaps, Z: Mapping[int, Array], each: Each = map
 ) -> tuple[list[Array], list[Array]]:
     """Means and variances, (n, m) for each of the experts whose features Z: (n, D) are given."""
 
@@ -202,7 +231,7 @@ def fingerprint(bank: Bank) -> str:
         digest.update(repr(key).encode())
         own = made.scales
         arrays += [own.lengths, np.array([own.amplitude, own.linear, own.noise]), made.centres]
-        if isinstance(made, NestedMap) and made.ranks is not None:
+        if made.ranks is not None:
             arrays += [made.ranks.values, made.ranks.scores]
     for array in arrays:
         digest.update(np.ascontiguousarray(array, "<f8").tobytes())

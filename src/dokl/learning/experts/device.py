@@ -37,7 +37,7 @@ def present() -> bool:
 
 
 def pays(rows: int) -> bool:
-    """Whether to pass over so many rows on a GPU."""
+    """Whether to pass over n rows on a GPU."""
     return rows >= MANY_ROWS and present()
 
 
@@ -54,14 +54,14 @@ def learn(known: Pass, made: NestedMap, width: int, X: Array, Y: Array, w: Array
         return known
     given = X[at:] if made.ranks is None else made.ranks.of(X[at:])
     with jax.enable_x64(True):
-        return passes.solved(_passed(known, _step(made, width, known), given, Y[at:], w[at:]))
+        return _pass_rows(known, _step(made, width, known), given, Y[at:], w[at:])
 
 
-def _passed(known: Pass, step: Callable[..., Any], X: Array, Y: Array, w: Array) -> Pass:
+def _pass_rows(known: Pass, step: Callable[..., Any], X: Array, Y: Array, w: Array) -> Pass:
     """The pass after further rows, with its newest solution not made yet."""
     import jax.numpy as jnp
 
-    memory, sums = known.memory, known.sums
+    memory, sums = passes.solve(known), known.sums
     judge = jnp.asarray(memory.theta), jnp.asarray(memory.covariance()), jnp.asarray(memory.noise)
     full = np.tril(sums.zz) + np.tril(sums.zz, -1).T
     counts = jnp.asarray([0.0, *known.squares])
@@ -71,7 +71,7 @@ def _passed(known: Pass, step: Callable[..., Any], X: Array, Y: Array, w: Array)
         if rows >= due:
             judge, due = _solution()(known.numbers.rho, weight, *held), 2 * rows
         some = X[at : at + CHUNK], Y[at : at + CHUNK], w[at : at + CHUNK]
-        held = step(held, judge, *(jnp.asarray(_padded(part)) for part in some))
+        held = step(held, judge, *(jnp.asarray(_pad(part)) for part in some))
         rows, weight = rows + len(some[0]), weight + float(some[2].sum())
     zz, zy, yy, (moved, raw, calm) = (np.array(part) for part in held)
     total = Sums(rows, weight, np.asfortranarray(np.tril(zz)), zy, yy)
@@ -96,7 +96,7 @@ def _solution() -> Callable[..., Any]:
     return jax.jit(solve)
 
 
-def _padded(rows: Array) -> Array:
+def _pad(rows: Array) -> Array:
     """Chunks of one size are compiled once; rows of weight 0 add nothing."""
     short = CHUNK - len(rows)
     return np.concatenate([rows, np.zeros((short, *rows.shape[1:]))]) if short else rows
@@ -112,11 +112,11 @@ def _step(made: NestedMap, width: int, known: Pass) -> Callable[..., Any]:
     inverse = solve_triangular(made.lower[:M, :M], np.eye(M), lower=True)
     back, line = s.amplitude * inverse.T, np.broadcast_to(s.linear / math.sqrt(d), d)
     arrays = tuple(map(jnp.asarray, (made.centres[:M], back, s.lengths, line)))
-    return partial(_compiled(made.kernel, known.numbers.bound, known.numbers.calm), arrays)
+    return partial(_compile(made.kernel, known.numbers.bound, known.numbers.calm), arrays)
 
 
 @cache
-def _compiled(kernel: str, bound: float, calm: float) -> Callable[..., Any]:
+def _compile(kernel: str, bound: float, calm: float) -> Callable[..., Any]:
     """For all maps of a kernel: what differs between them are arguments, as large constants would
     take seconds to compile.
     """
@@ -142,9 +142,9 @@ def _compiled(kernel: str, bound: float, calm: float) -> Callable[..., Any]:
         variance = (1.0 / jnp.where(there, w, 1.0) + ((Z @ P) * Z).sum(1))[:, None] * noise
         error = Y - f
         size = jnp.where(there, jnp.mean(error**2 / variance, axis=1), 0.0)
-        moved = size > bound**2
+        moved = size > bound**2 * jnp.maximum(w, 1.0)
         short = jnp.where(moved, bound / jnp.sqrt(jnp.maximum(size, 1e-300)), 1.0)
-        Y, size, n = f + short[:, None] * error, jnp.minimum(size, bound**2), there.sum()
+        Y, size, n = f + short[:, None] * error, jnp.where(moved, bound**2, size), there.sum()
         most, level = calm**2 * jnp.maximum(w, 1.0), size.sum() / n
         for _ in range(5 if calm < math.inf else 0):
             level = jnp.minimum(size, most * level).sum() / n

@@ -11,19 +11,20 @@ ranks stay with their map. What is lost is how sure the bank is of a row, which 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dokl.base.arrays import Array
+from dokl.base.codec import IF_SET
 from dokl.base.unlocked import one_thread
 from dokl.learning.experts.bank import AT_ONCE, Bank, mean_and_variance
 from dokl.learning.experts.maps import GroupedMap, NestedMap
-from dokl.learning.experts.ranks import Ranks, checked_ranks
-from dokl.learning.experts.scaling import Scaling
-from dokl.learning.scales import KERNELS, correlation, squared_distances
+from dokl.learning.experts.ranks import Ranks
+from dokl.learning.experts.scaling import Scaling, limits
+from dokl.learning.scales import correlation, squared_distances
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Bumps:
 @dataclass(frozen=True)
 class Folded:
     """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map;
-    ranks: of standardised rows, where a map counts by them.
+    ranks: of standardised rows, where a map counts by them; extent: (d,), how far
+    standardised rows have come, if beyond LEAST (`scaling.follow`).
     """
 
     inputs: Scaling
@@ -60,6 +62,11 @@ class Folded:
     slope: Array
     bumps: tuple[Bumps, ...]
     ranks: Ranks | None = None
+    extent: Array | None = field(default=None, metadata=IF_SET)
+
+    def standardised(self, X: Array) -> Array:
+        """Rows X: (n, d), cut off."""
+        return self.inputs.clipped(X, limits(self.extent))
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ Part = Folded | Waves  # parts of a node's prediction add up
 
 
 @one_thread()  # the same bits whether or not other threads learn meanwhile
-def folded(bank: Bank, group: int = -1) -> Folded:
+def fold(bank: Bank, group: int = -1) -> Folded:
     """What predicts as the bank does now; before the first pilot the mean of the targets.
 
     group: where the bank's rows are of groups, the one whose rows are predicted; -1 is any other.
@@ -102,17 +109,14 @@ def folded(bank: Bank, group: int = -1) -> Folded:
         return Folded(*as_they_are, np.zeros(m), np.zeros((m, d)), ())
     d -= now.places is not None
     base, slope, bumps, ranks = np.zeros(m), np.zeros((m, d)), [], None
-    for key, theta in _added(bank).items():
+    for key, theta in _add_vectors(bank).items():
         made = now.maps[key]
-        if isinstance(made, GroupedMap):
-            parts = _parts_of_group(made, theta, group)
-        else:
-            parts = _parts(made, theta)
-            ranks = made.ranks or ranks  # the same for all maps that count by them
+        parts = _parts_at(made, theta, group)
+        ranks = made.ranks or ranks  # the same for all maps that count by them
         base += parts[0]
         slope += parts[1]
         bumps.append(parts[2])
-    return Folded(now.inputs, now.targets, base, slope, tuple(bumps), ranks)
+    return Folded(now.inputs, now.targets, base, slope, tuple(bumps), ranks, bank.extent)
 
 
 @one_thread()
@@ -122,16 +126,17 @@ def predict_groups(bank: Bank, X: Array) -> Array:
     """
     now, out = bank.now, np.zeros((len(X), bank.m))
     assert now is not None
-    rows, d = now.inward(X), bank.d - 1
-    for key, theta in _added(bank).items():
+    rows, d = now.inward(X, bank.extent), bank.d - 1
+    for key, theta in _add_vectors(bank).items():
         made, M = now.maps[key], theta.shape[1] - d - 1
         assert isinstance(made, GroupedMap)
         heights = _heights(made.lower, 1.0, theta[:, d + 1 :])
         slope = theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d))
-        out += theta[:, 0] + rows[:, :-1] @ slope.T
+        given = made.counted(rows)
+        out += theta[:, 0] + given[:, :-1] @ slope.T
         for at in range(0, len(X), AT_ONCE):
             part = slice(at, at + AT_ONCE)
-            out[part] += made.covariance(rows[part], made.centres[:M]) @ heights.T
+            out[part] += made.covariance(given[part], made.centres[:M]) @ heights.T
     return now.targets.outward(out)
 
 
@@ -139,19 +144,28 @@ def folded_on_map(
     made: NestedMap | GroupedMap, inputs: Scaling, targets: Scaling, theta: Array, group: int
 ) -> Folded:
     """What predicts as theta: (m, D) does on the features of a map, for the rows of a group."""
+    base, slope, bumps = _parts_at(made, theta, group)
+    return Folded(inputs, targets, base, slope, (bumps,), made.ranks)
+
+
+def _parts_at(made: NestedMap | GroupedMap, theta: Array, group: int) -> tuple[Array, Array, Bumps]:
+    """Constant (m,), slope (m, d) of standardised rows and bumps of theta: (m, D of the first
+    features or all), for the rows of a group where the map has groups.
+    """
     grouped = isinstance(made, GroupedMap)
-    parts = _parts_of_group(made, theta, group) if grouped else _parts(made, theta)  # type: ignore[arg-type]
-    return Folded(inputs, targets, parts[0], parts[1], (parts[2],))
+    base, slope, bumps = (
+        _parts_of_group(made, theta, group) if grouped else _parts(made, theta)  # type: ignore[arg-type]
+    )
+    if made.ranks is None:
+        return base, slope, bumps
+    return base, np.zeros_like(slope), replace(bumps, ranked=True, slope=slope)
 
 
 def _parts(made: NestedMap, theta: Array) -> tuple[Array, Array, Bumps]:
-    """Constant (m,), slope (m, d) and bumps of theta: (m, D of the first features or all)."""
+    """The same without groups, with the slope of rows as they are counted."""
     d = made.centres.shape[1]
-    slope, bumps = theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d)), theta[:, d + 1 :]
-    if made.ranks is None:
-        return theta[:, 0], slope, _bumps(made, bumps)
-    ranked = replace(_bumps(made, bumps), ranked=True, slope=slope)
-    return theta[:, 0], np.zeros_like(slope), ranked
+    slope = theta[:, 1 : d + 1] * (made.scales.linear / math.sqrt(d))
+    return theta[:, 0], slope, _bumps(made, theta[:, d + 1 :])
 
 
 def _parts_of_group(made: GroupedMap, theta: Array, group: int) -> tuple[Array, Array, Bumps]:
@@ -173,7 +187,7 @@ def _parts_of_group(made: GroupedMap, theta: Array, group: int) -> tuple[Array, 
     return base, slope.reshape(m, d), bumps
 
 
-def _added(bank: Bank) -> dict[tuple[Any, str], Array]:
+def _add_vectors(bank: Bank) -> dict[tuple[Any, str], Array]:
     """For each map that counts the experts' vectors, weighed and added: (m, D of the widest)."""
     out: dict[tuple[Any, str], Array] = {}
     for kind, memory, w in zip(bank.kinds, bank.memories, bank.weights, strict=True):
@@ -216,79 +230,10 @@ def predict(made: Part, X: Array) -> Array:
         return made.at(X)
     out = np.empty((len(X), len(made.base)))
     for i in range(0, len(X), AT_ONCE):
-        rows = made.inputs.clipped(X[i : i + AT_ONCE])
+        rows = made.standardised(X[i : i + AT_ONCE])
         total = made.base + rows @ made.slope.T
         ranked = rows if made.ranks is None else made.ranks.of(rows)
         for each in made.bumps:
             total += each.at(ranked if each.ranked else rows)
         out[i : i + AT_ONCE] = made.targets.outward(total)
     return out
-
-
-# -- files ---------------------------------------------------------------------------------------
-WAVES = "waves"  # in place of the kernels' names
-
-
-def to_arrays(made: Part) -> tuple[list[str], dict[str, Array]]:
-    """The kernels' names, and every array by name."""
-    if isinstance(made, Waves):
-        given = vars(made) | {"scale": np.array(made.scale)}
-        return [WAVES], {name: array for name, array in given.items() if array is not None}
-    out = {"base": made.base, "slope": made.slope}
-    for name, scaling in (("inputs", made.inputs), ("targets", made.targets)):
-        out |= {f"{name}.centre": scaling.centre, f"{name}.size": scaling.size}
-    for i, each in enumerate(made.bumps):
-        parts = {"lengths": each.lengths, "centres": each.centres, "heights": each.heights}
-        parts |= {"apart": each.apart} if each.apart.any() else {}
-        parts |= {} if each.slope is None else {"slope": each.slope}
-        out |= {f"map.{i}.{name}": array for name, array in parts.items()}
-    if made.ranks is not None:
-        out |= {"ranks.values": made.ranks.values, "ranks.scores": made.ranks.scores}
-    return [each.kernel for each in made.bumps], out
-
-
-def from_arrays(kernels: Sequence[str], arrays: Mapping[str, Array]) -> Part:
-    """What was written; KeyError, TypeError or ValueError where that cannot be."""
-    if list(kernels) == [WAVES]:
-        return _waves(arrays)
-    m, d = arrays["slope"].shape
-    bumps = []
-    for i, kernel in enumerate(kernels):
-        if kernel not in KERNELS:
-            raise ValueError(f"{kernel!r} is no kernel")
-        M = len(arrays[f"map.{i}.centres"])
-        shapes = {"lengths": (d,), "centres": (M, d), "heights": (m, M)}
-        parts = [checked(arrays, f"map.{i}.{name}", *shape) for name, shape in shapes.items()]
-        there = f"map.{i}.apart" in arrays
-        apart = checked(arrays, f"map.{i}.apart", M) if there else np.zeros(M)
-        ranked = f"map.{i}.slope" in arrays
-        slope = checked(arrays, f"map.{i}.slope", m, d) if ranked else None
-        bumps.append(Bumps(kernel, parts[0], parts[1], parts[2], apart, ranked, slope))
-    inputs, targets = (
-        Scaling(checked(arrays, f"{name}.centre", k), checked(arrays, f"{name}.size", k))
-        for name, k in (("inputs", d), ("targets", m))
-    )
-    base, slope = checked(arrays, "base", m), checked(arrays, "slope", m, d)
-    ranks = None
-    if any(each.ranked for each in bumps):
-        ranks = checked_ranks(Ranks(arrays["ranks.values"], arrays["ranks.scores"]), d)
-    return Folded(inputs, targets, base, slope, tuple(bumps), ranks)
-
-
-def _waves(arrays: Mapping[str, Array]) -> Waves:
-    (d, F), (m, D) = arrays["omega"].shape, arrays["theta"].shape
-    phases = checked(arrays, "phases", F) if "phases" in arrays else None
-    if (2 * F if phases is None else F) != D:
-        raise ValueError(f"{D} features of {F} waves")
-    omega, theta = checked(arrays, "omega", d, F), checked(arrays, "theta", m, D)
-    return Waves(
-        omega, phases, float(checked(arrays, "scale")), theta, checked(arrays, "constant", m)
-    )
-
-
-def checked(arrays: Mapping[str, Array], name: str, *shape: int) -> Array:
-    """The array of this name, if it has this shape and finite numbers."""
-    array = arrays[name]
-    if array.shape != shape or not np.isfinite(array).all():
-        raise ValueError(f"{name} is not {shape} finite numbers")
-    return array

@@ -12,7 +12,7 @@ prediction. Those and "no correction" are mixed by what each gains over all grou
 
 >>> known, group, y = start(1), np.arange(200) % 4, np.arange(200.0).reshape(-1, 1) % 4
 >>> known, mean, _ = learn(known, group, y, np.ones((200, 1)), np.ones((200, 1)))
->>> bool(np.abs(mean - y)[100:].max() < 0.1)  # the bank said 1 for all of them
+>>> bool(np.abs(mean - y)[100:].max() < 0.1)  # the bank predicted 1 for all
 True
 """
 
@@ -107,9 +107,7 @@ def learn(
             last[i] = known.rows + t
         off = np.clip(F[t] - Y[t], -reach[t], reach[t]) / sd[t]
         errors += (np.clip(off * off, LEAST, MOST) - errors) / LATELY
-    mixture, mean, spread = mixing.mixed(
-        known.mixture, F, V, Y, _AWAKE, weight, bound, relative=True
-    )
+    mixture, mean, spread = mixing.mix(known.mixture, F, V, Y, _AWAKE, weight, bound, relative=True)
     about = {"last": last, "total": total, "weight": sums, "errors": errors, "mixture": mixture}
     return replace(known, rows=known.rows + len(f), **about), mean, spread  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from dokl.base.codec import IF_SET
 from dokl.learning.intervals import LEVELS
 
 # Rows with which new length scales and maps are adopted, and all experts start again with all rows
@@ -17,8 +18,8 @@ RANKED = 500
 # Classes say less a row, and a guess of the commonest is a bad one: they cannot wait so long.
 CLASS_PILOTS = (8, 15, *PILOTS)
 KEPT = 10_000
-# The work of a pilot begins so many rows earlier, at most: the more, the older its scales. 500 rows
-# cost 3.5 % of error on hourly air quality, and 250 rows 0.8 %.
+# The work of a pilot begins this many rows earlier, at most: the more, the older its scales. 500
+# rows cost 3.5 % of error on hourly air quality, and 250 rows 0.8 %.
 MOST_AHEAD = 250
 # Up to here it takes some 30 ms, and does not begin earlier. 4 rows would cost 22 % of error from
 # row 30 to 60, and 15 % from there to row 125.
@@ -71,7 +72,7 @@ def begin_row(pilot: int) -> int:
 
 
 def next_pilot(pilots: Sequence[int], seen: int) -> int:
-    """The first pilot after so many rows; NEVER where there is none."""
+    """The first pilot after n rows; NEVER where there is none."""
     return min((each for each in pilots if each > seen), default=NEVER)
 
 
@@ -119,11 +120,6 @@ def one() -> tuple[Kind, ...]:
     return (Kind("learned", "gaussian"),)
 
 
-def of_groups(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
-    """Those that can learn rows of groups: their maps have no ranks."""
-    return tuple(kind for kind in kinds if not kind.ranked)
-
-
 def lasting_for_numbers() -> tuple[Kind, ...]:
     """Six experts that forget nothing, one of them linear: for targets that come long after their
     rows, where the newest rows are not known yet. The linear one is on a map of fixed scales: where
@@ -147,12 +143,14 @@ FOR_CLASSES = {"all": for_classes, "lasting": lasting_for_classes, "one": one}
 
 @dataclass(frozen=True)
 class Settings:
-    """What a bank of experts is told. most: centres of the widest; bound: on innovations, in
+    """Settings of a bank of experts. most: centres of the widest; bound: on innovations, in
     standard deviations; seed: of the reservoir and of the pilots' choice of rows; levels: of
     intervals; sums: whether an infinite memory keeps its sums, for adding and taking away; classes:
     how many there are, 0 where targets are numbers; grouped: whether the last input is the number
     of the row's group (a node of a network, a level of a column), whose place is learned;
-    group_errors: whether each group's errors are remembered, too, and correct its predictions.
+    group_errors: whether each group's errors are remembered, too, and correct its predictions;
+    beside: whether rows far ahead are predicted with what stands beside a frozen bank (`rivals`);
+    fixed_inputs: whether inputs are cut off at the same place in all rows, as with `sums`.
     """
 
     kinds: tuple[Kind, ...] = field(default_factory=for_numbers)
@@ -166,3 +164,5 @@ class Settings:
     classes: int = 0
     grouped: bool = False
     group_errors: bool = False
+    beside: bool = False
+    fixed_inputs: bool = field(default=False, metadata=IF_SET)

@@ -24,13 +24,13 @@ from dokl.base.unlocked import one_thread, threads
 from dokl.learning import intervals
 from dokl.learning import mixture as mixing
 from dokl.learning.drift import Drift
+from dokl.learning.experts import buffer as keeping
 from dokl.learning.experts import copies, pending
 from dokl.learning.experts import group_errors as correcting
-from dokl.learning.experts import kept as keeping
 from dokl.learning.experts.bank import (
     AT_ONCE,
     Bank,
-    Generation,
+    PilotMaps,
     Prediction,
     Total,
     by_each,
@@ -44,45 +44,49 @@ from dokl.learning.experts.copies import Snapshot
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.maps import some_rows
 from dokl.learning.experts.pilots import (
-    generation,
-    knowing,
-    learned_rows,
-    left_over,
+    learn_from_prior,
+    residual_group_errors,
+    run_pilot,
+    with_extent,
+    with_memories,
     with_nothing_learned,
 )
-from dokl.learning.experts.rest import checked, surprised
-from dokl.learning.experts.rows import learn_rows
-from dokl.learning.experts.scaling import sane, tamed
+from dokl.learning.experts.rivals import Rivals
+from dokl.learning.experts.rows import checked, learn_rows, surprised
+from dokl.learning.experts.scaling import cut_wild_targets, sane
 from dokl.learning.squares import sums
 from dokl.learning.squares.blocks import NotDefinite
 
 # Fewer rows than this are learned before threads have started.
 FEW = 8
-# Up to so many rows `fit` weighs experts by every one of them; beyond, by those of the last half
-# that made no maps, among so many at most. (Centres explain themselves: a row that is one says
+# Up to this many rows `fit` weighs experts by every one of them; beyond, by those of the last half
+# that made no maps, among this many at most. (Centres explain themselves: a row that is one says
 # nothing of how sure predictions of others are.)
 ENOUGH, WEIGHED = 2000, 10_000
 GROUPED_ENOUGH = 1000  # learning places takes longer
-# Up to so many rows each quarter is predicted by experts that have learned the other three: those
+# Up to this many rows each quarter is predicted by experts that have learned the other three: those
 # of a half are too unlike those of all rows (half of their error, at 500 rows). It takes twice as
 # long.
 QUARTERED, QUARTERS = 600, 4
+
+# Rows count as this many at most: of heavier ones rounding would spoil the matrices.
+HEAVIEST = 1e6
 
 Rows = tuple[Array, Array, Array]  # X: (n, d), Y: (n, m), weight: (n,)
 
 
 def learn(bank: Bank, X: Array, Y: Array, weight: Array | None = None) -> tuple[Bank, Prediction]:
     """Rows X: (n, d), Y: (n, m), finite, of positive weight: (n,), in order."""
-    Y, w = limited(Y), np.ones(len(X)) if weight is None else weight
-    bank, told, at = pending.begun(bank), [], 0
+    Y, w = limited(Y), _weight(weight, len(X))
+    bank, predictions, at = pending.begin(bank), [], 0
     with on_all_cores(len(X) >= FEW) as each:
         while at < len(X):
             stop = min(len(X), at + min(_most_at_once(bank), copies.rows_left(bank)))
-            bank, said = _learn_some(bank, X[at:stop], Y[at:stop], w[at:stop], each)
-            told.append(said)
+            bank, prediction = _learn_some(bank, X[at:stop], Y[at:stop], w[at:stop], each)
+            predictions.append(prediction)
             at = stop
     pending.give_time(bank, len(X))
-    return bank, _joined(bank, told)
+    return bank, _join(bank, predictions)
 
 
 def learn_late(bank: Bank, X: Array, Y: Array) -> Bank:
@@ -90,7 +94,7 @@ def learn_late(bank: Bank, X: Array, Y: Array) -> Bank:
     come, and learned by experts that remember everything. Those that forget would lose newer rows.
     """
     Y, w, at = limited(Y), np.ones(len(X)), 0
-    bank = pending.begun(bank)
+    bank = pending.begin(bank)
     with on_all_cores(len(X) >= FEW) as each:
         while at < len(X):
             some = slice(at, min(len(X), at + _most_at_once(bank)))
@@ -98,6 +102,11 @@ def learn_late(bank: Bank, X: Array, Y: Array) -> Bank:
             at = some.stop
     pending.give_time(bank, len(X))
     return bank
+
+
+def _weight(given: Array | None, n: int) -> Array:
+    """Of n rows: (n,)."""
+    return np.ones(n) if given is None else np.minimum(given, HEAVIEST)
 
 
 def _most_at_once(bank: Bank) -> int:
@@ -111,80 +120,86 @@ def _learn_late(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Bank:
         return _learn_some(bank, X, Y, w, each)[0]
     up = np.flatnonzero(bank.awake).tolist()
     lasting = [i for i in up if bank.kinds[i].memory == math.inf]
-    return _counted(learn_rows(bank, bank.now, lasting, X, Y, w, each)[0], X, Y, w, each)
+    return _count_rows(learn_rows(bank, bank.now, lasting, X, Y, w, each)[0], X, Y, w, each)
 
 
-def fitted(
+def fit_rows(
     settings: Settings, X: Array, Y: Array, weight: Array | None = None
 ) -> tuple[Bank, Prediction]:
     """A bank that has learned rows X: (n, d), Y: (n, m) with maps made from all of them, and what
-    it would have said of those that it was weighed by: NaN elsewhere.
+    it would have predicted for those that it was weighted by: NaN elsewhere.
 
     Rows that chose the scales must not be scored with them. Where rows are few, experts are weighed
     on each half, or quarter, by scales of the others; then scales of all rows are learned, and all
     rows with them. Of many rows, a half drawn at random makes the maps, and the other half weighs.
     """
     Y = limited(Y)
-    rows = X, Y, np.ones(len(X)) if weight is None else weight
+    rows = X, Y, _weight(weight, len(X))
     bank = start(X.shape[1], Y.shape[1], settings)
-    kept = keeping.and_then(bank.kept, *rows, settings.kept, settings.seed)
-    total = _totals(tamed(Y), rows[2])
+    kept = keeping.append(bank.kept, *rows, settings.kept, settings.seed)
+    total = _totals(cut_wild_targets(Y), rows[2])
     meant = np.flatnonzero(sane(Y))
     if len(meant) < len(X):
         rows = X[meant], Y[meant], rows[2][meant]
     few = len(meant) <= (GROUPED_ENOUGH if settings.grouped else ENOUGH)
     with on_all_cores() as each:
         fit = _fit_in_parts if few else _fit_in_one_pass
-        bank, fair, which, told, drift = fit(bank, rows, each)
-    out = [np.full((len(X), *part.shape[1:]), np.nan) for part in vars(told).values()]
-    for everywhere, part in zip(out, vars(told).values(), strict=True):
+        bank, fair, which, prediction, aged = fit(bank, rows, each)
+    out = [np.full((len(X), *part.shape[1:]), np.nan) for part in vars(prediction).values()]
+    for everywhere, part in zip(out, vars(prediction).values(), strict=True):
         everywhere[meant[which]] = part
     about = {"mixture": fair.mixture, "tracker": fair.tracker, "kept": kept, "total": total}
     if fair.group_errors is not None:  # the bank has learned since what these would correct
-        left = left_over(replace(bank, mixture=fair.mixture), *(part[-WEIGHED:] for part in rows))
+        left = residual_group_errors(
+            replace(bank, mixture=fair.mixture), *(part[-WEIGHED:] for part in rows)
+        )
         worth = fair.group_errors
         about["group_errors"] = replace(left, mixture=worth.mixture, errors=worth.errors)
-    # Copies of a bank with groups would know nothing of the groups' last errors.
-    about["drift"] = None if settings.grouped else drift
+    if not (settings.grouped or settings.classes):  # copies know nothing of groups' last errors
+        about["drift"], about["rivals"] = aged
     return replace(bank, **about), Prediction(*out)  # type: ignore[arg-type]
 
 
-# The bank that has learned; that was weighed; by which rows; what it told of them; how it ages.
-Fit = tuple[Bank, Bank, Array, Prediction, Drift]
+# The bank that has learned; that was weighed; by which rows; its predictions of them; how it ages.
+Fit = tuple[Bank, Bank, Array, Prediction, tuple[Drift, Rivals | None]]
 
 
 def _fit_in_parts(bank: Bank, rows: Rows, each: Each) -> Fit:
     n = len(rows[0])
     parts = QUARTERS if n <= QUARTERED and not bank.settings.grouped else 2
     held, which = list[tuple[Array, ...]](), list[Array]()
-    taken, now = list[Snapshot](), None
+    taken, aging = list[Snapshot](), None
     for k in reversed(range(parts)):
         first, end = n - n * (parts - k) // parts, n - n * (parts - k - 1) // parts
         if end - first == n:
             continue
         later, learned = _some(rows, slice(first, end)), _some(rows, np.r_[:first, end:n])
-        known = _learned(_mapped(bank, learned, each), learned, each)
-        _, found, snapshots = _swept(known, later, each, first)
+        known = _learn_only(_make_maps(bank, learned, each), learned, each)
+        swept, found, snapshots = _sweep(known, later, each, first)
         held.append(found)
         which.append(np.arange(first, end))
-        taken, now = taken or snapshots, now or known.now
-    fair, told = _weighed(bank, rows, np.concatenate(which), *_stacked(held))
-    drift = copies.aged(fair, now, taken, rows, which[0], held[0][1], told)
-    bank = _learned(_mapped(bank, rows, each), rows, each)
-    return bank, fair, np.concatenate(which), told, drift
+        taken, aging = taken or snapshots, aging or swept
+    fair, prediction = _weigh(bank, rows, np.concatenate(which), *_stack(held))
+    fair, now = (fair, None) if aging is None else (replace(fair, extent=aging.extent), aging.now)
+    aged = copies.aged(fair, now, taken, rows, which[0], held[0][1], prediction)
+    bank = _learn_only(_make_maps(bank, rows, each), rows, each)
+    return bank, fair, np.concatenate(which), prediction, aged
 
 
 def _fit_in_one_pass(bank: Bank, rows: Rows, each: Each) -> Fit:
     n = len(rows[0])
     first = n - min(n // 2, WEIGHED)
     chosen = some_rows(bank.settings.seed, n, n - n // 2, "maps")
-    known = _learned(_mapped(bank, _some(rows, chosen), each), _some(rows, slice(first)), each)
-    learned, found, taken = _swept(known, _some(rows, slice(first, n)), each, first)
+    known = _learn_only(
+        _make_maps(bank, _some(rows, chosen), each), _some(rows, slice(first)), each
+    )
+    learned, found, taken = _sweep(known, _some(rows, slice(first, n)), each, first)
     which = np.setdiff1d(np.arange(first, n), chosen)
     found = tuple(part[which - first] for part in found)
-    fair, told = _weighed(bank, rows, which, *found)
-    drift = copies.aged(fair, known.now, taken, rows, which, found[1], told)
-    return learned, fair, which, told, drift
+    fair, prediction = _weigh(bank, rows, which, *found)
+    fair = replace(fair, extent=learned.extent)
+    aged = copies.aged(fair, known.now, taken, rows, which, found[1], prediction)
+    return learned, fair, which, prediction, aged
 
 
 def _some(rows: Rows, which: Array | slice) -> Rows:
@@ -192,26 +207,27 @@ def _some(rows: Rows, which: Array | slice) -> Rows:
     return X[which], Y[which], w[which]
 
 
-def _mapped(bank: Bank, rows: Rows, each: Each) -> Bank:
+def _make_maps(bank: Bank, rows: Rows, each: Each) -> Bank:
     """The bank with maps made from these rows, and nothing learned."""
-    none, settings = keeping.nothing(bank.d, bank.m), bank.settings
-    some = keeping.and_then(none, *rows, settings.kept, settings.seed)
-    now = generation(bank, *some.all(), each)
+    none, settings = keeping.no_rows(bank.d, bank.m), bank.settings
+    some = keeping.append(none, *rows, settings.kept, settings.seed)
+    now = run_pilot(bank, *some.all(), each)
     return with_nothing_learned(replace(bank, now=now), now)
 
 
-def _learned(bank: Bank, rows: Rows, each: Each) -> Bank:
+def _learn_only(bank: Bank, rows: Rows, each: Each) -> Bank:
     """A bank with maps, of which nobody asks what it predicts for these rows, after them."""
-    assert bank.now is not None
-    everybody = range(len(bank.kinds))
-    return knowing(bank, *learned_rows(bank, bank.now, everybody, *rows, each))
+    now, everybody = bank.now, range(len(bank.kinds))
+    assert now is not None
+    bank = with_extent(bank, now, rows[0])
+    return with_memories(bank, *learn_from_prior(bank, now, everybody, *rows, each))
 
 
-def _weighed(
+def _weigh(
     bank: Bank, rows: Rows, which: Array, F: Array, V: Array, late_F: Array, late_V: Array
 ) -> tuple[Bank, Prediction]:
     """Mixture and widths of intervals by these rows, of which experts' predictions before they
-    learned them were F with variances V: (n, E, m); and what the bank says of them.
+    learned them were F with variances V: (n, E, m); and what the bank predicts for them.
 
     late_F, late_V: the same by experts that had not learned the last rows, either. Both count: what
     `fit` gives may be asked for the next row or for one long after.
@@ -220,7 +236,7 @@ def _weighed(
     awake, bound = np.ones(len(bank.kinds), bool), bank.settings.bound
     twice = np.concatenate([late_F, F]), np.concatenate([late_V, V])
     targets, weight = np.concatenate([Y, Y]), np.concatenate([w, w])
-    mixture, _, variance = mixing.mixed(bank.mixture, *twice, targets, awake, weight, bound)
+    mixture, _, variance = mixing.mix(bank.mixture, *twice, targets, awake, weight, bound)
     if len(Y):
         reach = bound * np.sqrt(variance)[:, None] if bound < math.inf else math.inf
         mixture = mixing.weigh(mixture, np.clip(twice[0] - targets[:, None], -reach, reach), weight)
@@ -228,7 +244,7 @@ def _weighed(
     if bank.group_errors is not None:  # a group's last errors are those of its last rows
         order = np.argsort(which)
         given = rows[0][which][order], Y[order], mean[order], variance[order], w[order]
-        bank, mean[order], variance[order] = _corrected(bank, *given)
+        bank, mean[order], variance[order] = _correct(bank, *given)
     scores = np.abs(Y - mean) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
     tracker = intervals.settle(tracker, scores)
@@ -239,7 +255,7 @@ def _widths(bank: Bank) -> tuple[int, int]:
     return bank.m, len(bank.tracker.levels)
 
 
-def _swept(
+def _sweep(
     bank: Bank, rows: Rows, each: Each, first: int = 0
 ) -> tuple[Bank, tuple[Array, ...], list[Snapshot]]:
     """The bank after these rows, not mixed; experts' means and variances (n, E, m) before each of
@@ -255,49 +271,49 @@ def _swept(
             taken.append((first + at, bank.memories))
             frozen = bank
         X, Y, w = (part[at : at + AT_ONCE] for part in rows)
-        Z = features(bank, bank.now, X, everybody, each)
+        Z = features(bank, bank.now, X, everybody, each, learning=True)
         later = (np.stack(part, axis=1) for part in by_each(frozen, bank.now, Z, each))
         bank, F, V, _ = _learn_each(bank, bank.now, X, Y, w, each, Z)
         found.append((F, V, *later))
-    return bank, _stacked(found), taken
+    return bank, _stack(found), taken
 
 
-def _stacked(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
+def _stack(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
     return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _joined(bank: Bank, told: list[Prediction]) -> Prediction:
-    if len(told) == 1:
-        return told[0]
+def _join(bank: Bank, predictions: list[Prediction]) -> Prediction:
+    if len(predictions) == 1:
+        return predictions[0]
     m = bank.m
     nothing = Prediction(np.empty((0, m)), np.empty((0, m)), np.empty((0, *_widths(bank))))
-    parts = [(t.mean, t.variance, t.widths) for t in told or [nothing]]
+    parts = [(t.mean, t.variance, t.widths) for t in predictions or [nothing]]
     return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _learn_some(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> tuple[Bank, Prediction]:
     """Rows among which no pilot begins or ends; after the last it does, if it is time."""
     if bank.now is None:
-        told, total = _running_mean(bank, Y, w)
+        prediction, total = _running_mean(bank, Y, w)
         bank = replace(bank, total=total)
     else:
-        bank, told = _learn_by_experts(bank, bank.now, X, Y, w, each)
-    return _counted(bank, X, Y, w, each), told
+        bank, prediction = _learn_by_experts(bank, bank.now, X, Y, w, each)
+    return _count_rows(bank, X, Y, w, each), prediction
 
 
-def _counted(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Bank:
+def _count_rows(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Bank:
     """The bank with rows that it has learned among those kept, and a new map if it is time."""
     settings = bank.settings
     if bank.pending is None:
-        kept = keeping.and_then(bank.kept, X, Y, w, settings.kept, settings.seed)
+        kept = keeping.append(bank.kept, X, Y, w, settings.kept, settings.seed)
         bank = replace(bank, kept=kept)
     else:
-        bank = pending.and_then(bank, X, Y, w)
+        bank = pending.append(bank, X, Y, w)
     if bank.seen in settings.pilots:
-        bank = pending.adopted(bank, each)
+        bank = pending.adopt(bank, each)
     elif bank.now is not None:
         bank = checked(bank, bank.now, bank.seen)
-    return pending.begun(copies.kept(bank))
+    return pending.begin(copies.keep_copy(bank))
 
 
 def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, Total]:
@@ -311,7 +327,7 @@ def _running_mean(bank: Bank, Y: Array, w: Array) -> tuple[Prediction, Total]:
     for t in range(len(Y)):
         mean[t], variance[t] = mean_and_variance(total)
         end = len(before) + t + 1
-        total = _totals(tamed(known[:end]), w[:end])
+        total = _totals(cut_wild_targets(known[:end]), w[:end])
     widths = np.tile(bank.tracker.widths, (len(Y), 1, 1))
     return Prediction(mean, variance, widths), total
 
@@ -321,26 +337,26 @@ def _totals(Y: Array, w: Array) -> Total:
 
 
 def _learn_by_experts(
-    bank: Bank, now: Generation, X: Array, Y: Array, w: Array, each: Each
+    bank: Bank, now: PilotMaps, X: Array, Y: Array, w: Array, each: Each
 ) -> tuple[Bank, Prediction]:
     """Rows learned by every expert, and mixed by what each would have gained."""
-    judged = copies.Judged(bank, now, X, each)
+    judged = copies.CopyScores(bank, now, X, each)
     bank, F, V, unsure = _learn_each(bank, now, X, Y, w, each, judged.Z)
     assert bank.awake is not None
     weight, bound = None if (w == 1.0).all() else w, bank.settings.bound
-    mixture, f, variance = mixing.mixed(bank.mixture, F, V, Y, bank.awake, weight, bound)
-    bank, f, variance = _corrected(bank, X, Y, f, variance, weight)
+    mixture, f, variance = mixing.mix(bank.mixture, F, V, Y, bank.awake, weight, bound)
+    bank, f, variance = _correct(bank, X, Y, f, variance, weight)
     scores = np.abs(Y - f) / np.sqrt(np.maximum(variance, 1e-300))
     tracker, widths = intervals.follow_scores(bank.tracker, scores)
     bank = replace(bank, mixture=mixture, tracker=tracker)
-    told = Prediction(f, variance, widths)
-    return surprised(judged.counted(bank, Y, told, unsure), scores), told
+    prediction = Prediction(f, variance, widths)
+    return surprised(judged.counted(bank, Y, w, prediction, unsure), scores), prediction
 
 
-def _corrected(
+def _correct(
     bank: Bank, X: Array, Y: Array, f: Array, variance: Array, weight: Array | None
 ) -> tuple[Bank, Array, Array]:
-    """The bank with the errors of groups after these rows, and what it said with corrections."""
+    """The bank with the errors of groups after these rows, and its corrected predictions."""
     if bank.group_errors is None:
         return bank, f, variance
     group = X[:, -1].astype(np.int64)
@@ -352,7 +368,7 @@ def _corrected(
 
 def _learn_each(
     bank: Bank,
-    now: Generation,
+    now: PilotMaps,
     X: Array,
     Y: Array,
     w: Array,
@@ -374,21 +390,21 @@ def _learn_each(
     return bank, F, V, unsure
 
 
-def frozen(bank: Bank) -> Bank:
+def freeze(bank: Bank) -> Bank:
     """The bank with the maps that it has, for good."""
-    bank = pending.without(bank)
+    bank = pending.cancel(bank)
     return replace(bank, settings=replace(bank.settings, pilots=()))
 
 
-def emptied(bank: Bank) -> Bank:
+def forget_all(bank: Bank) -> Bank:
     """A bank with the same maps and scalings that has seen nothing."""
     assert bank.now is not None
     empty = start(bank.d, bank.m, bank.settings)
-    empty = empty if bank.drift is None else copies.watched(empty)
+    empty = empty if bank.drift is None else copies.watch(empty)
     return with_nothing_learned(replace(empty, now=bank.now), bank.now)
 
 
-def combined(a: Bank, b: Bank, sign: int) -> Bank:
+def combine_sums(a: Bank, b: Bank, sign: int) -> Bank:
     """The bank that knows the rows of both, or those of a without b's; exact, from their sums."""
     if fingerprint(a) != fingerprint(b):
         raise FingerprintMismatch("the other model", fingerprint(a), fingerprint(b))
@@ -400,12 +416,12 @@ def combined(a: Bank, b: Bank, sign: int) -> Bank:
     assert a.now is not None
     totals = tuple(x + y if sign > 0 else x - y for x, y in zip(a.sums, b.sums, strict=True))  # type: ignore[operator]
     try:
-        known = [sums.solved(each, numbers_of(a, a.now, i).rho) for i, each in enumerate(totals)]
+        known = [sums.solve(each, numbers_of(a, a.now, i).rho) for i, each in enumerate(totals)]
     except NotDefinite:
         raise BadInput("rows were taken away that this model has never learned") from None
-    a, seen = pending.without(a), a.seen + sign * b.seen
+    a, seen = pending.cancel(a), a.seen + sign * b.seen
     counts = replace(a.kept, seen=seen)
-    return replace(a, memories=tuple(known), sums=totals, kept=counts)
+    return replace(a, memories=tuple(known), sums=totals, kept=counts, rivals=None)
 
 
 def cores() -> int:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dokl.base import random_numbers, unlocked
 from dokl.base.arrays import Array
+from dokl.base.codec import IF_SET
 from dokl.learning.experts.places import GroupPlaces
 from dokl.learning.experts.ranks import Ranks
 from dokl.learning.scales import Scales, correlation, squared_distances
@@ -29,6 +30,9 @@ EXPLAINED, OF_NOISE, FINEST = 1e-5, 2e-2, 1e-6
 # Rows are chosen AT_A_TIME at most, among AMONG, while the best of these is at least NEARLY as
 # little explained as any other row.
 AMONG, AT_A_TIME, NEARLY = 256, 64, 0.9
+
+# Lengths much below the distances between rows would leave nothing of these but rounding.
+SPOTS = 1e-3
 
 Which = Array | slice
 
@@ -51,7 +55,7 @@ class NestedMap:
         return 1 + int(self.centres.shape[1]) + len(self.centres)
 
     def width(self, most: int | None) -> int:
-        """Numbers of z that an expert with at most so many centres uses."""
+        """Numbers of z that an expert with at most `most` centres uses."""
         M = len(self.centres)
         return 1 + int(self.centres.shape[1]) + (M if most is None else min(M, most))
 
@@ -74,7 +78,7 @@ class NestedMap:
 def nested_map(
     kernel: str, scales: Scales, X: Array, most: int, ranks: Ranks | None = None
 ) -> NestedMap:
-    """The map with centres among standardised rows X: (n, d), at most so many of them. scales: of
+    """The map with centres among standardised rows X: (n, d), at most `most` of them. scales: of
     what ranks make of them, if there are any.
     """
     U = (X if ranks is None else ranks.of(X)) / scales.lengths
@@ -83,7 +87,7 @@ def nested_map(
         return correlation(kernel, squared_distances(U[rows], U[others]))
 
     noise = scales.noise / scales.amplitude**2
-    chosen, _ = _pivoted(np.ones(len(U)), between, most, noise)
+    chosen, _ = _choose_centres(np.ones(len(U)), between, most, noise)
     return NestedMap(kernel, scales, U[chosen], factor(kernel, U[chosen]), ranks)
 
 
@@ -97,10 +101,10 @@ def factor(kernel: str, centres: Array) -> Array:
     return np.asfortranarray(np.tril(L))
 
 
-def _pivoted(
+def _choose_centres(
     left: Array, between: Callable[[Which, Array], Array], most: int, noise: float
 ) -> tuple[Array, Array]:
-    """At most so many rows, each where those before it explain the least of the kernel, and its
+    """At most `most` rows, each where those before it explain the least of the kernel, and its
     Cholesky factor on them, in Fortran's order. left: (n,) the kernel's diagonal, which is
     overwritten; between: the kernel of some rows and others; noise: its variance, in the same
     units.
@@ -156,7 +160,8 @@ class GroupedMap:
     what all of them share, which narrow experts with short memories learn at once.
 
     centres: (M, d + 1), standardised rows with their groups; lower: L (M, M); slopes: whether
-    groups have linear parts of their own inside the kernel.
+    groups have linear parts of their own inside the kernel; ranks: what standardised rows become
+    first, if anything.
     """
 
     kernel: str
@@ -165,6 +170,7 @@ class GroupedMap:
     centres: Array
     lower: Array
     slopes: bool = True
+    ranks: Ranks | None = field(default=None, metadata=IF_SET)
 
     @property
     def D(self) -> int:
@@ -172,13 +178,14 @@ class GroupedMap:
         return int(self.centres.shape[1]) + len(self.centres)
 
     def width(self, most: int | None) -> int:
-        """Numbers of z that an expert with at most so many centres uses."""
+        """Numbers of z that an expert with at most `most` centres uses."""
         M = len(self.centres)
         return int(self.centres.shape[1]) + (M if most is None else min(M, most))
 
     def transform(self, X: Array, D: int | None = None) -> Array:
         """Standardised rows X: (n, d + 1) -> z: (n, D), or the first D numbers of it."""
         Z, d = np.empty((len(X), self.D if D is None else D)), X.shape[1] - 1
+        X = self.counted(X)
         Z[:, 0] = 1.0
         Z[:, 1 : d + 1] = X[:, :-1] * (self.scales.linear / math.sqrt(d))
         M = Z.shape[1] - d - 1
@@ -188,8 +195,16 @@ class GroupedMap:
             Z[:, d + 1 :] = K
         return Z
 
+    def counted(self, X: Array) -> Array:
+        """Standardised rows X: (n, d + 1) as the kernel counts them: with ranks of inputs, or as
+        they are.
+        """
+        if self.ranks is None:
+            return X
+        return np.column_stack([self.ranks.of(X[:, :-1]), X[:, -1]])
+
     def covariance(self, A: Array, B: Array) -> Array:
-        """The kernel between rows A: (n, d + 1) and B: (k, d + 1), without noise."""
+        """The kernel between counted rows A: (n, d + 1) and B: (k, d + 1), without noise."""
         s, (a, g), (b, h) = self.scales, _split(A), _split(B)
         e = self.places.apart(g, h)
         found = correlation(self.kernel, squared_distances(a / s.lengths, b / s.lengths) + e)
@@ -207,15 +222,21 @@ def _split(X: Array) -> tuple[Array, Array]:
 
 @unlocked.one_thread()
 def grouped_map(
-    kernel: str, scales: Scales, places: GroupPlaces, X: Array, most: int, slopes: bool = True
-) -> GroupedMap:
-    """The map with centres among standardised rows X: (n, d + 1), at most so many of them."""
-    whole = GroupedMap(kernel, scales, places, X, np.zeros((0, 0)), slopes)
+    kernel: str, scales: Scales, places: GroupPlaces, X: Array, most: int, slopes: bool = True,
+    ranks: Ranks | None = None,
+) -> GroupedMap:  # fmt: skip
+    """The map with centres among standardised rows X: (n, d + 1), at most `most` of them. scales
+    and places: of ranked rows, if there are ranks.
+    """
+    whole = GroupedMap(kernel, scales, places, X, np.zeros((0, 0)), slopes, ranks)
+    X = whole.counted(X)
     line = scales.linear**2 / (X.shape[1] - 1) if slopes else 0.0
     diagonal = scales.amplitude**2 + scales.offset**2 + line * (X[:, :-1] ** 2).sum(axis=1)
     noise = scales.noise
-    chosen, lower = _pivoted(diagonal, lambda a, b: whole.covariance(X[a], X[b]), most, noise)
-    return GroupedMap(kernel, scales, places, X[chosen], lower, slopes)
+    chosen, lower = _choose_centres(
+        diagonal, lambda a, b: whole.covariance(X[a], X[b]), most, noise
+    )
+    return GroupedMap(kernel, scales, places, X[chosen], lower, slopes, ranks)
 
 
 def evenly_apart(width: float, X: Array) -> tuple[Scales, GroupPlaces]:
@@ -232,16 +253,20 @@ def evenly_apart(width: float, X: Array) -> tuple[Scales, GroupPlaces]:
 
 
 def median_distance(X: Array, most: int = 500) -> float:
-    """Median distance between different rows of X: (n, d), of the first `most`; 1 if all agree."""
+    """Median distance between different rows of X: (n, d), of the first `most`; 1 if all agree.
+    Of rows in a few spots it is not less than SPOTS times the largest.
+    """
     apart = squared_distances(X[:most], X[:most])
     above = apart[np.triu_indices(len(apart), 1)]
     above = above[above > 1e-20]
-    return float(np.sqrt(np.median(above))) if above.size else 1.0
+    if not above.size:
+        return 1.0
+    return float(np.sqrt(max(np.median(above), SPOTS**2 * above.max())))
 
 
 # -- rows to learn from ------------------------------------------------------------------------
 def some_rows(seed: int, n: int, most: int, name: str = "pilot") -> Array:
-    """Numbers of at most so many of n rows, in order: always the same for a seed and a name."""
+    """Numbers of at most `most` of n rows, in order: always the same for a seed and a name."""
     if n <= most:
         return np.arange(n)
     return np.sort(drawn_rows(seed, n, name)[:most])

@@ -14,7 +14,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.codec import TRIANGLES
-from dokl.learning.drift import Drift, untrimmed_pair
+from dokl.learning.drift import Drift, untrim_pair
 from dokl.learning.experts.group_errors import GroupErrors
 from dokl.learning.experts.places import GroupPlaces
 from dokl.learning.experts.ranks import Ranks
@@ -28,7 +28,7 @@ from dokl.learning.squares.sums import Sums
 Arrays = Mapping[str, Array]
 
 
-def translated(meta: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+def translate(meta: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
     """The JSON value and the arrays that the codec would have written; KeyError, TypeError or
     ValueError where there is no bank in it.
     """
@@ -51,7 +51,7 @@ def translated(meta: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any],
         mixture = _record(Mixture, "groups.mixture", arrays)
         bank["group_errors"] = _record(GroupErrors, "groups", arrays, mixture=mixture)
     if "drift.own" in arrays and not (settings["classes"] or grouped):
-        known["drift.counts"] = untrimmed_pair(arrays["drift.own"], arrays["drift.even"])
+        known["drift.counts"] = untrim_pair(arrays["drift.own"], arrays["drift.even"])
         thetas = [{"@": f"drift.theta.{u}"} for u in range(len(arrays["drift.experts"]))]
         bank["drift"] = _record(Drift, "drift", known, thetas=thetas)
     if meta["maps"]:

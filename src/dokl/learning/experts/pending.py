@@ -21,16 +21,16 @@ from dokl.base.arrays import Array
 from dokl.base.background import Each, Task
 from dokl.base.unlocked import one_thread
 from dokl.learning import scales
-from dokl.learning.drift import without_copies
-from dokl.learning.experts.bank import Bank, Generation, Pending, matrix_bytes, start
+from dokl.learning.experts import copies
+from dokl.learning.experts.bank import Bank, Pending, PilotMaps, matrix_bytes, start
 from dokl.learning.experts.group_errors import begin_again
 from dokl.learning.experts.kinds import begin_row, next_pilot
-from dokl.learning.experts.pilots import generation, left_over, started_over
+from dokl.learning.experts.pilots import residual_group_errors, run_pilot, start_over
 from dokl.learning.experts.rows import learn_rows
 
 # Rows that the new experts learn at a time. At adoption they have fewer than these left to learn.
 STEP = 32
-# Seconds that the thread has for each row; from a share of the rows before adoption on, so many
+# Seconds that the thread has for each row; from a share of the rows before adoption on, this many
 # more. The last are for a machine that is too slow: many pauses of half a second, and no long one.
 PACE = (0.0, 0.05), (0.5, 0.04), (0.75, 0.4)
 # Newest rows of the sample whose errors long memories of groups begin with. That is done at the row
@@ -49,20 +49,20 @@ def rows_left(bank: Bank) -> int:
     return pilot - seen if bank.pending is not None else max(1, begin_row(pilot) - seen)
 
 
-def begun(bank: Bank) -> Bank:
+def begin(bank: Bank) -> Bank:
     """The bank with a pilot pending, if it is time for one."""
     pilot = next_pilot(bank.settings.pilots, bank.seen)
     late = bank.pending is None and begin_row(pilot) <= bank.seen
-    return _begun(bank) if late else bank
+    return _begin(bank) if late else bank
 
 
-def _begun(bank: Bank) -> Bank:
+def _begin(bank: Bank) -> Bank:
     """With a pilot by the rows that are kept."""
     nothing = np.empty((0, bank.d)), np.empty((0, bank.m)), np.empty(0)
-    return and_then(replace(bank, pending=Pending(*nothing)), *nothing)
+    return append(replace(bank, pending=Pending(*nothing)), *nothing)
 
 
-def and_then(bank: Bank, X: Array, Y: Array, w: Array) -> Bank:
+def append(bank: Bank, X: Array, Y: Array, w: Array) -> Bank:
     """The bank with a pilot pending, after further rows, which its experts have learned."""
     pending = bank.pending
     assert pending is not None
@@ -85,14 +85,14 @@ def _first(bank: Bank) -> Task[Bank]:
     holds = background.reserve(size, MOST_BYTES)
 
     @one_thread()
-    def made(each: Each) -> Generation:
-        return generation(empty, *empty.kept.all(), each, before)
+    def made(each: Each) -> PilotMaps:
+        return run_pilot(empty, *empty.kept.all(), each, before)
 
     @one_thread()
     def learned(each: Each) -> Bank:
-        return started_over(empty, maps.result(each), each)
+        return start_over(empty, maps.result(each), each)
 
-    # Two tasks: whoever waits for the first can do the second on all cores.
+    # Two tasks: a caller that waits for the first can do the second on all cores.
     maps, work = Task(made, holds), Task(learned, holds)
     maps.begin()
     work.begin()
@@ -119,29 +119,28 @@ def _after(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Bank:
     return learn_rows(bank, now, range(len(own)), X, Y, w, each)[0] if len(X) else bank
 
 
-def adopted(bank: Bank, each: Each) -> Bank:
+def adopt(bank: Bank, each: Each) -> Bank:
     """The bank with the new map and experts, at the row of a pilot."""
-    bank = _begun(bank) if bank.pending is None else bank
+    bank = _begin(bank) if bank.pending is None else bank
     pending = bank.pending
     assert pending is not None
     assert pending.work is not None
     last = slice(len(pending.X) // STEP * STEP, None)
     new = _after(pending.work.result(each), *pending.rows(last), each)
-    names = "now", "memories", "sums", "awake", "idle", "surprise"
+    names = "now", "memories", "sums", "awake", "idle", "surprise", "extent"
     fresh = {name: getattr(new, name) for name in names}
     mended = bank.mended + new.mended
     bank = replace(bank, kept=bank.stored, pending=None, mended=mended, **fresh)
-    if bank.drift is not None:
-        bank = replace(bank, drift=without_copies(bank.drift.counts))
+    bank = copies.no_more(bank)
     if bank.group_errors is None:
         return bank
     newest = [part[-LEFT_OVER:] for part in bank.kept.all()]
-    errors = begin_again(bank.group_errors, left_over(bank, *newest))
+    errors = begin_again(bank.group_errors, residual_group_errors(bank, *newest))
     return replace(bank, group_errors=errors)
 
 
 def give_time(bank: Bank, rows: int) -> None:
-    """Wait for the thread where so many rows came before there was time for their share of the
+    """Wait for the thread where n rows came before there was time for their share of the
     work.
     """
     pending = bank.pending
@@ -154,6 +153,6 @@ def give_time(bank: Bank, rows: int) -> None:
     pending.work.wait(min(longest, pending.work.holds.began + given - time.monotonic()))
 
 
-def without(bank: Bank) -> Bank:
+def cancel(bank: Bank) -> Bank:
     """The bank without a pilot that is pending, if there is one; all rows are kept."""
     return bank if bank.pending is None else replace(bank, kept=bank.stored, pending=None)

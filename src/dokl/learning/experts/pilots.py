@@ -1,4 +1,4 @@
-"""Pilots: what the rows so far say about scales, and experts that begin again with them."""
+"""Pilots: what the rows so far show about scales, and experts that begin again with them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.background import Each
-from dokl.learning import answers, scales
+from dokl.learning import classification, scales
 from dokl.learning.experts import device
 from dokl.learning.experts import group_errors as correcting
-from dokl.learning.experts.bank import AT_ONCE, Bank, Generation, features, numbers_of
+from dokl.learning.experts.bank import (
+    AT_ONCE,
+    Bank,
+    PilotMaps,
+    extents,
+    features,
+    numbers_of,
+)
+from dokl.learning.experts.buffer import RECENT
 from dokl.learning.experts.folding import predict_groups
 from dokl.learning.experts.group_errors import GroupErrors
-from dokl.learning.experts.kinds import MapKey
+from dokl.learning.experts.kinds import Kind, MapKey
 from dokl.learning.experts.maps import (
     GroupedMap,
     NestedMap,
@@ -30,7 +38,13 @@ from dokl.learning.experts.maps import (
 )
 from dokl.learning.experts.places import learn_class_places, learn_places
 from dokl.learning.experts.ranks import ranks_of
-from dokl.learning.experts.scaling import FAR, sane, scaling_of, tamed
+from dokl.learning.experts.scaling import (
+    FAR,
+    cut_wild_targets,
+    input_scaling,
+    sane,
+    scaling_of,
+)
 from dokl.learning.scales import Scales
 from dokl.learning.squares import blocks, passes, sums
 from dokl.learning.squares import memory as memories
@@ -39,47 +53,56 @@ from dokl.learning.squares.memory import Memory
 from dokl.learning.squares.passes import Pass
 from dokl.learning.squares.sums import Sums
 
-# Centres are chosen among so many times as many rows.
+# Centres are chosen among this many times as many rows.
 CANDIDATES, CLASS_CANDIDATES = 4, 2
-# Where rows are many, each kernel learns the scales of classes from so many rows of its own.
+# Where rows are many, each kernel learns the scales of classes from this many rows of its own.
 OWN_ROWS, MANY = 800, 5000
 # Evaluations for scales of ranks: what sixty find is hardly better in the mixture, and takes longer
 # than everything else that ranks cost.
 RANKED_STEPS = 25
-# Where scales begin with those of a thousand rows before, so many times fewer are enough.
+# Where scales begin with those of a thousand rows before, this many times fewer are enough.
 LATER = 3
 RANKED_SCALES = "learned of ranks"
-# Places are learned from so many rows: as good as by a thousand, in half the time.
+# Places are learned from this many rows: as good as by a thousand, in half the time.
 GROUPED_ROWS = 700
 
 
-def started_over(bank: Bank, now: Generation, each: Each = map) -> Bank:
+def start_over(bank: Bank, now: PilotMaps, each: Each = map) -> Bank:
     """The bank with new maps, whose experts have learned the rows that are kept."""
     bank = with_nothing_learned(replace(bank, now=now), now)
-    return knowing(bank, *relearned(bank, now, range(len(bank.kinds)), each))
+    bank = with_extent(bank, now, bank.stored.newest()[0])
+    return with_memories(bank, *relearn(bank, now, range(len(bank.kinds)), each))
 
 
-def knowing(bank: Bank, known: Mapping[int, Memory], totals: Mapping[int, Sums]) -> Bank:
+def with_memories(bank: Bank, known: Mapping[int, Memory], totals: Mapping[int, Sums]) -> Bank:
     """The bank with what all its experts know, and the sums of those that keep them."""
     everybody = range(len(bank.kinds))
     kept = tuple(totals.get(i) for i in everybody)
     return replace(bank, memories=tuple(known[i] for i in everybody), sums=kept)
 
 
-def with_nothing_learned(bank: Bank, now: Generation) -> Bank:
+def with_extent(bank: Bank, now: PilotMaps, X: Array) -> Bank:
+    """The bank before it learns from rows of which the newest are X: (n, d): inputs count as far
+    as they come there, in all rows.
+    """
+    return replace(bank, extent=extents(bank, now, X[-RECENT:])[1])
+
+
+def with_nothing_learned(bank: Bank, now: PilotMaps) -> Bank:
     """All experts awake, and knowing nothing."""
     everybody = range(len(bank.kinds))
     known, totals = at_the_prior(bank, now, everybody), []
     for i, kind in enumerate(bank.kinds):
         lasting = bank.settings.sums and kind.memory == math.inf
-        totals.append(sums.nothing(known[i].theta.shape[1], bank.m) if lasting else None)
+        totals.append(sums.no_rows(known[i].theta.shape[1], bank.m) if lasting else None)
     awake = np.ones(len(bank.kinds), bool)
     rested = {"awake": awake, "idle": np.zeros(len(awake), int), "surprise": (0.0, 0)}
+    rested["extent"] = None
     learned = tuple(known[i] for i in everybody)
     return replace(bank, memories=learned, sums=tuple(totals), **rested)  # type: ignore[arg-type]
 
 
-def at_the_prior(bank: Bank, now: Generation, which: Sequence[int]) -> dict[int, Memory]:
+def at_the_prior(bank: Bank, now: PilotMaps, which: Sequence[int]) -> dict[int, Memory]:
     """What these experts know before any row."""
     known = {}
     for i in which:
@@ -88,8 +111,8 @@ def at_the_prior(bank: Bank, now: Generation, which: Sequence[int]) -> dict[int,
     return known
 
 
-def relearned(
-    bank: Bank, now: Generation, which: Sequence[int], each: Each = map
+def relearn(
+    bank: Bank, now: PilotMaps, which: Sequence[int], each: Each = map
 ) -> tuple[dict[int, Memory], dict[int, Sums]]:
     """Experts that have learned the rows that are kept, and sums of those that keep them. A sample
     stands for all rows seen; experts that forget want the newest rows in their order.
@@ -100,36 +123,36 @@ def relearned(
     forgetting = [i for i in which if share > 1.0 and bank.kinds[i].memory < math.inf]
     lasting = [i for i in which if i not in forgetting]
     X, Y, w = everything
-    one = learned_rows(bank, now, lasting, X, Y, share * w, each)
-    other = learned_rows(bank, now, forgetting, *stored.newest(), each)
+    one = learn_from_prior(bank, now, lasting, X, Y, share * w, each)
+    other = learn_from_prior(bank, now, forgetting, *stored.newest(), each)
     return one[0] | other[0], one[1]
 
 
-def learned_rows(
-    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
+def learn_from_prior(
+    bank: Bank, now: PilotMaps, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
 ) -> tuple[dict[int, Memory], dict[int, Sums]]:
     """These experts after rows X: (n, d), Y: (n, m) of weight w: (n,) and nothing before them; and
     the sums of those that keep them.
     """
     X, Y, w = _sane_rows(X, Y, w)
-    rows = X, tamed(Y), w
+    rows = X, cut_wild_targets(Y), w
     endless = [i for i in which if bank.kinds[i].memory == math.inf]
     forgetting = [i for i in which if i not in endless]
     if device.pays(len(X)):  # it works for the endless ones, and the processor for the others
         with ThreadPoolExecutor(1) as beside:
             later = beside.submit(_one_after_another, bank, now, forgetting, *rows, each)
-            known, totals = _added_up(bank, now, endless, *rows, each)
+            known, totals = _learn_by_sums(bank, now, endless, *rows, each)
             known |= later.result()[0]
     else:
-        known, totals = _added_up(bank, now, endless, *rows, each)
+        known, totals = _learn_by_sums(bank, now, endless, *rows, each)
         known |= _one_after_another(bank, now, forgetting, *rows, each)[0]
     rest = [i for i in endless if i not in known]
     more, further = _one_after_another(bank, now, rest, *rows, each)
     return known | more, totals | further
 
 
-def _added_up(
-    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
+def _learn_by_sums(
+    bank: Bank, now: PilotMaps, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
 ) -> tuple[dict[int, Memory], dict[int, Sums]]:
     """Experts of endless memory after these rows, by their sums, and the sums of those that keep
     them; without those whose rows are not of one function.
@@ -149,29 +172,30 @@ def _added_up(
             for rows in _parts(len(X) if which else 0):
                 Z = features(bank, now, X[rows], which, each)
                 known = dict(zip(which, each(one, [(i, Z[i], rows) for i in which]), strict=True))
-        known = {i: passes.solved(found) for i, found in known.items() if found.trusted}
+        known = {i: found for i, found in known.items() if found.trusted}
+        learned = dict(zip(known, each(passes.solve, known.values()), strict=True))
     except NotDefinite:  # by rounding; one after another each repairs its own
         return {}, {}
-    kept = {i: found.sums for i, found in known.items() if bank.sums[i] is not None}
-    return {i: found.memory for i, found in known.items()}, kept
+    return learned, {i: found.sums for i, found in known.items() if bank.sums[i] is not None}
 
 
 def _on_device(
-    bank: Bank, now: Generation, i: int, known: Pass, X: Array, y: Array, w: Array
+    bank: Bank, now: PilotMaps, i: int, known: Pass, X: Array, y: Array, w: Array
 ) -> Pass:
     """Expert i after all rows, by a GPU."""
     made = now.maps[bank.kinds[i].features]
     assert isinstance(made, NestedMap)
-    return device.learn(known, made, made.width(bank.kinds[i].width), now.inward(X), y, w)
+    rows = now.inward(X, bank.extent)
+    return device.learn(known, made, made.width(bank.kinds[i].width), rows, y, w)
 
 
 def _one_after_another(
-    bank: Bank, now: Generation, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
+    bank: Bank, now: PilotMaps, which: Sequence[int], X: Array, Y: Array, w: Array, each: Each
 ) -> tuple[dict[int, Memory], dict[int, Sums]]:
     """Experts after these rows, and the sums of those that keep them."""
     known = dict(at_the_prior(bank, now, which))
     totals = {
-        i: sums.nothing(*known[i].theta.shape[::-1]) for i in which if bank.sums[i] is not None
+        i: sums.no_rows(*known[i].theta.shape[::-1]) for i in which if bank.sums[i] is not None
     }
     numbers = {i: numbers_of(bank, now, i) for i in which}
     first = {i: len(X) - passes.rows_that_count(numbers[i], len(X)) for i in which}
@@ -185,10 +209,10 @@ def _one_after_another(
         some = [i for i in which if rows.stop > first[i]]
         Z = features(bank, now, X[rows], some, each)
         found = list(each(one, [(i, Z[i], rows) for i in some]))
-        for i, (memory, told) in zip(some, found, strict=True):
+        for i, (memory, result) in zip(some, found, strict=True):
             known[i] = memory
             if i in totals:
-                totals[i] = sums.added(totals[i], Z[i], y[rows], told.weight)
+                totals[i] = sums.add(totals[i], Z[i], y[rows], result.weight)
     return known, totals
 
 
@@ -197,7 +221,7 @@ def _parts(n: int) -> Iterator[slice]:
     return (slice(at, min(n, at + AT_ONCE)) for at in range(0, n, AT_ONCE))
 
 
-def left_over(bank: Bank, X: Array, Y: Array, w: Array) -> GroupErrors:
+def residual_group_errors(bank: Bank, X: Array, Y: Array, w: Array) -> GroupErrors:
     """The errors of groups that a bank still makes on rows that it has learned: what neither a
     place nor a centre of its own has taught it of a group.
     """
@@ -210,24 +234,24 @@ def left_over(bank: Bank, X: Array, Y: Array, w: Array) -> GroupErrors:
     return correcting.learn(known, *given)[0]
 
 
-def generation(
-    bank: Bank, X: Array, Y: Array, w: Array, each: Each = map, before: Generation | None = None
-) -> Generation:
+def run_pilot(
+    bank: Bank, X: Array, Y: Array, w: Array, each: Each = map, before: PilotMaps | None = None
+) -> PilotMaps:
     """Scalings, scales and maps by these rows. before: made from as many rows as scales are ever
     learned from; scales of numbers then begin there.
     """
     X, Y, w = _sane_rows(X, Y, w)
     if bank.settings.grouped:
-        return _grouped_generation(bank, X, Y, w, each)
-    Y = tamed(Y, FAR)
-    inputs, targets = scaling_of(X, w), scaling_of(Y, w)
+        return _run_grouped_pilot(bank, X, Y, w, each)
+    Y = cut_wild_targets(Y, FAR)
+    inputs, targets = input_scaling(X, w), scaling_of(Y, w)
     rows, y = inputs.clipped(X), targets.inward(Y)
     some = some_rows(bank.settings.seed, len(rows), scales.MOST)
     ranks = ranks_of(rows, w) if any(kind.ranked for kind in bank.kinds) else None
     given = {False: rows} if ranks is None else {False: rows, True: ranks.of(rows)}
     # From the start each time: where few rows looked linear, the slope around their scales is flat.
     if bank.settings.classes:
-        numbers = answers.class_numbers(Y)
+        numbers = classification.class_numbers(Y)
         learned = {
             which: _class_scales(bank, own, numbers, each, which) for which, own in given.items()
         }
@@ -243,10 +267,10 @@ def generation(
         own = learned[ranked][kind.kernel] if learns else scales.isotropic(length, bank.d)
         among = _candidates(bank, rows, key)
         maps[key] = nested_map(kind.kernel, own, *among, ranks if ranked else None)
-    return Generation(inputs, targets, learned[False]["gaussian"], maps)
+    return PilotMaps(inputs, targets, learned[False]["gaussian"], maps)
 
 
-def _scales(rows: Array, y: Array, ranked: bool, before: Generation | None) -> Scales:
+def _scales(rows: Array, y: Array, ranked: bool, before: PilotMaps | None) -> Scales:
     """Of standardised rows (n, d), or of their ranks, and targets (n, m)."""
     steps = RANKED_STEPS if ranked else scales.EVALUATIONS
     if before is None:
@@ -257,29 +281,38 @@ def _scales(rows: Array, y: Array, ranked: bool, before: Generation | None) -> S
     return scales.learn_scales(rows, y, evaluations=steps // LATER, before=started)
 
 
-def _grouped_generation(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> Generation:
+def _run_grouped_pilot(bank: Bank, X: Array, Y: Array, w: Array, each: Each) -> PilotMaps:
     """The same where the last input is a group, with places learned."""
-    Y, settings = tamed(Y, FAR), bank.settings
-    inputs, targets = scaling_of(X[:, :-1], w), scaling_of(Y, w)
+    Y, settings = cut_wild_targets(Y, FAR), bank.settings
+    inputs, targets = input_scaling(X[:, :-1], w), scaling_of(Y, w)
     rows, y = np.hstack([inputs.clipped(X[:, :-1]), X[:, -1:]]), targets.inward(Y)
     some = some_rows(settings.seed, len(rows), GROUPED_ROWS)
     group, seed = rows[some, -1].astype(np.int64), settings.seed
+    given = {False: rows[some]}
     if settings.classes:
-        numbers = answers.class_numbers(Y[some])
-        given = rows[some, :-1], numbers, settings.classes, group
-        learned, places = learn_class_places(*given, seed=seed)
+        numbers = classification.class_numbers(Y[some])
+        of_classes = rows[some, :-1], numbers, settings.classes, group
+        learned = {False: learn_class_places(*of_classes, seed=seed)}
     else:
-        learned, places = learn_places(rows[some, :-1], y[some], group, seed=seed)
+        learned = {False: learn_places(rows[some, :-1], y[some], group, seed=seed)}
+    ranks = ranks_of(rows[:, :-1], w) if any(kind.ranked for kind in bank.kinds) else None
+    if ranks is not None:
+        own, near = ranks.of(rows[some, :-1]), learned[False][1]
+        given[True] = np.column_stack([own, rows[some, -1]])
+        learned[True] = learn_places(
+            own, y[some], group, seed=seed, evaluations=RANKED_STEPS, near=near
+        )
 
-    def one(key: MapKey) -> GroupedMap:
-        base, kernel = key
-        learns = base == "learned"
-        own = (learned, places) if learns else evenly_apart(float(base), rows[some])
-        return grouped_map(kernel, *own, *_candidates(bank, rows, key), learns)
+    def one(kind: Kind) -> GroupedMap:
+        learns, ranked = kind.map == "learned", kind.ranked
+        found = learned[ranked] if learns else evenly_apart(float(kind.map), given[ranked])
+        among, most = _candidates(bank, rows, kind.features)
+        by = ranks if ranked else None
+        return grouped_map(kind.kernel, *found, among, most, learns, by)
 
-    keys = list(dict.fromkeys(kind.features for kind in bank.kinds))
-    maps = dict(zip(keys, each(one, keys), strict=True))
-    return Generation(inputs, targets, learned, maps, places)
+    kinds = {kind.features: kind for kind in bank.kinds}
+    maps = dict(zip(kinds, each(one, kinds.values()), strict=True))
+    return PilotMaps(inputs, targets, learned[False][0], maps, learned[False][1])
 
 
 def _sane_rows(X: Array, Y: Array, w: Array) -> tuple[Array, Array, Array]:

@@ -1,4 +1,4 @@
-"""Where groups of rows (the nodes of a network) lie: learned points that say who is alike.
+"""Where groups of rows (the nodes of a network) lie: learned points: near ones are alike.
 
 One kernel over rows x and their groups i, with kappa a Gaussian or Matern 3/2 of squared distance,
 
@@ -33,7 +33,7 @@ import numpy as np
 from dokl.base import random_numbers
 from dokl.base.arrays import Array
 from dokl.base.unlocked import one_thread
-from dokl.learning import answers, scales
+from dokl.learning import classification, scales
 from dokl.learning.scales import Scales, squared_distances
 
 DIMENSIONS = 2
@@ -42,7 +42,7 @@ POINT_PENALTY, ALONE_PENALTY, OFFSET_PENALTY = 0.05, 0.1, 0.025
 ALONE, OFFSET = -3.0, math.log(0.3)
 # How far apart points begin, once for each start; the better likelihood wins.
 STARTS = (0.2, 0.5, 1.5)
-# All starts are tried on so many of the rows; the better one goes on with all of them.
+# All starts are tried on this many of the rows; the better one goes on with all of them.
 FEW = 300
 
 
@@ -84,16 +84,20 @@ class GroupPlaces:
 
 
 def learn_places(
-    X: Array, Y: Array, group: Array, kernel: str = "gaussian", seed: int = 0, evaluations: int = 60
-) -> tuple[Scales, GroupPlaces]:
-    """Scales and places by standardised rows X: (n, d), Y: (n, m) of groups by number: (n,)."""
+    X: Array, Y: Array, group: Array, kernel: str = "gaussian", seed: int = 0,
+    evaluations: int = 60, near: GroupPlaces | None = None,
+) -> tuple[Scales, GroupPlaces]:  # fmt: skip
+    """Scales and places by standardised rows X: (n, d), Y: (n, m) of groups by number: (n,).
+
+    near: places of the same groups, at which one search begins; otherwise several begin.
+    """
     rows = _Rows.of(X, Y, group, kernel)
     d = rows.X.shape[1]
     middle = 0.5 * math.log(d)
     first = np.concatenate([np.full(d, middle), [0.0, scales.SLOPE, scales.NOISE, OFFSET]])
     limits = [(middle - 4.0, middle + 6.0)] * d
     limits += [(-3.0, 3.0), (-5.0, 3.0), (math.log(1e-3), 0.7), (-5.0, 1.0)]
-    return _best(negative_likelihood, rows, first, limits, seed, evaluations)
+    return _best(negative_likelihood, rows, first, limits, seed, evaluations, near)
 
 
 def learn_class_places(
@@ -101,7 +105,7 @@ def learn_class_places(
     evaluations: int = 30,
 ) -> tuple[Scales, GroupPlaces]:  # fmt: skip
     """The same for rows of classes by number: (n,), of which there are `count`."""
-    rows = _Rows.of(X, answers.targets(classes, count), group, kernel, classes)
+    rows = _Rows.of(X, classification.targets(classes, count), group, kernel, classes)
     d = rows.X.shape[1]
     middle = 0.5 * math.log(d)
     begin = [0.0, 0.0, 0.5 * math.log(0.1), OFFSET, math.log(3.0)]
@@ -116,9 +120,10 @@ Objective = Callable[[Array, Any], tuple[float, Array]]
 
 @one_thread()
 def _best(
-    objective: Objective, rows: _Rows, first: Array, limits: list[Any], seed: int, evaluations: int
-) -> tuple[Scales, GroupPlaces]:
-    """The best of searches from different points."""
+    objective: Objective, rows: _Rows, first: Array, limits: list[Any], seed: int,
+    evaluations: int, near: GroupPlaces | None = None,
+) -> tuple[Scales, GroupPlaces]:  # fmt: skip
+    """The best of searches from different points, or that from near places."""
     from scipy.optimize import minimize
     from scipy.special import ndtri
 
@@ -131,15 +136,17 @@ def _best(
         given = objective, begin, (among,), "L-BFGS-B"
         return minimize(*given, jac=True, bounds=bounds, options=options)
 
-    starts = [np.concatenate([first, size * spread, np.full(G, ALONE)]) for size in STARTS]
     few = rows.some(FEW)
-    found = [search(begin, few, evaluations) for begin in starts]
-    best = min(found, key=lambda result: float(result.fun)).x
-    if few is not rows:
+    if near is None:
+        starts = [np.concatenate([first, size * spread, np.full(G, ALONE)]) for size in STARTS]
+        found = [search(begin, few, evaluations) for begin in starts]
+        p = min(found, key=lambda result: float(result.fun)).x
+    else:
+        p = np.concatenate([first, near.points.ravel(), np.log(near.alone)])
+    if near is not None or few is not rows:
         # Points of few rows are a good start. Their lengths are a bad one: where few rows look
         # linear, nothing depends on the lengths any more.
-        best = search(np.concatenate([first, best[len(first) :]]), rows, evaluations).x
-    p = best
+        p = search(np.concatenate([first, p[len(first) :]]), rows, evaluations).x
     a, b, noise, c = np.exp(p[d : d + 4]) ** np.array([1, 1, 2, 1])
     points, alone = rows.places(p)
     learned = Scales(np.exp(p[:d]), float(a), float(b), float(noise), float(c))
@@ -171,7 +178,7 @@ class _Rows:
         return cls(X[order], Y[order], kernel, chosen, numbers, at, starts)
 
     def some(self, most: int) -> _Rows:
-        """At most about so many of the rows, evenly over the groups, each of which keeps one."""
+        """At most about `most` of the rows, evenly over the groups, each of which keeps one."""
         if len(self.X) <= most:
             return self
         step = len(self.X) / most
@@ -196,7 +203,7 @@ def negative_likelihood(p: Array, rows: _Rows) -> tuple[float, Array]:
     """
     d = rows.X.shape[1]
     made = _covariances(p, rows)
-    found = scales.likelihood_by_kernel(made.K, rows.Y, np.empty_like(made.K))
+    found = scales.likelihood_by_kernel(made.K, rows.Y)
     if found is None:
         return 1e25, np.zeros_like(p)
     value, pull = found
@@ -208,8 +215,8 @@ def negative_likelihood(p: Array, rows: _Rows) -> tuple[float, Array]:
 
 
 def class_loss(p: Array, rows: _Rows) -> tuple[float, Array]:
-    """The log loss of what other rows say of a row (`scales.leave_one_out_loss`), with its penalty,
-    and its gradient. p: as above, with the logarithm of the steepness after c.
+    """The log loss of what other rows predict for a row (`scales.leave_one_out_loss`), with its
+    penalty, and its gradient. p: as above, with the logarithm of the steepness after c.
     """
     d = rows.X.shape[1]
     made = _covariances(p, rows)

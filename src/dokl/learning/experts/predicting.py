@@ -9,34 +9,54 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.learning import drift
 from dokl.learning.drift import Drift
-from dokl.learning.experts import folding
+from dokl.learning.experts import folding, rivals
 from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts.bank import (
     AT_ONCE,
     Bank,
-    Generation,
+    PilotMaps,
     Prediction,
     by_each,
     features,
     mean_and_variance,
 )
 from dokl.learning.experts.learn import FEW, on_all_cores
+from dokl.learning.experts.rivals import Beside
 from dokl.learning.intervals import Tracker, width_at
 
+LEAST = 1e-300  # of variances, which targets of tiny units make vanish
 SOME_GROUPS = 32  # by which it is judged how much groups differ
 
 
-def predict(bank: Bank, X: Array) -> Array:
-    """Means (n, m) of rows X: (n, d)."""
+def predict(bank: Bank, X: Array, steps_ahead: object = None) -> Array:
+    """Means (n, m) of rows X: (n, d). steps_ahead: how many rows beyond the last learned one each
+    lies; None is for the next rows of a bank that goes on learning.
+    """
+    return _beside(bank, X, _by_bank(bank, X), steps_ahead)
+
+
+def _beside(bank: Bank, X: Array, mean: Array, steps_ahead: object) -> Array:
+    """A bank's predictions of rows X: (n, d), mean (n, m); of those beyond the next one with what
+    stands beside it (`rivals`).
+    """
+    if steps_ahead is None:
+        return mean
+    far = drift.check_steps(steps_ahead, len(X)) > 1
+    if bank.rivals is None or bank.now is None or not far.any():
+        return mean
+    return np.where(far[:, None], rivals.beside(bank.rivals).mixed(mean, X), mean)
+
+
+def _by_bank(bank: Bank, X: Array) -> Array:
     if bank.settings.grouped and bank.now is not None:
         mean, known = folding.predict_groups(bank, X), bank.group_errors
         group = X[:, -1].astype(np.int64)
         return mean if known is None else correcting.predict(known, group, mean, mean)[0]
-    return folding.predict(folding.folded(bank), X)
+    return folding.predict(folding.fold(bank), X)
 
 
-def predict_with_variance(bank: Bank, X: Array) -> Prediction:
-    """Means and variances (n, m) of rows X: (n, d)."""
+def predict_with_variance(bank: Bank, X: Array, steps_ahead: object = None) -> Prediction:
+    """Means and variances (n, m) of rows X: (n, d); steps_ahead: as for `predict`."""
     if bank.now is None:
         both = np.tile(np.concatenate(mean_and_variance(bank.total)), (len(X), 1))
     else:
@@ -46,7 +66,9 @@ def predict_with_variance(bank: Bank, X: Array) -> Prediction:
             given = X[:, -1].astype(np.int64), both[:, : bank.m], both[:, bank.m :]
             both = np.hstack(correcting.predict(bank.group_errors, *given))
     widths = np.tile(bank.tracker.widths, (len(X), 1, 1))
-    return Prediction(both[:, : bank.m], both[:, bank.m :], widths)
+    own, variance = both[:, : bank.m], both[:, bank.m :]
+    mean = _beside(bank, X, own, steps_ahead)
+    return Prediction(mean, variance + (mean - own) ** 2, widths)
 
 
 def frozen_widths(
@@ -60,7 +82,7 @@ def frozen_widths(
     """Half the widths of intervals for n rows, in standard deviations: (n, m).
 
     tracker: what was tracked, counts: (1 + DISTANCES, m, SCORES) what was counted of copies, None
-    for nothing, over so many rows; steps_ahead: how many rows beyond the last learned one each
+    for nothing, over n rows; steps_ahead: how many rows beyond the last learned one each
     lies, None where that is unknown.
     """
     newest = width_at(tracker, coverage)
@@ -80,17 +102,44 @@ def frozen_ends(
     As far as they are wider than those of the next row, they are calibrated by copies, whose
     variances do without z'Pz of each row; so these count then, too.
     """
-    known, told = bank.drift, predict_with_variance(bank, X)
+    known, prediction = bank.drift, predict_with_variance(bank, X)
     counts = None if known is None else known.counts[0]
     width = frozen_widths(bank.tracker, counts, bank.seen, coverage, len(X), steps_ahead)
-    newest, sd = width_at(bank.tracker, coverage), np.sqrt(told.variance)
-    reach = width * sd
-    if known is not None and len(known.rows) and (width > newest).any():
-        like = np.sqrt(_in_pieces(lambda rows: _as_copy(bank, known, rows), X, bank.m))
+    newest = width_at(bank.tracker, coverage)
+    sd = np.sqrt(np.maximum(prediction.variance, LEAST))
+    mean, reach = prediction.mean, width * sd
+    now = None if bank.rivals is None or steps_ahead is None else rivals.beside(bank.rivals)
+    like = prediction.variance
+    if known is not None and len(known.rows) and (now is not None or (width > newest).any()):
+        like = _in_pieces(lambda rows: _as_copy(bank, known, rows), X, bank.m)
         wider = np.log(np.maximum(width, 1e-300) / np.maximum(newest, 1e-300))
         share = np.minimum(wider / drift.TRUSTED, 1.0)
-        reach = np.maximum(reach * (like / sd) ** share, newest * sd)
-    return told.mean - reach, told.mean + reach
+        reach = np.maximum(reach * (np.sqrt(np.maximum(like, LEAST)) / sd) ** share, newest * sd)
+    if now is not None and bank.rivals is not None:
+        steps = drift.check_steps(steps_ahead, len(X))
+        given = bank.rivals.counts, coverage, newest, steps
+        mean, reach = ends_beside(now, X, mean, reach, like, *given)
+    return mean - reach, mean + reach
+
+
+def ends_beside(
+    now: Beside,
+    X: Array,
+    mean: Array,
+    reach: Array,
+    variance: Array,
+    counts: Array,
+    coverage: float,
+    newest: Array,
+    steps: Array,
+) -> tuple[Array, Array]:
+    """Middles and half the widths of intervals, (n, m) each, of rows X: (n, d), with what stands
+    beside a bank. mean, reach, variance: its own, as of copies; counts: of scores of both together.
+    """
+    width = drift.widths_alone(counts, coverage, newest, steps)
+    aged = (steps[:, None] > 1) & (now.weights[:, 0] < 1.0)
+    wide = width * np.sqrt(now.variance(variance))
+    return np.where(aged, now.mixed(mean, X), mean), np.where(aged, wide, reach)
 
 
 def _as_copy(bank: Bank, known: Drift, X: Array) -> Array:
@@ -113,7 +162,7 @@ def _as_copy(bank: Bank, known: Drift, X: Array) -> Array:
     return np.asarray((w * (np.array(V)[:, None] + (F - mean) ** 2)).sum(axis=0))
 
 
-def _both(bank: Bank, now: Generation, X: Array) -> Array:
+def _both(bank: Bank, now: PilotMaps, X: Array) -> Array:
     weights = bank.weights
     used = np.flatnonzero(weights > 0).tolist()
     F, V = by_each(bank, now, features(bank, now, X, used))
@@ -126,7 +175,7 @@ def _both(bank: Bank, now: Generation, X: Array) -> Array:
     return np.hstack([mean, spread])
 
 
-def _between_groups(bank: Bank, now: Generation, X: Array) -> Array:
+def _between_groups(bank: Bank, now: PilotMaps, X: Array) -> Array:
     """What rows X: (n, d) of a group that nobody has seen may differ by from the mean of all: the
     variance (n, m) of what is predicted for them as rows of the groups there are, of some if many.
     """

@@ -19,6 +19,8 @@ from dokl.learning.experts.scaling import CLIP
 
 KNOTS = 128
 FEW_VALUES = 10
+NOTHING = 1e-290  # is as good as 0: between closer values, slopes overflow
+LEAST = 1e-9  # of a rank: light rows beside heavy ones share the ends
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,12 @@ def _column(x: Array, weight: Array) -> tuple[Array, Array]:
     """Values and scores of one input."""
     from scipy.special import ndtri
 
-    values, which = np.unique(x, return_inverse=True)
+    values, which = np.unique(x * (np.abs(x) >= NOTHING), return_inverse=True)
     if len(values) < FEW_VALUES:
         return np.array([-CLIP, CLIP]), np.array([-CLIP, CLIP])
     count = np.bincount(which, weight)
     share = (np.cumsum(count) - 0.5 * count) / count.sum()
-    scores = ndtri(share)
+    scores = ndtri(np.clip(share, LEAST, 1.0 - LEAST))
     mean = np.average(scores, weights=count)
     scores = (scores - mean) / np.sqrt(np.average((scores - mean) ** 2, weights=count))
     if len(values) > KNOTS:

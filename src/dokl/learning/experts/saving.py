@@ -20,29 +20,38 @@ from dokl.base.unlocked import one_thread
 from dokl.learning import drift
 from dokl.learning.drift import DISTANCES, SCORES, Drift
 from dokl.learning.experts import old_banks
-from dokl.learning.experts.bank import Bank, Generation, Pending
+from dokl.learning.experts.bank import AT_ONCE, Bank, Pending, PilotMaps, features, numbers_of
+from dokl.learning.experts.buffer import Buffer
 from dokl.learning.experts.group_errors import MEMORIES, MOST_GROUPS, GroupErrors
-from dokl.learning.experts.kept import Kept
 from dokl.learning.experts.kinds import KEPT, Kind, Settings, begin_row, next_pilot
 from dokl.learning.experts.maps import GroupedMap, NestedMap, factor
 from dokl.learning.experts.places import DIMENSIONS, GroupPlaces
 from dokl.learning.experts.ranks import Ranks, checked_ranks
-from dokl.learning.experts.scaling import Scaling
+from dokl.learning.experts.rivals import Beside, Rivals, inputs_tried
+from dokl.learning.experts.scaling import LEAST, Scaling, beyond
 from dokl.learning.intervals import Tracker, check_level
 from dokl.learning.mixture import Mixture
 from dokl.learning.scales import KERNELS, Scales
-from dokl.learning.squares.memory import LIST, Memory
+from dokl.learning.squares import sums as adding
+from dokl.learning.squares.blocks import NotDefinite
+from dokl.learning.squares.memory import LIST, Memory, fold
 from dokl.learning.squares.sums import Sums
 
 RECORDS = (
-    Bank, Settings, Kind, Kept, Pending, Mixture, Tracker, Generation, Scaling, Scales, NestedMap,
-    GroupedMap, GroupPlaces, Ranks, Memory, Sums, Drift, GroupErrors,
+    Bank, Settings, Kind, Buffer, Pending, Mixture, Tracker, PilotMaps, Scaling, Scales, NestedMap,
+    GroupedMap, GroupPlaces, Ranks, Memory, Sums, Drift, Rivals, Beside, GroupErrors,
 )  # fmt: skip
 
+# Covariances of up to this many rows are made again within a second.
+MOST_ROWS = 2000
 
-def encode(bank: Bank) -> tuple[Any, dict[str, Array]]:
-    """A JSON value and the arrays that it names."""
-    return codec.encode(compact(bank))
+
+def encode(bank: Bank, exact: bool = True) -> tuple[Any, dict[str, Array]]:
+    """A JSON value and the arrays that it names; if not exact, covariances in single precision, and
+    without those that follow from rows in the file.
+    """
+    made = compact(bank, exact)
+    return codec.encode(made if exact else _without_covariances(made), exact)
 
 
 def decode(meta: Any, arrays: Mapping[str, Array]) -> Bank:
@@ -50,48 +59,108 @@ def decode(meta: Any, arrays: Mapping[str, Array]) -> Bank:
     that cannot be.
     """
     old = "$" not in meta
-    meta, arrays = old_banks.translated(meta, arrays) if old else (meta, arrays)
+    meta, arrays = old_banks.translate(meta, arrays) if old else (meta, arrays)
     bank = codec.decode(meta, arrays, RECORDS)
     if not isinstance(bank, Bank):
         raise ValueError("there is no bank in it")
     check_bank(bank, bank.d, bank.m)
     if old and bank.drift is None and not (bank.settings.classes or bank.settings.grouped):
         bank = replace(bank, drift=drift.start(bank.m))
-    return completed(bank)
+    return complete(bank)
 
 
 # -- what files leave out --------------------------------------------------------------------------
-def compact(bank: Bank) -> Bank:
-    """Without room for further rows and without matrices that follow from the centres of maps."""
+def compact(bank: Bank, exact: bool = True) -> Bank:
+    """Without room for further rows and without matrices that follow from the centres of maps.
+    exact: whether covariances are to keep their bits.
+    """
     kept, now, n = bank.kept, bank.now, bank.kept.n
     kept = replace(kept, **{k: getattr(kept, k)[:n] for k in ("X", "Y", "weight", "arrival")})
     if now is not None:
         now = replace(now, maps={key: _without_matrix(made) for key, made in now.maps.items()})
     known = bank.drift
     if known is not None:
-        met = max(len(drift.trimmed(each)) for each in known.counts)
+        met = max(len(drift.trim(each)) for each in known.counts)
         known = replace(known, counts=known.counts[:, :met])
-    memories = compact_memories(bank.memories)
-    return replace(bank, kept=kept, now=now, memories=memories, drift=known)
+    memories, beside = compact_memories(bank.memories, exact), bank.rivals
+    if beside is not None:
+        beside = replace(beside, counts=drift.trim(beside.counts))
+    return replace(bank, kept=kept, now=now, memories=memories, drift=known, rivals=beside)
 
 
-def completed(bank: Bank) -> Bank:
+def complete(bank: Bank) -> Bank:
     """What `compact` left out, once the bank was checked: nothing larger than its file is made."""
     now, known = bank.now, bank.drift
     if now is not None:
         with one_thread():  # as when it was learned, to the last bit
             now = replace(now, maps={key: _with_matrix(made) for key, made in now.maps.items()})
     if known is not None:
-        known = replace(known, counts=drift.untrimmed_pair(*known.counts))
-    return replace(bank, now=now, memories=completed_memories(bank.memories), drift=known)
+        known = replace(known, counts=drift.untrim_pair(*known.counts))
+    memories, beside = complete_memories(bank.memories), bank.rivals
+    if beside is not None:
+        beside = replace(beside, counts=drift.untrim(beside.counts, bank.m))
+    bank = replace(bank, now=now, memories=memories, drift=known, rivals=beside)
+    return _with_covariances(bank)
 
 
-def compact_memories(memories: tuple[Memory, ...]) -> tuple[Memory, ...]:
-    """Without room in their lists."""
+def _from_rows(bank: Bank, i: int) -> bool:
+    """Whether the covariance of expert i follows from the rows that are kept: classes bound no row
+    by its innovation, so that of an endless memory is a function of rows and weights. Of more rows
+    it would take seconds.
+    """
+    s, here = bank.settings, bank.stored
+    plain = s.classes > 0 and s.bound == math.inf and not s.grouped and not beyond(bank.extent)
+    everything = here.recent is None and here.n == bank.seen <= MOST_ROWS
+    return (
+        plain
+        and everything
+        and bank.kinds[i].memory == math.inf
+        and bank.awake is not None
+        and bool(bank.awake.all())
+        and not any(kept is not None for kept in bank.sums)
+    )
+
+
+def _without_covariances(bank: Bank) -> Bank:
+    none = np.zeros((0, 0))
+    follow = {i for i in range(len(bank.memories)) if _from_rows(bank, i)}
+    each = enumerate(bank.memories)
+    memories = tuple(replace(known, P=none) if i in follow else known for i, known in each)
+    return replace(bank, memories=memories)
+
+
+@one_thread()
+def _with_covariances(bank: Bank) -> Bank:
+    now, memories = bank.now, list(bank.memories)
+    which = [i for i, known in enumerate(memories) if len(known.P) < known.theta.shape[1]]
+    if now is None or not which:
+        return bank
+    X, Y, w = bank.stored.all()
+    totals = {i: adding.no_rows(memories[i].theta.shape[1], bank.m) for i in which}
+    for at in range(0, len(X), AT_ONCE):
+        rows = slice(at, at + AT_ONCE)
+        Z = features(bank, now, X[rows], which)
+        totals = {i: adding.add(totals[i], Z[i], Y[rows], w[rows]) for i in which}
+    for i, total in totals.items():
+        try:
+            made = adding.solve(total, numbers_of(bank, now, i).rho)
+        except NotDefinite:
+            raise ValueError(
+                f"the covariance of expert {i} does not follow from its rows"
+            ) from None
+        memories[i] = replace(memories[i], P=made.P, a=1.0, b=0.0)
+    return replace(bank, memories=tuple(memories))
+
+
+def compact_memories(memories: tuple[Memory, ...], exact: bool = True) -> tuple[Memory, ...]:
+    """Without room in their lists. Where not exact, with empty lists: rounded apart, a matrix less
+    its list would be no covariance.
+    """
+    memories = memories if exact else tuple(map(fold, memories))
     return tuple(replace(each, W=each.W[: each.n], c=each.c[: each.n]) for each in memories)
 
 
-def completed_memories(memories: tuple[Memory, ...]) -> tuple[Memory, ...]:
+def complete_memories(memories: tuple[Memory, ...]) -> tuple[Memory, ...]:
     """With room in their lists."""
     return tuple(map(_with_room, memories))
 
@@ -144,11 +213,13 @@ def check_bank(bank: Bank, d: int, m: int) -> None:
     if bank.group_errors is not None:
         _check_group_errors(bank.group_errors, m)
     if bank.now is not None:
-        _check_generation(bank, bank.now, d, m)
-    elif bank.memories or bank.awake is not None:
+        _check_pilot_maps(bank, bank.now, d, m)
+    elif bank.memories or bank.awake is not None or bank.extent is not None:
         raise ValueError("a bank has experts and no map")
     if bank.drift is not None:
         _check_drift(bank, bank.drift)
+    if bank.rivals is not None:
+        _check_rivals(bank.rivals, bank.d, bank.m)
 
 
 def check_settings(settings: Settings, n: int) -> None:
@@ -170,8 +241,6 @@ def check_settings(settings: Settings, n: int) -> None:
         if kind.width is not None:
             whole("width", kind.width, 0, MOST)
         _check_kernel(kind.kernel)
-        if kind.ranked and settings.grouped:
-            raise ValueError("experts on ranks cannot learn rows of groups")
     if settings.group_errors and not settings.grouped:
         raise ValueError("errors of groups are remembered, and there are no groups")
 
@@ -184,7 +253,7 @@ def _check_pending(bank: Bank) -> None:
         raise ValueError(f"{n} rows wait for a pilot that began at row {began}, which cannot be")
 
 
-def _check_generation(bank: Bank, now: Generation, d: int, m: int) -> None:
+def _check_pilot_maps(bank: Bank, now: PilotMaps, d: int, m: int) -> None:
     grouped, E = bank.settings.grouped, len(bank.kinds)
     d -= grouped
     if (now.places is not None) is not grouped:
@@ -193,16 +262,18 @@ def _check_generation(bank: Bank, now: Generation, d: int, m: int) -> None:
         _check_places(now.places)
     check_scaling(now.inputs, d)
     check_scaling(now.targets, m)
+    check_extent(bank.extent, d)
     _check_scales(now.scales, d)
     fits("awake", bank.awake, (E,))
     fits("idle", bank.idle, (E,))
     if bank.awake is None or bank.awake.dtype.kind != "b":
         raise ValueError("who is awake is no matter of true or false")
     used = dict.fromkeys(now.maps, 0)
-    for kind, memory, sums in zip(bank.kinds, bank.memories, bank.sums, strict=True):
+    each = zip(bank.kinds, bank.memories, bank.sums, strict=True)
+    for i, (kind, memory, sums) in enumerate(each):
         made = now.maps[kind.features]
         D, M = made.width(kind.width), len(made.centres)
-        check_memory(memory, D, m)
+        check_memory(memory, D, m, not len(memory.P) and _from_rows(bank, i))
         if sums is not None:
             check_sums(sums, D, m)
         used[kind.features] = max(used[kind.features], M if kind.width is None else kind.width)
@@ -225,7 +296,7 @@ def check_map(made: NestedMap | GroupedMap, d: int, grouped: bool, used: int) ->
         raise ValueError(f"a map of {M} centres, with a matrix of {known}, of which {used} count")
     if isinstance(made, GroupedMap):
         _check_places(made.places)
-    elif made.ranks is not None:
+    if made.ranks is not None:
         checked_ranks(made.ranks, d)
 
 
@@ -267,6 +338,14 @@ def check_scaling(scaling: Scaling, d: int) -> None:
         raise ValueError("sizes are not above 0")
 
 
+def check_extent(extent: Array | None, d: int) -> None:
+    """Refuse an extent that is not of d inputs, or below LEAST."""
+    if extent is not None:
+        fits("extent", extent, (d,))
+        if not (extent >= LEAST).all():
+            raise ValueError(f"the extent of an input is below {LEAST:g}")
+
+
 def check_mixture(mixture: Mixture, E: int) -> None:
     """Refuse a mixture that is not of E experts."""
     fits("mixture.gain", mixture.gain, (E,))
@@ -281,10 +360,10 @@ def check_tracker(tracker: Tracker, settings: Settings, m: int) -> None:
         fits(f"tracker.{name}", getattr(tracker, name), shape)
 
 
-def check_memory(memory: Memory, D: int, m: int) -> None:
-    """Refuse a memory that is not of D features and m outputs."""
+def check_memory(memory: Memory, D: int, m: int, from_rows: bool = False) -> None:
+    """Refuse a memory that is not of D features and m outputs; from_rows: without its P."""
     fits("theta", memory.theta, (m, D))
-    fits("P", memory.P, (D, D))
+    fits("P", memory.P, (0, 0) if from_rows else (D, D))
     listed = whole("rows listed", len(memory.c), 0, LIST)
     fits("c", memory.c, (listed,))
     fits("W", memory.W, (listed, D))
@@ -343,6 +422,30 @@ def _check_drift(bank: Bank, known: Drift) -> None:
         fits("drift.theta", theta, (C, *bank.memories[expert].theta.shape))
     for row in rows:
         whole("the row of a copy", row, 1, bank.seen)
+
+
+def _check_rivals(known: Rivals, d: int, m: int) -> None:
+    K, bins = inputs_tried(d) + 2, len(known.counts)
+    if bins > 1 + DISTANCES or (known.counts < 0).any():
+        raise ValueError(f"counts of rivals are {known.counts.shape}, or not counts")
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("origin", "scale", "low", "high"), (d,))
+    shapes |= {"unit": (m,), "seen": (2, d), "xx": (1 + d, 1 + d), "yx": (m, 1 + d)}
+    shapes |= {"products": (m, K, K), "squares": (m, K), "counts": (bins, m, SCORES)}
+    shapes |= {} if known.yy is None else {"yy": (m,)}
+    for name, shape in shapes.items():
+        fits(f"rivals.{name}", getattr(known, name), shape)
+    real("rows of rivals", known.rows)
+    if not ((known.scale > 0).all() and (known.unit > 0).all() and known.xx[0, 0] > 0):
+        raise ValueError("rivals have sizes or weights that are not above 0")
+    for copy in known.copies:
+        check_beside(copy, d, m)
+
+
+def check_beside(copy: Beside, d: int, m: int) -> None:
+    """Refuse what stands beside a bank, if it is not of d inputs and m outputs."""
+    shapes = {"weights": (m, inputs_tried(d) + 2), "linear": (m, 1 + d)}
+    for name, shape in (shapes | {"error": (m,), "low": (d,), "high": (d,)}).items():
+        fits(f"beside.{name}", getattr(copy, name), shape)
 
 
 def fits(name: str, array: Any, shape: tuple[int, ...]) -> None:

@@ -24,17 +24,17 @@ import numpy as np
 
 from dokl.base import unlocked
 from dokl.base.arrays import Array
-from dokl.learning.squares.memory import LEAST_NOISE, LIST, Memory, Numbers, folded, listed
+from dokl.learning.squares.memory import LEAST_NOISE, LIST, Memory, Numbers, fold, listed
 
 
 class NotDefinite(Exception):
-    """P has lost its definiteness to rounding, and must be made anew from sums or rows."""
+    """P has lost its definiteness to rounding, and must be made again from sums or rows."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What rows told before they were learned. f: (n, m) predictions; q: (n,) z'Pz; noise: (n, m)
-    the noise variance; weight: (n,) as bounded.
+    """Predictions of rows before they were learned. f: (n, m) predictions; q: (n,) z'Pz; noise: (n,
+    m) the noise variance; weight: (n,) as bounded.
     """
 
     f: Array
@@ -82,12 +82,12 @@ def learn(
     while start < len(Z):
         room = LIST - memory.n
         rows = slice(start, min(len(Z), start + room))
-        memory, told = _block(
+        memory, prediction = _block(
             numbers, memory, Z[rows], Y[rows], None if weight is None else weight[rows]
         )
         if memory.n == LIST:  # what the first one wrote is nobody else's yet
-            memory, own = folded(memory, own), True
-        found.append(told)
+            memory, own = fold(memory, own), True
+        found.append(prediction)
         start = rows.stop
     if len(found) == 1:
         return memory, found[0]
@@ -113,8 +113,8 @@ def _block(
         S = by.old * S + by.prior * (Z @ Z.T)
         start *= by.r[:, None]
         H = G * by.left + Z.T * by.fresh
-    C, u, q, noise, w, jolt = _innovations(numbers, memory, S, Y - start, weight)
-    found = Found(start + np.tril(C, -1) @ u, q, noise, w)
+    C, beside, u, q, noise, w, jolt = _innovations(numbers, memory, S, Y - start, weight)
+    found = Found(start + beside @ u, q, noise, w)
     H = np.asfortranarray(H)
     unlocked.trsm_right(C, H)
     W = H.T
@@ -136,7 +136,8 @@ def _one(numbers: Numbers, memory: Memory, Z: Array, Y: Array, w: float) -> tupl
     error = Y[0] - f
     plain = 1.0 / w + q
     size = math.sqrt(float(error @ (error / noise)) / (len(error) * plain))
-    short = 1.0 if size <= numbers.bound else numbers.bound / size
+    wild = size > numbers.bound * math.sqrt(max(w, 1.0))
+    short = numbers.bound / size if wild else 1.0
     s = plain / short
     theta = memory.theta + (error / s)[:, None] * g
     memory.W[n] = g
@@ -155,9 +156,9 @@ def _one(numbers: Numbers, memory: Memory, Z: Array, Y: Array, w: float) -> tupl
 
 def _innovations(
     numbers: Numbers, memory: Memory, S: Array, apart: Array, weight: Array | None
-) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """C with S + diag(1/w) = C C', u = C^-1 apart: (B, m), q, noise, w as it was bounded, and what
-    each row adds to the noise: (B, m).
+) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
+    """C with S + diag(1/w) = C C', C without its diagonal, u = C^-1 apart: (B, m), q, noise, w as
+    it was bounded, and what each row adds to the noise: (B, m).
     """
     from scipy.linalg import lapack
     from scipy.linalg.blas import dtrsm
@@ -171,30 +172,34 @@ def _innovations(
         if info:
             raise NotDefinite
         u = dtrsm(1.0, C, apart, lower=1)
-        q = diagonal - np.einsum("ij,ij->i", beside := np.tril(C, -1), beside)
-        error = C.diagonal()[:, None] * u
+        own = C.diagonal()[:, None].copy()
+        beside = C.copy(order="K")
+        beside.T.flat[:: len(S) + 1] = 0.0
+        q = diagonal - np.einsum("ij,ij->i", beside, beside)
+        error = own * u
         plain = 1.0 / given + q
-        jolt, noise = _calmed(numbers, memory, error * error / plain[:, None], given)
-        wanted = bounded(numbers.bound, given, q, error, noise)
+        jolt, noise = _bound_noise(numbers, memory, error * error / plain[:, None], given)
+        wanted = bound_weights(numbers.bound, given, q, error, noise)
         off = np.flatnonzero(np.abs(wanted - w)[settled:] > 1e-13 * given[settled:])
         if not off.size:
             break
         # Rows before it stay as they are; what follows depends on it.
         at = settled + int(off[0])
         w, settled = np.where(np.arange(len(w)) == at, wanted, w), at + 1
-    return C, u, q, noise, w, jolt
+    return C, beside, u, q, noise, w, jolt
 
 
-def _calmed(numbers: Numbers, memory: Memory, squared: Array, w: Array) -> tuple[Array, Array]:
+def _bound_noise(numbers: Numbers, memory: Memory, squared: Array, w: Array) -> tuple[Array, Array]:
     """What each row adds to the noise, of squared innovations (B, m), and the noise before each.
 
     A bounded row changes what is wild after it: each round settles one more of them for good, so
     as many rounds as rows are enough.
     """
     jolt, most = squared, numbers.calm**2 * np.maximum(w, 1.0)
+    even = np.full(squared.shape[1], 1.0 / squared.shape[1])
     for _ in range(len(w) + 1):
         noise = _noise_before(numbers.lam, memory, jolt, w)
-        size = np.mean(squared / noise, axis=1)
+        size = (squared / noise) @ even
         if (size <= most).all():
             return squared, noise
         wanted = squared * np.minimum(1.0, most / np.maximum(size, most))[:, None]
@@ -221,13 +226,21 @@ def _before(B: int, lam: float) -> Array:
     return np.where(apart >= 0, lam ** np.maximum(apart, 0.0), 0.0)
 
 
-def bounded(bound: float, given: Array, q: Array, error: Array, noise: Array) -> Array:
-    """Weights (B,) once the innovations (B, m) are seen: one of more than `bound` standard
-    deviations pulls exactly like one of that size. A weight in that proportion would not do: where
-    z'Pz is large, as in short memories, it would still pull z'Pz times as much.
+def bound_weights(bound: float, given: Array, q: Array, error: Array, noise: Array) -> Array:
+    """Weights (B,) once the innovations (B, m) are seen: a wild one pulls exactly like one of
+    `bound` standard deviations. A weight in that proportion would not do: where z'Pz is large, as
+    in short memories, it would still pull z'Pz times as much.
     """
     if bound == math.inf:
         return given
     s = 1.0 / given + q
-    size = np.sqrt(np.mean(error * error / noise, axis=1) / s)
-    return np.where(size > bound, 1.0 / (s * np.maximum(size, bound) / bound - q), given)
+    squared = np.mean(error * error / noise, axis=1) / s
+    size = np.sqrt(np.maximum(squared, bound**2))
+    return np.where(wild(bound, squared, given), 1.0 / (s * size / bound - q), given)
+
+
+def wild(bound: float, squared: Array, weight: Array) -> Array:
+    """Which rows are wild: (n,), by squares of their innovations in standard deviations. A row that
+    counts as w > 1 errs like one row, and its standard deviation is that of the mean of all w.
+    """
+    return np.asarray(squared > bound**2 * np.maximum(weight, 1.0))

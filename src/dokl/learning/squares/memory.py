@@ -25,14 +25,14 @@ LIST = 64
 # Noise variance to begin with, for targets of unit variance, and the rows that this counts for.
 FIRST_NOISE, FIRST_ROWS = 0.01, 10.0
 LEAST_NOISE = 1e-12
-# Where innovations are bounded, a row adds to the noise as one of so many standard deviations at
+# Where innovations are bounded, a row adds to the noise as one of this many standard deviations at
 # most. As many as the bound itself, 100 s2, would make one wild row in a hundred raise it for ever.
 CALM = 3.0
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a learner is told: ridge rho, memory factor lam, bound on innovations (infinite: none).
+    """Settings of a learner: ridge rho, memory factor lam, bound on innovations (infinite: none).
 
     A memory of N rows is lam = 1 - 1/N.
     """
@@ -93,7 +93,7 @@ class Memory:
 
     def covariance(self) -> Array:
         """P_now as a full symmetric matrix."""
-        P = folded(self).P
+        P = fold(self).P
         return np.tril(P) + np.tril(P, -1).T
 
 
@@ -106,7 +106,7 @@ def start(D: int, m: int, rho: float) -> Memory:
     return Memory(np.zeros((m, D)), P, 1.0, 0.0, *empty, *noise)
 
 
-def folded(memory: Memory, over: bool = False) -> Memory:
+def fold(memory: Memory, over: bool = False) -> Memory:
     """The same knowledge with an empty list, in arrays of its own, or written over P."""
     n = memory.n
     if not n and memory.a == 1.0 and not memory.b:

@@ -19,8 +19,8 @@ from dataclasses import replace
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.learning.squares.blocks import bounded
-from dokl.learning.squares.memory import Memory, Numbers, folded
+from dokl.learning.squares.blocks import bound_weights
+from dokl.learning.squares.memory import Memory, Numbers, fold
 
 
 def learn(numbers: Numbers, memory: Memory, z: Array, y: Array, w: float) -> tuple[Memory, Array]:
@@ -32,13 +32,13 @@ def learn_weighed(
     numbers: Numbers, memory: Memory, z: Array, y: Array, w: float
 ) -> tuple[Memory, Array, float]:
     """The same, and the weight as it was bounded."""
-    memory, lam = folded(memory), numbers.lam
+    memory, lam = fold(memory), numbers.lam
     P = memory.covariance()
     g = P @ z
     f, q = memory.theta @ z, z @ g
     given = np.array([w]), np.array([q]), (y - f)[None], memory.noise[None]
     plain = 1.0 / w + q
-    held = float(bounded(numbers.bound, *given)[0])
+    held = float(bound_weights(numbers.bound, *given)[0])
     s = 1.0 / held + q
     theta = memory.theta + np.outer(y - f, g) / s
     P = lam * (P - np.outer(g, g) / s) + (1.0 - lam) / numbers.rho * np.eye(len(z))

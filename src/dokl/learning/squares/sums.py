@@ -2,13 +2,12 @@
 
     X = (weight, Z'wZ, Z'wy, y'wy),   P = (Z'wZ + rho I)^-1,   theta = P Z'wy
 
-Whoever adds the sums of two streams knows what one who saw both would know, and whoever subtracts
+The sums of two streams add up to what one learner of both would know, and subtracting
 one again knows what one who never saw it would know.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,13 @@ import numpy as np
 from dokl.base import unlocked
 from dokl.base.arrays import Array
 from dokl.learning.squares.blocks import NotDefinite
-from dokl.learning.squares.memory import FIRST_NOISE, FIRST_ROWS, LIST, Memory
+from dokl.learning.squares.memory import (
+    FIRST_NOISE,
+    FIRST_ROWS,
+    LEAST_NOISE,
+    LIST,
+    Memory,
+)
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,12 @@ class Sums:
         return Sums(*counts, *(a + sign * b for a, b in pairs))
 
 
-def nothing(D: int, m: int) -> Sums:
+def no_rows(D: int, m: int) -> Sums:
     """Of no rows."""
     return Sums(0, 0.0, np.zeros((D, D), order="F"), np.zeros((m, D)), np.zeros(m))
 
 
-def added(sums: Sums, Z: Array, Y: Array, weight: Array | None = None) -> Sums:
+def add(sums: Sums, Z: Array, Y: Array, weight: Array | None = None) -> Sums:
     """The sums with rows Z: (n, D), Y: (n, m) of these weights, in arrays of its own."""
     root = None if weight is None or (weight == 1.0).all() else np.sqrt(weight)[:, None]
     Z, Y = (Z, Y) if root is None else (Z * root, Y * root)
@@ -60,12 +65,12 @@ def added(sums: Sums, Z: Array, Y: Array, weight: Array | None = None) -> Sums:
 
 
 def times(sums: Sums, factor: float) -> Sums:
-    """The same rows, each of so many times its weight."""
+    """The same rows, each of n times its weight."""
     zz, zy, yy = (factor * part for part in (sums.zz, sums.zy, sums.yy))
     return Sums(sums.rows, factor * sums.weight, zz, zy, yy)
 
 
-def narrowed(sums: Sums, D: int) -> Sums:
+def narrow(sums: Sums, D: int) -> Sums:
     """The sums of the first D features of the same rows."""
     if sums.zy.shape[1] == D:
         return sums
@@ -73,29 +78,54 @@ def narrowed(sums: Sums, D: int) -> Sums:
     return Sums(sums.rows, sums.weight, zz, zy, sums.yy)
 
 
-def solved(sums: Sums, rho: float) -> Memory:
-    """What one who learned these rows would know: the posterior, and the noise they left.
+@dataclass(frozen=True)
+class Solution:
+    """What sums come to, without the inverse that only learning on needs. theta: (m, D); factor: C
+    (D, D) in Fortran's order, lower, with Z'wZ + rho I = C C'; num: (m,) and den: noise num/den.
+    """
+
+    theta: Array
+    factor: Array
+    num: Array
+    den: float
+
+    @property
+    def noise(self) -> Array:
+        """The noise variance of each output, (m,); never 0."""
+        return np.maximum(self.num / self.den, LEAST_NOISE)
+
+    def variance(self, Z: Array) -> Array:
+        """z'Pz of each row of Z: (B, D)."""
+        half = np.array(Z.T, order="F")
+        unlocked.trsm_left(1.0, self.factor, half)
+        return np.asarray(np.einsum("db,db->b", half, half))
+
+    def memory(self) -> Memory:
+        """From which rows are learned one after another."""
+        D, P = len(self.factor), self.factor.copy(order="F")
+        unlocked.potri(P)
+        nothing = np.zeros((LIST, D)), np.zeros(LIST), 0
+        return Memory(self.theta, P, 1.0, 0.0, *nothing, self.num, self.den)
+
+
+def solution(sums: Sums, rho: float) -> Solution:
+    """The posterior of these rows, and the noise they left.
 
     Raises NotDefinite where sums were subtracted that were never in it.
     """
     from scipy.linalg import lapack
 
-    D = sums.zy.shape[1]
-    P = np.array(sums.zz, order="F")
-    P.T.flat[:: D + 1] += rho
-    if not unlocked.potrf(P):
+    factor = np.array(sums.zz, order="F")
+    factor.T.flat[:: len(factor) + 1] += rho
+    if not unlocked.potrf(factor):
         raise NotDefinite
-    theta = lapack.dpotrs(P, sums.zy.T, lower=1)[0].T
-    unlocked.potri(P)
+    theta = lapack.dpotrs(factor, sums.zy.T, lower=1)[0].T
     # The innovations of all rows, e^2/s, add up to what the best fit and the prior leave.
     left = np.maximum(sums.yy - (theta * sums.zy).sum(axis=1), 0.0)
     num, den = FIRST_NOISE * FIRST_ROWS + left, FIRST_ROWS + sums.weight
-    known = np.ascontiguousarray(theta), P
-    return Memory(*known, 1.0, 0.0, np.zeros((LIST, D)), np.zeros(LIST), 0, num, den)
+    return Solution(np.ascontiguousarray(theta), factor, num, den)
 
 
-def definite(memory: Memory) -> bool:
-    """Whether the matrix can still be a covariance, at a glance: no variance below 0."""
-    return bool(np.isfinite(memory.den) and memory.den > 0) and not bool(
-        (memory.P.diagonal() * memory.a + memory.b < 0).any() or math.isnan(memory.P[0, 0])
-    )
+def solve(sums: Sums, rho: float) -> Memory:
+    """What one who learned these rows would know. Raises NotDefinite as `solution` does."""
+    return solution(sums, rho).memory()

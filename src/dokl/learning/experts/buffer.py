@@ -7,6 +7,7 @@ sample is full; from then on the newest record alone is to be used.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,10 +19,12 @@ _WORDS = 1024  # random numbers drawn at a time, so that they do not depend on h
 
 
 @dataclass(frozen=True)
-class Kept:
+class Buffer:
     """X: (room, d), Y: (room, m), weight: (room,), arrival: (room,), of which n are in use; the
     last rows, RECENT at most, in `recent` once the sample no longer has them all.
     """
+
+    SAVED_AS: ClassVar[str] = "Kept"
 
     X: Array
     Y: Array
@@ -46,47 +49,47 @@ class Kept:
         return self.X[last], self.Y[last], self.weight[last]
 
 
-def nothing(d: int, m: int) -> Kept:
+def no_rows(d: int, m: int) -> Buffer:
     """No rows yet."""
-    return Kept(np.empty((0, d)), np.empty((0, m)), np.empty(0), np.empty(0, np.int64), 0, 0)
+    return Buffer(np.empty((0, d)), np.empty((0, m)), np.empty(0), np.empty(0, np.int64), 0, 0)
 
 
-def and_then(kept: Kept, X: Array, Y: Array, weight: Array, room: int, seed: int) -> Kept:
+def append(buffer: Buffer, X: Array, Y: Array, weight: Array, room: int, seed: int) -> Buffer:
     """The rows kept after these: (n, d), (n, m), (n,)."""
-    first = max(0, min(len(X), room - kept.n))
-    kept = _appended(kept, X[:first], Y[:first], weight[:first], room)
+    first = max(0, min(len(X), room - buffer.n))
+    buffer = _append(buffer, X[:first], Y[:first], weight[:first], room)
     if first == len(X):
-        return kept
-    old = kept.newest() if kept.recent is None else kept.recent
+        return buffer
+    old = buffer.newest() if buffer.recent is None else buffer.recent
     rest = X[first:], Y[first:], weight[first:]
     recent = tuple(np.concatenate([a, b])[-RECENT:] for a, b in zip(old, rest, strict=True))
-    places = _places(seed, kept.seen, len(rest[0]))
+    places = _places(seed, buffer.seen, len(rest[0]))
     for i in np.flatnonzero(places < room):  # a later row may replace an earlier one of these
         at = places[i]
-        kept.X[at], kept.Y[at], kept.weight[at] = rest[0][i], rest[1][i], rest[2][i]
-        kept.arrival[at] = kept.seen + i
-    return replace(kept, seen=kept.seen + len(rest[0]), recent=recent)  # type: ignore[arg-type]
+        buffer.X[at], buffer.Y[at], buffer.weight[at] = rest[0][i], rest[1][i], rest[2][i]
+        buffer.arrival[at] = buffer.seen + i
+    return replace(buffer, seen=buffer.seen + len(rest[0]), recent=recent)  # type: ignore[arg-type]
 
 
-def copied(kept: Kept) -> Kept:
+def copy(buffer: Buffer) -> Buffer:
     """The same rows in arrays of their own."""
-    own = {name: getattr(kept, name).copy() for name in ("X", "Y", "weight", "arrival")}
-    return replace(kept, **own)
+    own = {name: getattr(buffer, name).copy() for name in ("X", "Y", "weight", "arrival")}
+    return replace(buffer, **own)
 
 
-def _appended(kept: Kept, X: Array, Y: Array, weight: Array, room: int) -> Kept:
-    n = kept.n + len(X)
-    arrays = kept.X, kept.Y, kept.weight, kept.arrival
-    if n > len(kept.X):
+def _append(buffer: Buffer, X: Array, Y: Array, weight: Array, room: int) -> Buffer:
+    n = buffer.n + len(X)
+    arrays = buffer.X, buffer.Y, buffer.weight, buffer.arrival
+    if n > len(buffer.X):
         size = min(room, max(64, 2 * n))
         arrays = tuple(  # type: ignore[assignment]
-            np.concatenate([a[: kept.n], np.empty((size - kept.n, *a.shape[1:]), a.dtype)])
+            np.concatenate([a[: buffer.n], np.empty((size - buffer.n, *a.shape[1:]), a.dtype)])
             for a in arrays
         )
-    arrival = np.arange(kept.seen, kept.seen + len(X))
+    arrival = np.arange(buffer.seen, buffer.seen + len(X))
     for array, new in zip(arrays, (X, Y, weight, arrival), strict=True):
-        array[kept.n : n] = new
-    return Kept(*arrays, n, kept.seen + len(X), kept.recent)
+        array[buffer.n : n] = new
+    return Buffer(*arrays, n, buffer.seen + len(X), buffer.recent)
 
 
 def _places(seed: int, seen: int, n: int) -> Array:

@@ -19,7 +19,7 @@ from dokl.base.arrays import Array
 
 
 def outputs(classes: int) -> int:
-    """How many outputs so many classes take."""
+    """The number of outputs for n classes."""
     return classes if classes > 2 else 1
 
 
@@ -37,8 +37,8 @@ def class_numbers(scores: Array) -> Array:
     return np.asarray(np.nan_to_num(scores).argmax(axis=-1))
 
 
-def wrong_answers(scores: Array, Y: Array) -> Array:
-    """1.0 where scores (..., m) decide for another class than targets Y (..., m) say, else 0.0."""
+def wrong_classes(scores: Array, Y: Array) -> Array:
+    """1.0 where scores (..., m) decide for another class than targets Y (..., m), else 0.0."""
     return np.asarray(class_numbers(scores) != class_numbers(Y)).astype(np.float64)
 
 
