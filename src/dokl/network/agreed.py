@@ -72,7 +72,7 @@ class LearnedMap:
         return self.made.places if isinstance(self.made, GroupedMap) else None
 
     def width(self, centres: int | None) -> int:
-        """Features of an expert with at most so many centres, which are the first ones."""
+        """Features of an expert with at most n centres, which are the first ones."""
         return self.made.width(centres)
 
     def number(self, name: str) -> int:
@@ -108,7 +108,7 @@ class LearnedMap:
 
 @dataclass(frozen=True)
 class DrawnMap:
-    """features: drawn from a seed; ridge: as it was told. Inputs and targets are as they come."""
+    """features: drawn from a seed; ridge: as given. Inputs and targets are as they come."""
 
     features: FeatureMap
     ridge: float
@@ -132,7 +132,7 @@ class DrawnMap:
         return Scaling(np.zeros(self.m), np.ones(self.m))
 
     def width(self, centres: int | None) -> int:
-        """Features of an expert with at most so many, which are the first ones."""
+        """Features of an expert with at most n, which are the first ones."""
         return self.D if centres is None else min(self.D, centres)
 
     def number(self, name: str) -> int:
@@ -166,7 +166,7 @@ def learned_map(
     classes: int = 0,
     seed: int = 0,
 ) -> LearnedMap:
-    """A map with at most so many centres by rows X: (n, d), Y: (n, m); nodes: the name of each
+    """A map with at most `most` centres by rows X: (n, d), Y: (n, m); nodes: the name of each
     row's node, (n,), where that is known; classes: how many there are, 0 where targets are numbers.
     """
     if len(X) < 2:
@@ -179,7 +179,7 @@ def learned_map(
         (_GAUSSIAN,), most, seed=seed, classes=classes, grouped=nodes is not None, pilots=()
     )
     bank = banks.start(given.shape[1], Y.shape[1], settings)
-    now = pilots.generation(bank, given, Y, np.ones(len(X)))
+    now = pilots.run_pilot(bank, given, Y, np.ones(len(X)))
     return LearnedMap(now.inputs, now.targets, now.maps[_GAUSSIAN.features], names, len(X))
 
 

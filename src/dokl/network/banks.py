@@ -1,6 +1,6 @@
-"""A network whose nodes are lone learners that also listen, simulated.
+"""A network whose nodes are learners that also learn from others, simulated.
 
-Every node has its own bank. One bank over (row, node) stands for what each node has heard, with
+Every node has its own bank. One bank over (row, node) represents what each node has received, with
 the delay of the farthest. At each step nodes with a row predict it first, by their own bank, by the
 network's and by their corrections, mixed; then they learn it and share it (`sharing`).
 """
@@ -26,7 +26,8 @@ from dokl.learning.experts.scaling import Scaling
 from dokl.network import listening
 from dokl.network import node as nodes
 from dokl.network import sharing as share
-from dokl.network.node import BEGINNING, Errors, NetworkNode
+from dokl.network.corrections import errors_of
+from dokl.network.node import BEGINNING, Errors, HeardErrors, NetworkNode
 from dokl.network.sharing import NEVER, SUMMED, SentRows, SharingRule
 
 # A row of less weight is predicted and not learned: its label never came.
@@ -34,14 +35,14 @@ LEAST_WEIGHT = 1e-20
 # Bytes that the matrices of all own banks may take. Beyond, each has fewer centres.
 OWN_BYTES = 4e9
 # In `fit` of more nodes than this, one with fewer rows than that has no map of its own, as in
-# `learn`: maps of thousands of nodes would take minutes, and twenty rows say little.
+# `learn`: maps of thousands of nodes would take minutes, and twenty rows show little.
 MANY_NODES, FEW_ROWS = 100, 30
 
 
 @dataclass(frozen=True)
 class BankNetwork:
     """K nodes that learn d inputs and m outputs. bank: over (row, node), None where nobody shares;
-    rows: that not everybody has heard; steps: taken; sent: (K,) rows that each node has sent;
+    rows: that not all nodes have received; steps: taken; sent: (K,) rows that each node has sent;
     units: how the bank's first map scaled inputs and targets, in which nodes learn corrections;
     traffic: bytes that all nodes together have to send over one link each.
     """
@@ -77,7 +78,7 @@ class BankNetwork:
 
 
 def start(d: int, m: int, settings: Settings, sharing: SharingRule) -> BankNetwork:
-    """A network that has seen nothing; settings: those of a lone learner."""
+    """A network that has seen nothing; settings: those of a single learner."""
     K = len(sharing.degree)
     own = replace(settings, most=_own_centres(settings, K))
     bank = None
@@ -92,7 +93,7 @@ def _shared_settings(settings: Settings, sharing: SharingRule) -> Settings:
     """Settings of the network's bank."""
     if sharing.way == "rows":
         return listening.bank_settings(settings)
-    return replace(settings, kinds=SUMMED, grouped=True)
+    return replace(settings, kinds=SUMMED, grouped=True, fixed_inputs=True)
 
 
 def _own_centres(settings: Settings, K: int) -> int:
@@ -110,17 +111,17 @@ def learn(
     """Rows X: (n, d), Y: (n, m) of positive weight, in the order of index: (steps, K), -1 where a
     node has none. Returns what was predicted for each row before it was learned.
     """
-    Y = limited(Y)
+    Y, weight = limited(Y), np.minimum(weight, learning.HEAVIEST)
     step, owner = np.nonzero(index >= 0)
     at = index[step, owner]
     rows = SentRows(X[at], Y[at], weight[at], owner, step + network.steps, np.full(len(at), NEVER))
     with ThreadPoolExecutor(1) as beside:  # neither needs the other
         own = beside.submit(_learn_alone, network.nodes, rows)
-        network, shared, mapped = _hear(network, rows, len(index))
+        network, listened = _receive(network, rows, len(index))
         known, alone = own.result()
     network, out = replace(network, nodes=known), alone
-    if shared is not None:
-        network, out = _mix(network, rows, alone, shared, mapped)
+    if listened is not None:
+        network, out = _mix(network, rows, alone, listened)
     back = np.empty(len(X), np.int64)
     back[at] = np.arange(len(at))
     return network, Prediction(*(part[back] for part in vars(out).values()))
@@ -161,51 +162,108 @@ def _runs(weight: Array) -> list[tuple[slice, bool, Array | None]]:
     return [(slice(i, j), bool(labelled[i]), weight[i:j]) for i, j in pairwise(ends)]
 
 
-def _hear(
-    network: BankNetwork, rows: SentRows, steps: int
-) -> tuple[BankNetwork, Prediction | None, Array]:
-    """The network's bank after so many steps in which these rows came; what it predicted for each
-    of them by what everybody had heard by then; and whether it had a map: (n,).
+@dataclass(frozen=True)
+class _Listened:
+    """What the network's bank predicted for each row by what all nodes had received by then,
+    whether it had a map: (n,), and its errors on what the row's node had received since its last
+    row: (n, m). left: what each node has received since its last row.
     """
+
+    shared: Prediction
+    mapped: Array
+    errors: Array
+    left: tuple[HeardErrors, ...]
+
+
+def _receive(
+    network: BankNetwork, rows: SentRows, steps: int
+) -> tuple[BankNetwork, _Listened | None]:
+    """The network's bank after n steps in which these rows came."""
     bank, sharing, mapped = network.bank, network.sharing, np.zeros(len(rows.X), bool)
     if bank is None:
-        return replace(network, steps=network.steps + steps), None, mapped
+        return replace(network, steps=network.steps + steps), None
     labelled = rows.weight >= LEAST_WEIGHT
     waiting = network.rows.and_then(rows[labelled])
     waiting, sent, messages = share.send(sharing, waiting, network.sent)
     waiting = waiting[np.argsort(waiting.due, kind="stable")]
     out, X = _empty(bank, len(rows.X)), np.hstack([rows.X, rows.node[:, None]])
-    heard, done, end, traffic = 0, 0, network.steps + steps, network.traffic
-    units = network.units
+    received, done, end, traffic = 0, 0, network.steps + steps, network.traffic
+    units, errors = network.units, np.zeros(rows.Y.shape)
+    since = _Since.of(network)
     with one_thread():
         while done < len(X):
             now = int(rows.step[done])
             until = int(np.searchsorted(waiting.due, now, side="right"))
-            if until > heard:
-                bank, more = _hear_rows(bank, waiting[np.arange(heard, until)], sharing)
-                heard, traffic = until, traffic + more
+            if until > received:
+                bank, more = _receive_rows(
+                    bank, waiting[np.arange(received, until)], sharing, since
+                )
+                received, traffic = until, traffic + more
             next_due = int(waiting.due[until]) if until < len(waiting.due) else NEVER
             stop = int(np.searchsorted(rows.step, max(now + 1, min(next_due, end))))
             part = slice(done, stop)
             _put(out, part, predicting.predict_with_variance(bank, X[part]))
+            since.take(errors[part], rows.node[part], labelled[part])
             if bank.now is not None:
                 mapped[part], units = True, units or (bank.now.inputs, bank.now.targets)
             done = stop
     if sharing.way == "sums":
         traffic += messages * share.sum_bytes(_widths(bank), network.m)
-    left = waiting[np.arange(heard, len(waiting.due))]
+    left = waiting[np.arange(received, len(waiting.due))]
     left = left[np.argsort(left.step, kind="stable")]
     about = {"rows": left, "steps": end, "sent": sent, "traffic": traffic, "units": units}
-    return replace(network, bank=bank, **about), out, mapped  # type: ignore[arg-type]
+    network = replace(network, bank=bank, **about)  # type: ignore[arg-type]
+    return network, _Listened(out, mapped, errors, since.each())
 
 
-def _hear_rows(bank: Bank, rows: SentRows, sharing: SharingRule) -> tuple[Bank, float]:
-    """The network's bank after these rows, and the bytes that they and new maps took."""
+@dataclass
+class _Since:
+    """Errors of the network's bank on rows received since each node's newest row: (K, m), (K,)."""
+
+    total: Array
+    count: Array
+
+    @classmethod
+    def of(cls, network: BankNetwork) -> _Since:
+        """As the nodes know them."""
+        received = [node.heard for node in network.nodes]
+        return cls(
+            np.stack([each.total for each in received]), np.array([each.count for each in received])
+        )
+
+    def add(self, errors: Array) -> None:
+        """Errors (n, m) of rows that all nodes receive."""
+        self.total += errors.sum(axis=0)
+        self.count += len(errors)
+
+    def take(self, out: Array, node: Array, labelled: Array) -> None:
+        """Write the means for rows (n, m) of nodes (n,), each of which begins again with a row that
+        it learns.
+        """
+        for i, k in enumerate(node.tolist()):
+            out[i] = self.total[k] / max(1, self.count[k])
+            if labelled[i]:
+                self.total[k], self.count[k] = 0.0, 0
+
+    def each(self) -> tuple[HeardErrors, ...]:
+        """Of each node."""
+        pairs = zip(self.total, self.count.tolist(), strict=True)
+        return tuple(HeardErrors(total.copy(), count) for total, count in pairs)
+
+
+def _receive_rows(
+    bank: Bank, rows: SentRows, sharing: SharingRule, since: _Since
+) -> tuple[Bank, float]:
+    """The network's bank after these rows, and the bytes that they and new maps took. Rows that
+    that arrive not one by one, but in sums, show no errors.
+    """
     before = bank.now
     X = np.hstack([rows.X, rows.node[:, None]])
-    bank, _ = learning.learn(bank, X, rows.Y, rows.weight)
+    bank, found = learning.learn(bank, X, rows.Y, rows.weight)
     d, m = rows.X.shape[1], bank.m
     if sharing.way == "rows":
+        if before is not None:
+            since.add(errors_of(rows.Y, found.mean, found.variance))
         return bank, float(len(X) * share.row_bytes(d, m))
     if bank.now is before:
         return bank, 0.0
@@ -224,34 +282,41 @@ def _widths(bank: Bank) -> list[int]:
 
 
 def _mix(
-    network: BankNetwork, rows: SentRows, alone: Prediction, shared: Prediction, mapped: Array
+    network: BankNetwork, rows: SentRows, alone: Prediction, listened: _Listened
 ) -> tuple[BankNetwork, Prediction]:
     """Every node's corrections and mixture after these rows, and what it predicted. Corrections
-    begin with the first row for which the network had a map: (n,).
+    begin with the first row for which the network had a map.
     """
     known, out = list(network.nodes), _empty(network.nodes[0].own, len(rows.X))
     for k, mine in _by_node(rows.node):
-        first = int(np.argmax(mapped[mine])) if mapped[mine].any() else len(mine)
+        mapped = listened.mapped[mine]
+        first = int(np.argmax(mapped)) if mapped.any() else len(mine)
         for part in (mine[:first], mine[first:]):
             if len(part):
-                known[k] = ready(network, known[k]) if mapped[part[0]] else known[k]
-                own, theirs = (_part(each, part) for each in (alone, shared))
-                known[k], found = _mix_one(known[k], rows[part], own, theirs)
+                known[k] = ready(network, known[k]) if listened.mapped[part[0]] else known[k]
+                own, theirs = (_part(each, part) for each in (alone, listened.shared))
+                given = rows[part], own, theirs, listened.errors[part]
+                known[k], found = _mix_one(known[k], *given)
                 _put(out, part, found)
-    return replace(network, nodes=tuple(known)), out
+    pairs = zip(known, listened.left, strict=True)
+    return replace(network, nodes=tuple(replace(node, heard=left) for node, left in pairs)), out
 
 
 def _mix_one(
-    node: NetworkNode, rows: SentRows, alone: Prediction, shared: Prediction
+    node: NetworkNode, rows: SentRows, alone: Prediction, shared: Prediction, errors: Array
 ) -> tuple[NetworkNode, Prediction]:
     out = _empty(node.own, len(rows.X))
     for part, labelled, weight in _runs(rows.weight):
-        X, own, theirs = rows.X[part], _part(alone, part), _part(shared, part)
         if labelled:
-            node, found = nodes.learn(node, X, rows.Y[part], weight, own, theirs)
+            own, theirs = _part(alone, part), _part(shared, part)
+            given = rows.X[part], rows.Y[part], weight, own, theirs, errors[part]
+            node, found = nodes.learn(node, *given)
+            _put(out, part, found)
         else:
-            found = nodes.predict(node, X, own, theirs)
-        _put(out, part, found)
+            for i in range(part.start, part.stop):  # each after what it has received
+                one = slice(i, i + 1)
+                own, theirs = _part(alone, one), _part(shared, one)
+                _put(out, one, nodes.predict(node, rows.X[one], own, theirs, errors[i]))
     return node, out
 
 
@@ -272,7 +337,7 @@ def fit(
 
     network: one that has seen nothing. Members are weighed on rows that chose no map of theirs.
     """
-    Y = limited(Y)
+    Y, weight = limited(Y), np.minimum(weight, learning.HEAVIEST)
     # Evenly over every node's rows, so that each half of them has half of every node's.
     rank, count = np.zeros(len(X)), np.bincount(owner, minlength=network.K)
     for k, mine in _by_node(owner):
@@ -301,7 +366,7 @@ def _fit_alone(network: BankNetwork, rows: SentRows) -> tuple[tuple[NetworkNode,
         if few:
             own, found = learning.learn(own, rows.X[mine], rows.Y[mine], weight)
         else:
-            own, found = learning.fitted(own.settings, rows.X[mine], rows.Y[mine], weight)
+            own, found = learning.fit_rows(own.settings, rows.X[mine], rows.Y[mine], weight)
         known[k] = replace(known[k], own=own)
         _put(out, mine, found)
     return tuple(known), out
@@ -319,7 +384,7 @@ def _fit_shared(network: BankNetwork, rows: SentRows) -> tuple[BankNetwork, Pred
     bank, traffic = network.bank, 0.0
     if len(there):
         X = np.hstack([rows.X, rows.node[:, None]])[there]
-        bank, found = learning.fitted(bank.settings, X, rows.Y[there], rows.weight[there])
+        bank, found = learning.fit_rows(bank.settings, X, rows.Y[there], rows.weight[there])
         _put(out, there, found)
         sample = share.row_bytes(d, bank.m) * min(len(there), 4 * bank.settings.most)
         sums = len(np.unique(rows.node[there])) * share.sum_bytes(_widths(bank), bank.m)
@@ -343,10 +408,22 @@ def _weigh(
         known[k] = replace(ready(network, known[k]), errors=Errors(rows=BEGINNING))
         mine = mine[fair[mine]]
         if len(mine):
-            own, theirs = _part(alone, mine), _part(shared, mine)
-            known[k], found = _mix_one(known[k], rows[mine], own, theirs)
+            given = (
+                rows[mine],
+                _part(alone, mine),
+                _part(shared, mine),
+                np.zeros(rows.Y[mine].shape),
+            )
+            node, found = _mix_one(known[k], *given)
+            # The banks that erred so have learned all rows since.
+            known[k] = nodes.without_recent(node)
             _put(out, mine, found)
     return replace(network, nodes=tuple(known)), out
+
+
+def for_later_rows(network: BankNetwork) -> BankNetwork:
+    """The network as it predicts rows of which the next is long past: what exports write down."""
+    return replace(network, nodes=tuple(map(nodes.for_later_rows, network.nodes)))
 
 
 # -- predicting ------------------------------------------------------------------------------------
@@ -361,7 +438,7 @@ def predict(network: BankNetwork, X: Array, node: Array) -> Prediction:
 
 
 def predict_mean(network: BankNetwork, X: Array, node: Array) -> Array:
-    """The means (n, m) alone; where nobody shares, exactly as the lone learner gives them."""
+    """The means (n, m) alone; where nobody shares, exactly as the own learner gives them."""
     if network.bank is not None:
         return predict(network, X, node).mean
     out = np.empty((len(X), network.m))

@@ -3,9 +3,10 @@
 A node mixes its own bank, the network's bank and that bank with corrections. Each mean is a sum of
 kernels, or linear (`dokl.learning.experts.folding`), so the mixture is one, too:
 
-    f = w_own own(x) + (w_network + w_corrected) network(x, node) + w_corrected correction(x)
+    f = w_own own(x) + w_network network(x, node) + w_correction correction(x)
 
-Every part has its own scaling of inputs, and its weight is in the scale of its targets.
+Every part has its own scaling of inputs, and its weight is in the scale of its targets. What is
+folded predicts later rows: what the last errors predict for the next row is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dokl.learning.experts.scaling import Scaling
 from dokl.network import banks
 from dokl.network.agreed import AgreedMap, LearnedMap
 from dokl.network.banks import BankNetwork
-from dokl.network.corrections import EXPERTS, Corrections
+from dokl.network.corrections import ERRORS, EXPERTS, OWN, Corrections
 from dokl.network.listening import ListeningNode
 from dokl.network.node import NetworkNode
 from dokl.network.summing import SummingNode
@@ -42,21 +43,21 @@ def folded_parts(network: BankNetwork, k: int) -> tuple[Part, ...]:
         return (_of_group(bank, k),)
     seen = network.seen
     if not seen.any():
-        return (folding.folded(network.nodes[0].own),)
+        return (folding.fold(network.nodes[0].own),)
     shares = (seen / seen.sum()).tolist()
     pairs = zip(network.nodes, shares, strict=True)
-    return tuple(_weighed(folding.folded(node.own), w) for node, w in pairs if w > 0)
+    return tuple(_weigh(folding.fold(node.own), w) for node, w in pairs if w > 0)
 
 
 def summing_parts(node: SummingNode, made: AgreedMap, number: int) -> tuple[Part, ...]:
     """Parts whose predictions add up to that of a node that shares sums."""
     if not node.memories:
-        return (folding.folded(node.node.own),)
-    return _mixed(node.node, _of_network(node, made, number))
+        return (folding.fold(node.node.own),)
+    return _mix(node.node, _of_network(node, made, number))
 
 
 def _of_network(node: SummingNode, made: AgreedMap, number: int) -> Part:
-    """What the network's experts say together."""
+    """What the network's experts predict together."""
     theta = np.zeros((made.m, made.D))
     weights = node.mixture.weights(np.ones(len(node.memories), bool)).tolist()
     for w, memory in zip(weights, node.memories, strict=True):
@@ -73,7 +74,7 @@ def interval_width(network: BankNetwork, k: int, coverage: float) -> Array:
     average for the newest rows that are kept: of the node, or of all where it has none.
     """
     X = _newest(network, k)
-    found = banks.predict(network, X, np.full(len(X), k))
+    found = banks.predict(banks.for_later_rows(network), X, np.full(len(X), k))
     width = intervals.width_at(network.nodes[0].own.tracker, coverage, found.widths)
     return np.asarray((width * np.sqrt(found.variance)).mean(axis=0))
 
@@ -89,24 +90,31 @@ def listening_parts(node: ListeningNode, number: int) -> tuple[Part, ...]:
 
 
 def _listening(node: NetworkNode, bank: Bank | None, k: int) -> tuple[Part, ...]:
-    """Of a node that hears a bank, where there is one yet."""
+    """Of a node with a network's bank, if there is one yet."""
     if bank is None:
-        return (folding.folded(node.own),)
-    return _mixed(node, _of_group(bank, k))
+        return (folding.fold(node.own),)
+    return _mix(node, _of_group(bank, k))
 
 
-def _mixed(node: NetworkNode, network: Part) -> tuple[Part, ...]:
+def _mix(node: NetworkNode, network: Part) -> tuple[Part, ...]:
     """By the weights of the node's members; network: what all nodes together predict here."""
     own, shared, corrected = node.weights.tolist()
-    parts = [(own, folding.folded(node.own)), (shared + corrected, network)]
+    if node.corrections is not None:
+        weights, by_own = node.corrections.weights, 0.0
+        for w, expert in zip(weights[1:].tolist(), EXPERTS, strict=True):
+            by_own += w if expert.bank == OWN else 0.0
+        own, shared = own + corrected * by_own, shared + corrected * (1.0 - by_own)
+    else:
+        shared += corrected
+    parts = [(own, folding.fold(node.own)), (shared, network)]
     if node.corrections is not None:
         parts.append((corrected, _linear(node.corrections)))
-    return tuple(_weighed(part, w) for w, part in parts if w > 0)
+    return tuple(_weigh(part, w) for w, part in parts if w > 0)
 
 
 def _of_group(bank: Bank, k: int) -> Folded:
     """The network's bank for the rows of one node, without the column of its number."""
-    made, d = folding.folded(bank, k), bank.d - 1
+    made, d = folding.fold(bank, k), bank.d - 1
     if bank.now is not None:
         return made
     inputs = Scaling(made.inputs.centre[:d], made.inputs.size[:d])
@@ -116,15 +124,15 @@ def _of_group(bank: Bank, k: int) -> Folded:
 def _linear(known: Corrections) -> Folded:
     """The corrections: a constant, and a slope for standardised inputs."""
     d, m = len(known.inputs.centre), len(known.size)
-    weights = known.mixture.weights(np.ones(1 + len(EXPERTS), bool)).tolist()
     total = np.zeros((m, 1 + d))
-    for w, memory in zip(weights[1:], known.memories, strict=True):
-        total[:, : memory.theta.shape[1]] += w * memory.theta
+    for w, expert, memory in zip(known.weights[1:].tolist(), EXPERTS, known.memories, strict=True):
+        if expert.features != ERRORS:
+            total[:, : memory.theta.shape[1]] += w * memory.theta
     slope = total[:, 1:] / math.sqrt(max(1, d))
     return Folded(known.inputs, Scaling(np.zeros(m), known.size), total[:, 0], slope, ())
 
 
-def _weighed(part: Part, weight: float) -> Part:
+def _weigh(part: Part, weight: float) -> Part:
     """A part times its weight."""
     if isinstance(part, Waves):
         return replace(part, theta=weight * part.theta, constant=weight * part.constant)

@@ -1,14 +1,14 @@
 """One node of a network that shares rows: what a live agent is, and what can be simulated.
 
-    own         exactly the lone learner, on the node's own rows
-    network     a bank over (row, node) that learns every row that is heard, the node's own among
+    own         exactly an `AutoRegressor`, on the node's own rows
+    network     a bank over (row, node) that learns every row received, the node's own among
                 them, in the order in which they are
     corrected   the network's prediction with what the node has learned of its errors here
     mixture     of these three (`dokl.network.node`)
 
-Two things happen to a node: it learns rows of its own, one by one, and it hears rows. The same
-events in the same order, heard rows in the same chunks, give what the simulated node gives
-(`dokl.network.banks`), bit for bit.
+Two things happen to a node: it learns rows of its own, and it receives rows. The same events in the
+same order and chunks give what the simulated node gives (`dokl.network.banks`), bit for bit; in
+other chunks the same but for rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dokl.learning.experts import bank as banks
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts import predicting
 from dokl.learning.experts.bank import Bank, Prediction
-from dokl.learning.experts.kinds import Settings, of_groups
+from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.scaling import Scaling
 from dokl.network import node as nodes
 from dokl.network.node import NetworkNode
@@ -40,13 +40,13 @@ class ListeningNode:
 
 
 def bank_settings(settings: Settings) -> Settings:
-    """Of the bank over (row, node); settings: those of a lone learner."""
-    return replace(settings, kinds=of_groups(settings.kinds), grouped=True)
+    """Of the bank over (row, node); settings: those of a single learner."""
+    return replace(settings, grouped=True)
 
 
 def start(d: int, m: int, settings: Settings, listens: bool = True) -> ListeningNode:
-    """A node that has seen and heard nothing; settings: those of a lone learner. One that does not
-    listen is that lone learner, to the bit.
+    """An untrained node; settings: those of a single learner. One that does not
+    listen is that single learner, to the bit.
     """
     bank = _new_bank(d, m, settings) if listens else None
     return ListeningNode(nodes.start(d, m, settings), bank)
@@ -62,15 +62,15 @@ def learn(node: ListeningNode, number: int, X: Array, Y: Array) -> tuple[Listeni
     predicted for each before it learned it.
     """
     Y = limited(Y)
-    found = [predict(node, number, X[:0])]
-    for i in range(len(X)):
-        node, told = _learn_one(node, number, X[i : i + 1], Y[i : i + 1])
-        found.append(told)
-    parts = zip(*(vars(each).values() for each in found), strict=True)
-    return node, Prediction(*map(np.concatenate, parts))
+    own, alone = learning.learn(node.node.own, X, Y)
+    if node.bank is None or not len(X):
+        return replace(node, node=replace(node.node, own=own)), alone
+    shared = predicting.predict_with_variance(node.bank, _with(X, number))
+    after, prediction = nodes.learn(replace(node.node, own=own), X, Y, None, alone, shared)
+    return replace(node, node=after), prediction
 
 
-def hear(
+def receive(
     node: ListeningNode, number: Array, X: Array, Y: Array, late: bool = False
 ) -> ListeningNode:
     """Rows X: (n, d), Y: (n, m) of nodes by number: (n,). late: they come long after their time,
@@ -79,18 +79,21 @@ def hear(
     own = node.node.own
     bank = _new_bank(own.d, own.m, own.settings) if node.bank is None else node.bank
     rows = np.hstack([X, np.asarray(number, np.float64)[:, None]])
+    known = node.node
     if late:
         bank = learning.learn_late(bank, rows, limited(Y))
     else:
-        bank, _ = learning.learn(bank, rows, limited(Y))
+        before = bank
+        bank, found = learning.learn(bank, rows, limited(Y))
+        known = nodes.receive(known, before, found, limited(Y))
     units = node.units
     if units is None and bank.now is not None:
         units = bank.now.inputs, bank.now.targets
-    return replace(node, node=_ready(node.node, units), bank=bank, units=units)
+    return replace(node, node=_ready(known, units), bank=bank, units=units)
 
 
 def forget_others(node: ListeningNode) -> ListeningNode:
-    """The node with a network's bank that has heard nothing; corrections stay as they are."""
+    """The node with an untrained network's bank; corrections stay as they are."""
     own = node.node.own
     return replace(node, bank=_new_bank(own.d, own.m, own.settings))
 
@@ -102,18 +105,6 @@ def predict(node: ListeningNode, number: int, X: Array) -> Prediction:
         return alone
     shared = predicting.predict_with_variance(node.bank, _with(X, number))
     return nodes.predict(node.node, X, alone, shared)
-
-
-def _learn_one(
-    node: ListeningNode, number: int, x: Array, y: Array
-) -> tuple[ListeningNode, Prediction]:
-    """One row: (1, d) and (1, m)."""
-    own, alone = learning.learn(node.node.own, x, y)
-    if node.bank is None:
-        return replace(node, node=replace(node.node, own=own)), alone
-    shared = predicting.predict_with_variance(node.bank, _with(x, number))
-    after, told = nodes.learn(replace(node.node, own=own), x, y, None, alone, shared)
-    return replace(node, node=after), told
 
 
 def _ready(node: NetworkNode, units: tuple[Scaling, Scaling] | None) -> NetworkNode:

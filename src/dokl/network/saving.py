@@ -14,21 +14,24 @@ from dokl.learning.experts.bank import Bank
 from dokl.learning.experts.saving import check_mixture, check_scaling, fits
 from dokl.learning.squares.memory import Memory
 from dokl.network import corrections as correcting
+from dokl.network import node as nodes
 from dokl.network.banks import BankNetwork
 from dokl.network.corrections import Corrections
-from dokl.network.node import MEMBERS, Errors, NetworkNode
+from dokl.network.guard import RecentErrors
+from dokl.network.node import MEMBERS, Errors, HeardErrors, NetworkNode
 from dokl.network.sharing import SentRows, SharingRule
 
 RECORDS = (
-    BankNetwork, SharingRule, SentRows, NetworkNode, Errors, Corrections, *banks.RECORDS,
+    BankNetwork, SharingRule, SentRows, NetworkNode, Errors, HeardErrors, RecentErrors, Corrections,
+    *banks.RECORDS,
 )  # fmt: skip
 
 
-def encode(network: BankNetwork) -> tuple[Any, dict[str, Array]]:
-    """A JSON value and the arrays that it names."""
-    bank = None if network.bank is None else banks.compact(network.bank)
-    nodes = tuple(map(compact_node, network.nodes))
-    return codec.encode(replace(network, nodes=nodes, bank=bank))
+def encode(network: BankNetwork, exact: bool = True) -> tuple[Any, dict[str, Array]]:
+    """A JSON value and the arrays that it names; covariances in single precision if not exact."""
+    bank = None if network.bank is None else banks.compact(network.bank, exact)
+    nodes = tuple(compact_node(node, exact) for node in network.nodes)
+    return codec.encode(replace(network, nodes=nodes, bank=bank), exact)
 
 
 def decode(meta: Any, arrays: Mapping[str, Array]) -> BankNetwork:
@@ -37,26 +40,31 @@ def decode(meta: Any, arrays: Mapping[str, Array]) -> BankNetwork:
     if not isinstance(network, BankNetwork):
         raise ValueError("there is no network in it")
     _check(network)
-    bank = None if network.bank is None else banks.completed(network.bank)
-    return replace(network, nodes=tuple(map(completed_node, network.nodes)), bank=bank)
+    bank = None if network.bank is None else banks.complete(network.bank)
+    if bank is not None and network.sharing.way != "rows":  # earlier versions knew no other range
+        bank = replace(bank, settings=replace(bank.settings, fixed_inputs=True))
+    return replace(network, nodes=tuple(map(complete_node, network.nodes)), bank=bank)
 
 
-def compact_node(node: NetworkNode) -> NetworkNode:
-    """Without what files leave out."""
+def compact_node(node: NetworkNode, exact: bool = True) -> NetworkNode:
+    """Without what files leave out. exact: whether covariances are to keep their bits."""
     return replace(
         node,
-        own=banks.compact(node.own),
-        corrections=_each_memory(node.corrections, banks.compact_memories),
+        own=banks.compact(node.own, exact),
+        corrections=_each_memory(
+            node.corrections, lambda memories: banks.compact_memories(memories, exact)
+        ),
     )
 
 
-def completed_node(node: NetworkNode) -> NetworkNode:
-    """A node that was checked, with what files leave out."""
-    return replace(
+def complete_node(node: NetworkNode) -> NetworkNode:
+    """A node that was checked, with what files leave out, and those of earlier versions."""
+    node = replace(
         node,
-        own=banks.completed(node.own),
-        corrections=_each_memory(node.corrections, banks.completed_memories),
+        own=banks.complete(node.own),
+        corrections=_each_memory(node.corrections, banks.complete_memories),
     )
+    return nodes.completed(node)
 
 
 def _each_memory(
@@ -106,6 +114,9 @@ def check_node(node: NetworkNode, d: int, m: int) -> None:
     check_mixture(node.mixture, len(MEMBERS))
     banks.check_tracker(node.tracker, node.own.settings, m)
     fits("errors", node.errors.total, (len(node.errors.total),))
+    _check_recent(node.recent, len(MEMBERS))
+    fits("heard", node.heard.total, (len(node.heard.total),))
+    whole("heard", node.heard.count)
     whole("rows", node.errors.rows)
     for name in ("covered", "weight"):
         real(name, getattr(node.errors, name))
@@ -114,11 +125,22 @@ def check_node(node: NetworkNode, d: int, m: int) -> None:
 
 
 def _check_corrections(known: Corrections, d: int, m: int) -> None:
+    """Files of earlier versions have fewer experts."""
     fits("corrections.size", known.size, (m,))
     check_scaling(known.inputs, d)
-    check_mixture(known.mixture, 1 + len(correcting.EXPERTS))
-    for memory, (_, wide) in zip(known.memories, correcting.EXPERTS, strict=True):
-        banks.check_memory(memory, 1 + d * wide, m)
+    experts = correcting.EXPERTS[: len(known.memories)]
+    check_mixture(known.mixture, 1 + len(experts))
+    for memory, expert in zip(known.memories, experts, strict=True):
+        banks.check_memory(memory, expert.width(d, m), m)
+    if len(experts) == len(correcting.EXPERTS):
+        fits("corrections.last", known.last, (2, m))
+        _check_recent(known.recent, correcting.MIXED)
+
+
+def _check_recent(recent: RecentErrors, experts: int) -> None:
+    fits("recent.total", recent.total, (experts,))
+    real("recent.reference", recent.reference)
+    real("recent.weight", recent.weight)
 
 
 def check_bank(bank: Bank, d: int, m: int, grouped: bool) -> None:

@@ -4,8 +4,8 @@ share="rows"  every row, once over each direction of every link
 share="sums"  Z'Z, Z'y of at least FEWEST_ROWS new rows on the network's map, and no fewer than 5 %
               of what the node has sent before; and the sample of rows that a new map is made from
 
-A row that was sent is heard by everybody after as many rounds as the farthest node is away. In a
-simulation all nodes share one bank that hears every row with that delay: no node hears a row
+A row that was sent reaches all nodes after as many rounds as the farthest node is away. In a
+simulation all nodes share one bank that learns every row with that delay: no node gets a row
 earlier than it would from its neighbours.
 """
 
@@ -38,7 +38,7 @@ ROW_NUMBER, SUM_NUMBER, HEADER = 8, 4, 32
 
 @dataclass(frozen=True)
 class SharingRule:
-    """way: one of WAYS; delay: steps until the farthest node has heard a row; degree: (K,) links of
+    """way: one of WAYS; delay: steps until a row reaches the farthest node; degree: (K,) links of
     each node, and fewest_rows: that a message of sums is of.
     """
 
@@ -57,7 +57,7 @@ class SharingRule:
 @dataclass(frozen=True)
 class SentRows:
     """Rows on their way: X (n, d), Y (n, m), weight, node and step (n,); due: the step at which
-    everybody has heard of them, NEVER while they were not sent.
+    all nodes have received them, NEVER while they were not sent.
     """
 
     X: Array
@@ -132,7 +132,7 @@ def diameter(links: Array) -> int:
 
 
 def sum_bytes(widths: list[int], m: int) -> int:
-    """Bytes of one message of sums, of experts with so many features each."""
+    """Bytes of one message of sums, of experts with n features each."""
     return HEADER + SUM_NUMBER * sum(D * (D + 1) // 2 + m * D + m + 2 for D in widths)
 
 

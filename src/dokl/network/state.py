@@ -160,7 +160,7 @@ def check(state: State, slots: Slots, K: int, dtype: Any) -> State:
 def to_arrays(state: State, slots: Slots | None = None, prefix: str = "") -> dict[str, Array]:
     """Everything by name; the counters are arrays, too: as JSON they would grow a digit."""
     found = {
-        name: _folded(array) if slots is not None and slots[name].triangle else array
+        name: _fold(array) if slots is not None and slots[name].triangle else array
         for name, array in state.nodes.items()
     }
     found |= {"clock": np.array(state.clock, np.int64), "peak": np.array(state.peak, np.float64)}
@@ -180,7 +180,7 @@ def from_arrays(arrays: Mapping[str, Array], slots: Slots | None = None, prefix:
     for name, slot in (slots or {}).items():  # in the order of the slots, whatever it was
         if name in found:
             array = found.pop(name)
-            found[name] = _unfolded(array, slot.shape[0]) if slot.triangle else array
+            found[name] = _unfold(array, slot.shape[0]) if slot.triangle else array
     return State(found, int(clock), float(peak), sent)
 
 
@@ -190,13 +190,13 @@ def _number(array: Array, name: str) -> Any:
     return array
 
 
-def _folded(matrices: Array) -> Array:
+def _fold(matrices: Array) -> Array:
     """(..., D, D) -> (..., D (D + 1) / 2), the upper triangle row by row."""
     rows, columns = np.triu_indices(matrices.shape[-1])
     return np.ascontiguousarray(matrices[..., rows, columns])
 
 
-def _unfolded(triangles: Array, D: int) -> Array:
+def _unfold(triangles: Array, D: int) -> Array:
     if triangles.shape[-1] != D * (D + 1) // 2:  # before anything of that size is made
         raise ValueError(f"a triangle of {triangles.shape[-1]} numbers, not {D * (D + 1) // 2}")
     rows, columns = np.triu_indices(D)

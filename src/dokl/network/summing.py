@@ -1,15 +1,15 @@
 """One node of a network that shares sums: what a live agent is, and what can be simulated.
 
-    own         exactly the lone learner, on the node's own rows
-    network     experts on the agreed map that know the total of everybody's sums as last heard,
+    own         exactly an `AutoRegressor`, on the node's own rows
+    network     experts on the agreed map that know the total of all sums as last received,
                 mixed by what each would have gained on this node's rows
     corrected   the network's prediction with what the node has learned of its errors here
     mixture     of these three (`dokl.network.node`)
 
-Two things happen to a node: it learns rows of its own, and it hears a new total. Between two totals
-the network's experts stay as they are. Rows are learned one by one, so the same rows and totals in
-the same order give the same bits however rows are cut into calls: after a crash the rows of the
-journal, cut as they may be, give what they gave before.
+Two things happen to a node: it learns rows of its own, and it receives a new total. Between two
+totals the network's experts stay as they are. Rows are learned one by one, so the same rows and
+totals in the same order give the same bits however rows are cut into calls: after a crash the rows
+of the journal, cut as they may be, give what they gave before.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ from dokl.network.sums import shared
 # The network's experts: memory in rows of the network, and centres, None for all.
 EXPERTS = tuple((kind.memory, kind.width) for kind in SUMMED)
 _EVERYBODY = np.ones(len(EXPERTS), bool)
+# Of standardised targets. Sums travel in float32: one square that does not fit, and no neighbour
+# could read this node's sums any more.
+LARGEST = 1e12
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,13 @@ class OwnSums:
         """Of all rows."""
         if not self.n:
             return self.added
-        return adding.added(self.added, self.Z[: self.n], self.Y[: self.n], self.weight[: self.n])
+        return adding.add(self.added, self.Z[: self.n], self.Y[: self.n], self.weight[: self.n])
 
 
 @dataclass(frozen=True)
 class SummingNode:
     """node: own bank, corrections and mixture. memories: of the network's EXPERTS, none before
-    anything was heard; mixture: of these. own: sums of the node's rows, on the agreed map.
+    anything was received; mixture: of these. own: sums of the node's rows, on the agreed map.
     """
 
     node: NetworkNode
@@ -78,8 +81,8 @@ class SummingNode:
 
 
 def start(made: AgreedMap, settings: Settings) -> SummingNode:
-    """A node that has seen and heard nothing; settings: those of a lone learner."""
-    nothing = sums_of(adding.nothing(made.D, made.m))
+    """An untrained node; settings: those of a single learner."""
+    nothing = sums_of(adding.no_rows(made.D, made.m))
     return SummingNode(nodes.start(made.d, made.m, settings), nothing)
 
 
@@ -98,20 +101,20 @@ def learn(
     """
     found = [predict(node, made, number, X[:0])]
     for i in range(len(X)):
-        node, told = _learn_one(node, made, number, X[i : i + 1], Y[i : i + 1])
-        found.append(told)
+        node, prediction = _learn_one(node, made, number, X[i : i + 1], Y[i : i + 1])
+        found.append(prediction)
     parts = zip(*(vars(each).values() for each in found), strict=True)
     return node, Prediction(*map(np.concatenate, parts))
 
 
-def hear(node: SummingNode, made: AgreedMap, totals: Sequence[Sums]) -> SummingNode:
-    """The node once it has heard what everybody's rows, its own among them, add up to: for each of
+def receive(node: SummingNode, made: AgreedMap, totals: Sequence[Sums]) -> SummingNode:
+    """The node with a new total of all nodes' rows, its own among them: for each of
     EXPERTS what it has not forgotten, of its features.
     """
     pairs = zip(totals, EXPERTS, strict=True)
-    known = (adding.narrowed(total, made.width(centres)) for total, (_, centres) in pairs)
+    known = (adding.narrow(total, made.width(centres)) for total, (_, centres) in pairs)
     first = node.node if node.memories else _listening(node.node, made)
-    solved = tuple(shared.learned(each, made.ridge) for each in known)
+    solved = tuple(shared.to_memory(each, made.ridge) for each in known)
     return replace(node, node=first, memories=solved)
 
 
@@ -132,17 +135,18 @@ def _learn_one(
     Z, bound = made.transform(x, number), node.node.own.settings.bound
     known = node.node.own.now is not None
     own, alone = learning.learn(node.node.own, x, y)
-    weight = _bounded(alone, y, bound) if known else 1.0
-    told, mixture = alone, node.mixture
+    weight = _bound_weight(alone, y, bound) if known else 1.0
+    prediction, mixture = alone, node.mixture
     if node.memories:
         F, V = _by_experts(node.memories, made, Z)
-        mixture, mean, variance = mixing.mixed(
+        mixture, mean, variance = mixing.mix(
             mixture, F, V, y, _EVERYBODY, None, bound, relative=True
         )
-        told = Prediction(mean, variance, alone.widths)
-    after, said = nodes.learn(replace(node.node, own=own), x, y, None, alone, told)
-    sums = _with_row(node.own, Z[0], made.targets.inward(y)[0], weight)
-    return replace(node, node=after, own=sums, mixture=mixture), said
+        prediction = Prediction(mean, variance, alone.widths)
+    after, found = nodes.learn(replace(node.node, own=own), x, y, None, alone, prediction)
+    size = np.clip(made.targets.inward(y)[0], -LARGEST, LARGEST)
+    sums = _with_row(node.own, Z[0], size, weight)
+    return replace(node, node=after, own=sums, mixture=mixture), found
 
 
 def _by_experts(memories: Sequence[Memory], made: AgreedMap, Z: Array) -> tuple[Array, Array]:
@@ -157,10 +161,7 @@ def _by_experts(memories: Sequence[Memory], made: AgreedMap, Z: Array) -> tuple[
 
 
 def _listening(node: NetworkNode, made: AgreedMap) -> NetworkNode:
-    """The node with corrections, now that there is something to correct. One that knows nothing
-    yet believes the network first. One with a map of its own does not: the network has to gain on
-    its rows, or the first sums of a liar would be believed at once.
-    """
+    """The node with corrections, now that there is something to correct."""
     now = node.own.now
     if isinstance(made, LearnedMap):
         inputs, size = made.inputs, made.targets.size
@@ -168,11 +169,7 @@ def _listening(node: NetworkNode, made: AgreedMap) -> NetworkNode:
         inputs, size = now.inputs, now.targets.size
     else:
         inputs, size = Scaling(np.zeros(made.d), np.ones(made.d)), _spread(node)
-    node = nodes.with_corrections(node, inputs, size)
-    if now is None:
-        return node
-    gain = np.array([nodes.FIRST_GAIN, 0.0, 0.0])
-    return replace(node, mixture=replace(node.mixture, gain=gain))
+    return nodes.with_corrections(node, inputs, size)
 
 
 def _spread(node: NetworkNode) -> Array:
@@ -181,9 +178,9 @@ def _spread(node: NetworkNode) -> Array:
     return np.where(size > 0, size, 1.0)
 
 
-def _bounded(alone: Prediction, y: Array, bound: float) -> float:
-    """What a row weighs in the sums: one that is more than so many standard deviations from what
-    the lone learner predicts pulls like one of that size. It follows from own rows alone.
+def _bound_weight(alone: Prediction, y: Array, bound: float) -> float:
+    """What a row weighs in the sums: one that is more than n standard deviations from what
+    the own learner predicts pulls like one of that size. It follows from own rows alone.
     """
     size = float(np.sqrt(np.mean((y - alone.mean) ** 2 / np.maximum(alone.variance, 1e-300))))
     return 1.0 if size <= bound else bound / size

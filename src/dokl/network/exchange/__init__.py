@@ -4,7 +4,7 @@ rules       what is sent (all of it, rounded, few bits of what changed, a part i
             unless changed) and how what arrived is mixed (mean, clipped, without outliers); one
             implementation for simulations and live agents
 conserving  the exchange of what must neither be lost nor counted twice, such as sums of rows
-robust      mixing that a few liars cannot steer
+robust      mixing that a few faulty nodes cannot steer
 coding      few bits a number, with error feedback
 attacks     how nodes lie, for simulations
 """

@@ -1,15 +1,15 @@
-"""Attacks, as values: what a liar tells its neighbours, or what it learns from.
+"""Attacks, as values: what a faulty node sends to its neighbours, or what it learns from.
 
 sign_flip       its vector times -p
 noise           its vector and Gaussian noise of standard deviation p
 isolation       to each neighbour what keeps its weighted mean where it is, as if it were alone
 little          "a little is enough": the honest mean less p standard deviations, number by number
 inflated        its vector times p; of sums these are rows that never were
-stale           for ever what it told at exchange `since`
+stale           for ever what it sent at exchange `since`
 flipped_labels  honest, but learned from targets of the other sign, or of the mirrored class
 
-Liars know everything (`Seen`), work together, and begin at exchange `since`. They take part like
-the others otherwise: they learn from their rows and mix what they hear.
+Faulty nodes know everything (`Seen`), work together, and begin at exchange `since`. Otherwise they
+take part like the others: they learn from their rows and mix what they receive.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from dokl.base.random_numbers import generator
 
 @dataclass(frozen=True)
 class Seen:
-    """What a liar knows when it speaks to a node: everything.
+    """What a faulty node knows when it sends to a node: everything.
 
-    turn, liar: number of the exchange, and of the liar. own: what it would honestly send, (P,);
-    told: what it last told. target: what the node has. honest: (H, P) what the node's honest
-    neighbours send it, with weights (H,); weight: that of all the liars among its neighbours.
+    turn, attacker: number of the exchange, and of the faulty node. own: what it would honestly
+    send, (P,); last_sent: its last message. target: what the node has. honest: (H, P) what the
+    node's honest neighbours send it, with weights (H,); weight: of all its faulty neighbours.
     """
 
     turn: int
-    liar: int
+    attacker: int
     own: Array
-    told: Array
+    last_sent: Array
     target: Array
     honest: Array
     weights: Array
@@ -46,9 +46,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Attack:
-    """One way to lie; message: (seen, p) -> what is said, targets: (Y, p) -> what is learned from.
+    """One attack; message: (seen, p) -> what is sent, targets: (Y, p) -> what is learned from.
 
-    p: its strength. since: the exchange with which messages begin to lie. seed: of its randomness.
+    p: its strength. since: the exchange with which false messages begin. seed: of its randomness.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Attack:
         return self.message is not None and turn >= self.since
 
 
-def _flipped(seen: Seen, p: float) -> Array:
+def _flip(seen: Seen, p: float) -> Array:
     return -p * seen.own
 
 
 def sign_flip(p: float = 1.0, since: int = 0) -> Attack:
     """Its vector times -p."""
-    return Attack("sign_flip", _flipped, p=p, since=since)
+    return Attack("sign_flip", _flip, p=p, since=since)
 
 
 def _noisy(seen: Seen, p: float) -> Array:
-    rng = generator(seen.seed, ("attack", seen.turn, seen.liar))
+    rng = generator(seen.seed, ("attack", seen.turn, seen.attacker))
     return np.asarray(seen.own + p * rng.standard_normal(seen.own.shape))
 
 
@@ -108,31 +108,31 @@ def little(p: float = 1.5, since: int = 0) -> Attack:
     return Attack("little", _little, p=p, since=since)
 
 
-def _scaled(seen: Seen, p: float) -> Array:
+def _scale(seen: Seen, p: float) -> Array:
     return p * seen.own
 
 
 def inflated(p: float = 10.0, since: int = 0) -> Attack:
     """Its vector times p: of sums, rows that never were; every ratio in them stays right."""
-    return Attack("inflated", _scaled, p=p, since=since)
+    return Attack("inflated", _scale, p=p, since=since)
 
 
-def _told(seen: Seen, p: float) -> Array:
-    return seen.told
+def _last_message(seen: Seen, p: float) -> Array:
+    return seen.last_sent
 
 
 def stale(since: int = 10) -> Attack:
-    """For ever what it told at the exchange before `since`; with 0, the zeros it began with."""
-    return Attack("stale", _told, since=since)
+    """For ever what it sent at the exchange before `since`; with 0, the zeros it began with."""
+    return Attack("stale", _last_message, since=since)
 
 
-def _mirrored(Y: Array, p: float) -> Array:
+def _mirror(Y: Array, p: float) -> Array:
     return -p * Y if Y.shape[1] == 1 else Y[:, ::-1]
 
 
 def flipped_labels(p: float = 1.0) -> Attack:
     """Learns from -p y; with several outputs from them in reverse, so that classes are mistaken."""
-    return Attack("flipped_labels", None, _mirrored, p)
+    return Attack("flipped_labels", None, _mirror, p)
 
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
@@ -141,16 +141,16 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
 }
 
 
-def lied_to(attack: Attack | None, liars: Sequence[int], block: Block) -> Block:
-    """The block with the targets that liars learn from; rows that others use, too, are copied."""
+def attacked_rows(attack: Attack | None, faulty: Sequence[int], block: Block) -> Block:
+    """The block with the targets that faulty nodes learn from; rows that others use are copied."""
     if attack is None or attack.targets is None:
         return block
     index = block.index.copy()
-    there = index[:, list(liars)] >= 0
-    rows, place = np.unique(index[:, list(liars)][there], return_inverse=True)
-    mine = index[:, list(liars)]
+    there = index[:, list(faulty)] >= 0
+    rows, place = np.unique(index[:, list(faulty)][there], return_inverse=True)
+    mine = index[:, list(faulty)]
     mine[there] = block.X.shape[0] + place
-    index[:, list(liars)] = mine
+    index[:, list(faulty)] = mine
     if is_sparse(block.X):
         from scipy.sparse import vstack
 

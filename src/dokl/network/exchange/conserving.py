@@ -1,6 +1,6 @@
 """The exchange of what must neither be lost nor counted twice: the network's total stays.
 
-    X_k <- X_k + sum_l b_kl h_l - h_k          h_k: what k's neighbours last heard of it
+    X_k <- X_k + sum_l b_kl h_l - h_k          h_k: what k last sent its neighbours
 
 What one node gives another takes, of the very numbers that were sent. So however these were
 rounded and however old they are, sum_k X_k stays what it was, to rounding.
@@ -10,9 +10,9 @@ they do not, as over directed links, every node shares out all it has, b_kl = a_
 and one number more, which began as 1 everywhere, is shared out alike: what a node holds, over that
 number, comes to be the mean (push-sum; Kempe, Dobra and Gehrke 2003).
 
-A node that has nothing new to tell is silent. Over links on which both are, nothing flows: what was
-told would flow again and again, until a node had given more than it has. Nor does anything flow
-where what a neighbour said cannot be: honest nodes then keep their total.
+A node that has nothing new to send is silent. Over links on which both are, nothing flows: what was
+sent would flow again and again, until a node had given more than it has. Nor does anything flow
+where what a neighbour sent is impossible: honest nodes then keep their total.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.network.exchange.attacks import Seen
-from dokl.network.exchange.rules import Lies, Sending
+from dokl.network.exchange.rules import Faults, Sending
 
 
 def flows(A: Any) -> Any:
@@ -45,50 +45,50 @@ def is_symmetric(A: Any, tol: float = 1e-9) -> bool:
 
 
 def conserve_once(
-    sending: Sending, A: Any, flow: Any, turn: int, payload: Array, told: Array,
-    lies: Lies | None = None, wild: Callable[[Array], bool] = lambda said: False,
+    sending: Sending, A: Any, flow: Any, turn: int, payload: Array, sent: Array,
+    faults: Faults | None = None, wild: Callable[[Array], bool] = lambda claimed: False,
 ) -> tuple[Array, Array, int]:  # fmt: skip
-    """One exchange of all nodes: (mixed (K, P), what was last told (K, P), bytes sent).
+    """One exchange of all nodes: (mixed (K, P), what was last sent (K, P), bytes sent).
 
     A: (K, K) CSR weights, flow: B - I of them; the rest as in `rules.exchange_once`. A vector that
     goes out in parts is that of the first one, and flows with the last: parts of different ages
-    would belong to no sums at all. wild: whether what a neighbour says cannot be.
+    would belong to no sums at all. wild: whether what a neighbour sends is impossible.
     """
     K, size = payload.shape
-    send, known = np.full(K, True), told.copy()
+    send, known = np.full(K, True), sent.copy()
     if turn % sending.parts == 0:
-        send = np.array([sending.noticeable(payload[k], told[k]) for k in range(K)])
-        known[send] = sending.known(payload[send], told[send], turn)
-    mixed, lying = payload.copy(), np.zeros(K, bool) if lies is None else lies.now(turn, K)
+        send = np.array([sending.noticeable(payload[k], sent[k]) for k in range(K)])
+        known[send] = sending.known(payload[send], sent[send], turn)
+    mixed, attacking = payload.copy(), np.zeros(K, bool) if faults is None else faults.now(turn, K)
     if turn % sending.parts == sending.parts - 1:
-        links = _open(flow, send | lying)
+        links = _open(flow, send | attacking)
         mixed = payload + links @ known
-        if lies is not None and lying.any():
-            mixed += _lied(sending, links, turn, payload, known, told, lies, wild)
-    known[lying] = told[lying]  # which is what they would repeat
+        if faults is not None and attacking.any():
+            mixed += _attacked_flow(sending, links, turn, payload, known, sent, faults, wild)
+    known[attacking] = sent[attacking]  # which is what they would repeat
     out = np.bincount(A.indices, minlength=K) - (A.diagonal() != 0)
     return mixed, known, int(out[send].sum()) * sending.bytes_of(size, payload.itemsize, turn)
 
 
-def _lied(
-    sending: Sending, links: Any, turn: int, payload: Array, known: Array, told: Array,
-    lies: Lies, wild: Callable[[Array], bool],
+def _attacked_flow(
+    sending: Sending, links: Any, turn: int, payload: Array, known: Array, sent: Array,
+    faults: Faults, wild: Callable[[Array], bool],
 ) -> Array:  # fmt: skip
     """What lies add to that which honest nodes would have got, (K, P)."""
-    flow, lying, attack = links.toarray(), lies.now(turn, len(payload)), lies.attack
+    flow, attacking, attack = links.toarray(), faults.now(turn, len(payload)), faults.attack
     change = np.zeros(payload.shape)
-    for k in np.flatnonzero(~lying).tolist():
+    for k in np.flatnonzero(~attacking).tolist():
         near = np.flatnonzero((flow[k] != 0) & (np.arange(len(flow)) != k))
-        honest, liars = near[~lying[near]], near[lying[near]]
-        about = known[k], known[honest], flow[k, honest], float(flow[k, liars].sum())
-        for liar in liars.tolist():
-            seen = Seen(turn, liar, payload[liar], told[liar], *about, attack.seed)
+        honest, faulty = near[~attacking[near]], near[attacking[near]]
+        about = known[k], known[honest], flow[k, honest], float(flow[k, faulty].sum())
+        for attacker in faulty.tolist():
+            seen = Seen(turn, attacker, payload[attacker], sent[attacker], *about, attack.seed)
             assert attack.message is not None  # or nobody would lie
-            said = sending.rounded(attack.message(seen, attack.p))
-            if wild(said):  # then nothing flows either way
-                change[k] += flow[liar, k] * known[k] - flow[k, liar] * known[liar]
+            claimed = sending.rounded(attack.message(seen, attack.p))
+            if wild(claimed):  # then nothing flows either way
+                change[k] += flow[attacker, k] * known[k] - flow[k, attacker] * known[attacker]
             else:
-                change[k] += flow[k, liar] * (said - known[liar])
+                change[k] += flow[k, attacker] * (claimed - known[attacker])
     return change
 
 

@@ -14,7 +14,7 @@ from dokl.base.arrays import Array, check_whole
 from dokl.base.errors import BadInput, UnknownName
 from dokl.network.exchange import conserving
 from dokl.network.exchange.attacks import Attack
-from dokl.network.exchange.rules import MEAN, Lies, Mixing, Sending
+from dokl.network.exchange.rules import MEAN, Faults, Mixing, Sending
 from dokl.network.graphs import check_weights
 
 ORDERS = ("cta", "atc")
@@ -30,14 +30,14 @@ class Exchange:
                step (a changing network); a recipe of either; None: every node alone.
     order      "cta" combine-then-adapt (the paper; a node delivers its adapted vector) or
                "atc" adapt-then-combine (delivers the combined vector; same a-priori errors).
-    every      combine at every so many steps.
+    every      combine at every n steps.
     intercept  size c of a private constant feature, never shared: f = theta'z + c b. 0: none.
     average    what is delivered: the last vector ("none"), or the mean of all of them, "uniform"
                or "weighted" by step number (the first iterates of Pegasos are wild).
-    sending    what a node sends when it is time: all of it, unless told otherwise.
-    mixing     how what arrived is mixed: the weighted mean, unless told otherwise.
-    attack     for simulations: how nodes lie, one of `attacks`; results are of the others then.
-    liars      the numbers of the nodes that do.
+    sending    what a node sends when it is time: all of it, unless given.
+    mixing     how what arrived is mixed: the weighted mean, unless given.
+    attack     for simulations: one of `attacks`; results are of the honest nodes then.
+    faulty     the numbers of the attacking nodes.
     """
 
     weights: Any = None
@@ -48,7 +48,7 @@ class Exchange:
     sending: Sending = ALL
     mixing: Mixing = MEAN
     attack: Attack | None = None
-    liars: tuple[int, ...] = ()
+    faulty: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -58,11 +58,11 @@ class Exchange:
         check_whole("every", self.every, of="steps")
         if not (np.isfinite(self.intercept) and self.intercept >= 0):
             raise BadInput(f"intercept must be finite and at least 0, got {self.intercept!r}")
-        object.__setattr__(self, "liars", tuple(int(liar) for liar in self.liars))
-        if bool(self.liars) != (self.attack is not None):
-            raise BadInput("an attack needs liars, and liars an attack: give both, or neither")
-        if len(set(self.liars)) < len(self.liars) or min(self.liars, default=0) < 0:
-            raise BadInput(f"liars must be the numbers of different nodes, got {self.liars}")
+        object.__setattr__(self, "faulty", tuple(int(node) for node in self.faulty))
+        if bool(self.faulty) != (self.attack is not None):
+            raise BadInput("attack and faulty belong together: give both, or neither")
+        if len(set(self.faulty)) < len(self.faulty) or min(self.faulty, default=0) < 0:
+            raise BadInput(f"faulty must be the numbers of different nodes, got {self.faulty}")
 
     @cached_property
     def plain(self) -> bool:
@@ -70,23 +70,23 @@ class Exchange:
         return self.sending == ALL and self.mixing == MEAN and self.attack is None
 
     @cached_property
-    def lies(self) -> Lies | None:
-        """Who lies, and how; None: nobody."""
-        return None if self.attack is None else Lies(self.attack, self.liars)
+    def faults(self) -> Faults | None:
+        """The attack and its nodes; None: all are honest."""
+        return None if self.attack is None else Faults(self.attack, self.faulty)
 
     @cached_property
     def seats(self) -> int:
-        """How many memories of what was told a node keeps: one for each graph in turn, where what
+        """How many memories of what was sent a node keeps: one for each graph in turn, where what
         is sent depends on it, since other neighbours listen at each.
         """
         several = len(self.graphs)
         return several // gcd(several, self.every) if several and self.sending.remembers else 1
 
     def honest(self, K: int) -> Array:
-        """The numbers of the nodes that do not lie; BadInput where liars are not among K nodes."""
-        if max(self.liars, default=0) >= K or len(self.liars) >= K:
-            raise BadInput(f"liars are {self.liars}, and of {K} nodes at least one must be honest")
-        return np.setdiff1d(np.arange(K), self.liars)
+        """The numbers of the honest nodes; BadInput where faulty ones are not among K nodes."""
+        if max(self.faulty, default=0) >= K or len(self.faulty) >= K:
+            raise BadInput(f"faulty is {self.faulty}, and of {K} nodes at least one must be honest")
+        return np.setdiff1d(np.arange(K), self.faulty)
 
     @cached_property
     def flows(self) -> list[Any]:
@@ -108,7 +108,7 @@ class Exchange:
         """The combination matrices, checked, as CSR arrays; empty when every node is alone.
 
         Rows must sum to one, and all graphs of a sequence together must connect the network. The
-        theory also wants columns that sum to one; `graphs.check_weights` tells.
+        theory also needs columns that sum to one; `graphs.check_weights` checks it.
         """
         if self.weights is None:
             return []

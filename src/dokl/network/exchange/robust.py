@@ -1,4 +1,4 @@
-"""Mixing that a few liars cannot steer: which of the neighbours' vectors are used, and how.
+"""Mixing that a few faulty nodes cannot steer: which of the neighbours' vectors are used, and how.
 
 apart: (n, P) differences of what n neighbours sent from one's own; weights: (n,) theirs. One's own
 has what is left, 1 - sum(weights), and is never dropped. The weights of those that remain are
@@ -12,19 +12,19 @@ import numpy as np
 from dokl.base.arrays import Array
 
 
-def scissors(weights: Array, apart: Array, liars: int, far: float = 0.0) -> Array:
-    """Outlier scissors (Wu, Chen, Ling 2023): which neighbours remain, (n,) of bool.
+def iterative_outliers(weights: Array, apart: Array, faulty: int, far: float = 0.0) -> Array:
+    """Iterative outlier scissors (Wu, Chen, Ling 2023): which neighbours remain, (n,) of bool.
 
-    As often as there may be liars, the farthest neighbour of those that remain is dropped. With
-    far = 0, as published, it is always dropped, and the one farthest from their weighted mean.
-    Otherwise what counts is the median distance to the others, one's own included, and only who is
-    more than `far` times as far as usual goes: liars cannot draw that towards themselves as they
-    draw a mean, and two honest ones differ by what both have seen, which tells less of one alone.
+    `faulty` times the farthest neighbour of those that remain is dropped. With far = 0, as
+    published, it is always dropped, and the one farthest from their weighted mean. Otherwise what
+    counts is the median distance to the others, one's own included, and only one more than `far`
+    times as far as usual is dropped: faulty nodes cannot draw a median towards themselves as they
+    draw a mean, and two honest ones differ by what both have seen.
     """
     left = np.ones(len(weights), bool)
     with np.errstate(over="ignore", invalid="ignore"):
-        between = _distances(apart) if far and liars else np.empty((0, 0))
-        for _ in range(min(liars, len(weights))):
+        between = _distances(apart) if far and faulty else np.empty((0, 0))
+        for _ in range(min(faulty, len(weights))):
             off = _to_others(between, left) if far else _to_mean(weights, apart, left)
             last = int(np.argmax(np.where(left, off[1:], -1.0)))
             if far and not off[1 + last] > far * np.median(off[np.r_[True, left]]):
@@ -59,12 +59,12 @@ def _to_others(between: Array, left: Array) -> Array:
     return np.asarray(np.nanmedian(between[:, np.r_[True, left]], axis=1))
 
 
-def trimmed(weights: Array, apart: Array, liars: int) -> Array:
+def trimmed(weights: Array, apart: Array, faulty: int) -> Array:
     """Coordinate-wise trimmed mean, weighted: how far to move, (P,).
 
-    Of every number the `liars` largest and the `liars` smallest that neighbours sent are dropped.
+    Of every number the `faulty` largest and the `faulty` smallest of the neighbours are dropped.
     """
-    order = np.argsort(apart, axis=0, kind="stable")[liars : len(weights) - liars]
+    order = np.argsort(apart, axis=0, kind="stable")[faulty : len(weights) - faulty]
     if not len(order):
         return np.zeros(apart.shape[1])
     share = weights[order]

@@ -16,8 +16,7 @@ array([[0.333, 0.333, 0.   , 0.333],
 """
 
 from dokl.network.graphs.facts import GraphFacts, describe
-from dokl.network.graphs.in_turn import one_peer
-from dokl.network.graphs.liars import liars_stood, most_liars
+from dokl.network.graphs.one_peer import one_peer
 from dokl.network.graphs.rules import (
     RULES,
     GraphRecipe,
@@ -28,6 +27,7 @@ from dokl.network.graphs.rules import (
     uniform,
     weights,
 )
+from dokl.network.graphs.tolerance import faulty_tolerated, most_faulty
 from dokl.network.graphs.topologies import (
     BUILDERS,
     as_graph,
@@ -57,9 +57,9 @@ __all__ = [
     "geometric",
     "grid",
     "laplacian",
-    "liars_stood",
+    "faulty_tolerated",
     "metropolis",
-    "most_liars",
+    "most_faulty",
     "one_peer",
     "random_connected",
     "ring",

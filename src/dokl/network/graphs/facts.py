@@ -1,10 +1,10 @@
-"""What a network's shape says about how fast it agrees."""
+"""How fast a network agrees, by its shape."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from dokl.network.graphs.rules import check_weights, metropolis
 from dokl.network.graphs.topologies import as_graph
 
 if TYPE_CHECKING:
+    import networkx as nx
+    from numpy.typing import ArrayLike
     from scipy.sparse import csr_array
 
 # Up to here a dense eigenvalue problem takes about a second.
@@ -42,7 +44,7 @@ class GraphFacts:
         return None if self.lambda_2 is None else 1 - self.lambda_2
 
 
-def describe(network: Any) -> GraphFacts:
+def describe(network: nx.Graph | csr_array | ArrayLike) -> GraphFacts:
     """Facts about a graph, or about given weights (K, K) and the graph of their links.
 
     For a graph lambda_2 is that of its Metropolis weights.
@@ -70,7 +72,7 @@ def describe(network: Any) -> GraphFacts:
     return GraphFacts(K, edges, mean_degree, connectivity, lambda_2, diameter, "; ".join(notes))
 
 
-def _weights_and_links(network: Any) -> tuple[csr_array, csr_array]:
+def _weights_and_links(network: nx.Graph | csr_array | ArrayLike) -> tuple[csr_array, csr_array]:
     """The weights, and ones where two different nodes are linked: both (K, K)."""
     import networkx as nx
     from scipy.sparse import csr_array
@@ -86,7 +88,9 @@ def _weights_and_links(network: Any) -> tuple[csr_array, csr_array]:
     return A, links
 
 
-def _attempt(eigenvalue: Callable[[csr_array], float], M: csr_array, notes: list[str]) -> Any:
+def _attempt(
+    eigenvalue: Callable[[csr_array], float], M: csr_array, notes: list[str]
+) -> float | None:
     """The eigenvalue, or None and a note: a guess would be worse than a gap in the table."""
     from scipy.sparse.linalg import ArpackError
 
@@ -161,8 +165,8 @@ def _by_factorisation(L: csr_array) -> float:
     return float(1 / eigsh(inverse, k=1, which="LA", **_lanczos(K))[0])
 
 
-def _lanczos(K: int) -> dict[str, Any]:
-    # a start vector of our own, since ARPACK's is drawn anew each time
+def _lanczos(K: int) -> dict[str, object]:
+    # a start vector of our own, since ARPACK's is drawn again each time
     start = np.random.default_rng(0).standard_normal(K)
     return {
         "v0": start,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dokl.network.graphs.topologies import BUILDERS, as_graph, build, check_size
 
 if TYPE_CHECKING:
     import networkx as nx
+    from numpy.typing import ArrayLike
     from scipy.sparse import csr_array
 
 
@@ -57,7 +58,7 @@ def alone(K: int) -> csr_array:
     return csr_array(eye_array(K))
 
 
-RULES: dict[str, Callable[..., Any]] = {
+RULES: dict[str, Callable[[nx.Graph], csr_array]] = {
     "metropolis": metropolis,
     "laplacian": laplacian,
     "max-degree": laplacian,
@@ -72,9 +73,9 @@ def weights(g: nx.Graph, rule: str = "metropolis") -> csr_array:
 
 
 def check_weights(
-    A: Any, *, doubly: bool = True, connected: bool = True, tol: float = 1e-9
+    A: ArrayLike | csr_array, *, doubly: bool = True, connected: bool = True, tol: float = 1e-9
 ) -> csr_array:
-    """A as a csr_array, or BadGraph saying which assumption of the theory fails and where.
+    """A as a csr_array, or BadGraph with the failing assumption and its place.
 
     doubly: columns must sum to one, too. connected: repeated combining must lead to agreement
     (everyone reaches everyone and nobody merely swaps); the identity passes only without it.
@@ -124,8 +125,8 @@ def _check_agreement(A: csr_array) -> None:
     if parts > 1:
         lost = int(np.flatnonzero(label != label[0])[0])
         raise BadGraph(
-            f"the network falls into {parts} parts (nodes 0 and {lost} cannot both hear of each "
-            "other), so it will never agree: add links, or pass connected=False"
+            f"the network is not connected: {parts} parts (nodes 0 and {lost} do not reach each "
+            "other), so it will never agree. Add links, or pass connected=False"
         )
     if A.diagonal().any():
         return  # connected, and somebody keeps a share of their own: powers of A converge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -139,7 +139,7 @@ def _grid_of(K: int, rows: int | None = None) -> nx.Graph:
     return grid(rows, K // rows)
 
 
-BUILDERS: dict[str, Callable[..., Any]] = {
+BUILDERS: dict[str, Callable[..., nx.Graph]] = {
     "random": random_connected,
     "ring": ring,
     "grid": _grid_of,

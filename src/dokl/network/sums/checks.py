@@ -11,8 +11,8 @@
                than an origin can see in the time
 
 Flipped labels pass every check, since such rows could be. They show in what they do to one's own
-rows: an origin whose rows hurt, or say the opposite of them, is left out of the total (`judged`),
-by tests whose rate of false alarms is known (`dokl.learning.alarms`).
+rows: an origin whose rows hurt, or predict the opposite of them, is left out of the total
+(`judged`), by tests whose rate of false alarms is known (`dokl.learning.alarms`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FLOAT32 = 2.0**-22  # of two numbers, rounded to float32: what their difference 
 # with an origin against without it, and of how unlike its rows alone predict.
 HURTS, OPPOSED = 0.05, 0.1
 BACK = math.log(20.0)  # evidence that an origin is in order again: a mistake here costs little
-# Targets so many times as large as one's own, in the root of their mean square, are of another kind
-# of rows: whoever is wary leaves them out at once, before they have done harm.
+# Targets this many times as large as one's own, in the root of their mean square, are of another
+# kind of rows: with robust=True they are left out at once, before they have done harm.
 LOUD = 5.0
 
 # A row whose target is e away from what is expected weighs least where others agree to rounding:
@@ -61,7 +61,7 @@ class Layout:
 
 
 def layout_of(features: Any) -> Layout:
-    """What a drawn map says of its features."""
+    """What a drawn map fixes of its features."""
     longest = float(getattr(features, "sup_norm2", math.inf))
     if not getattr(features, "paired", False):
         return Layout(longest=longest)
@@ -88,7 +88,7 @@ ANY = RowLimits(math.inf)
 
 def faults(sums: Sums, layout: Layout, limits: RowLimits = ANY) -> list[str]:
     """Why no rows can have these sums, in words; empty if some could."""
-    numbers = np.concatenate([shared.packed(sums), [sums.rows]])
+    numbers = np.concatenate([shared.pack(sums), [sums.rows]])
     if not np.isfinite(numbers).all():
         return ["a number is not finite"]
     slack = TOLERANCE * max(1.0, abs(sums.weight))
@@ -158,10 +158,10 @@ def growth_faults(
     limits: RowLimits = ANY,
     seconds: float = math.inf,
 ) -> list[str]:
-    """Why an origin cannot have got from one entry to the next within so many seconds.
+    """Why an origin cannot have got from one entry to the next within n seconds.
 
-    Another incarnation may have other sums, but no more new rows: whoever starts again still has
-    those of before.
+    Another incarnation may have other sums, but no more new rows: a node that starts again still
+    has the earlier ones.
     """
     found = faults(after.sums, layout, limits)
     if before is not None and before.incarnation == after.incarnation:
@@ -203,7 +203,7 @@ class Trial:
 
 
 def loud(sums: Sums, own: Sums) -> bool:
-    """Whether targets are much larger than those of one's own rows; not told of few of these."""
+    """Whether targets are much larger than those of one's own rows; undecided with few of these."""
     if own.rows < 2 or not own.yy.sum() > 0:
         return False
     return bool(sums.yy.sum() * own.weight > LOUD**2 * own.yy.sum() * sums.weight)
@@ -212,8 +212,8 @@ def loud(sums: Sums, own: Sums) -> bool:
 def _likeness(theta: Array, fresh: Sums) -> float:
     """The cosine of the angle between fresh targets and what theta: (m, D) predicts of them."""
     both = float((theta * fresh.zy).sum())
-    said = squared_error(theta, fresh) - float(fresh.yy.sum()) + 2 * both
-    size = math.sqrt(max(said, 0.0) * max(float(fresh.yy.sum()), 0.0))
+    explained = squared_error(theta, fresh) - float(fresh.yy.sum()) + 2 * both
+    size = math.sqrt(max(explained, 0.0) * max(float(fresh.yy.sum()), 0.0))
     return max(-1.0, min(1.0, both / size)) if size > 0 else 0.0
 
 
@@ -227,7 +227,7 @@ def squared_error(theta: Array, fresh: Sums) -> float:
 
 @dataclass(frozen=True)
 class Payoff:
-    """What fresh rows say of one origin, each in [-1, 1]; None: not asked this time.
+    """What fresh rows show of one origin, each in [-1, 1]; None: not asked this time.
 
     hurts: how much `worse` they are predicted with it. opposed: the cosine of the angle between
     them and the opposite of what its rows alone predict, however large that is.
@@ -237,7 +237,7 @@ class Payoff:
     opposed: float | None
 
 
-def judged(
+def judge(
     trial: Trial,
     account: Account,
     own: str,
@@ -270,21 +270,21 @@ def judged(
             hurts = alarms.worse(usual, other) if within else alarms.worse(other, usual)
         if name in solos:
             opposed = -_likeness(solos[name], fresh)
-        trial = heard(trial, name, Payoff(hurts, opposed), limit)
+        trial = judge_origin(trial, name, Payoff(hurts, opposed), limit)
     return trial
 
 
-def heard(trial: Trial, name: str, payoff: Payoff, limit: float) -> Trial:
-    """The trial with what fresh rows say of one origin: in or out, or one step nearer to it."""
+def judge_origin(trial: Trial, name: str, payoff: Payoff, limit: float) -> Trial:
+    """The trial with what fresh rows show of one origin: in or out, or one step nearer to it."""
     if name in trial.back:
-        evidence = alarms.updated(trial.back[name], _in_favour(payoff))
+        evidence = alarms.update(trial.back[name], _in_favour(payoff))
         back = {n: e for n, e in trial.back.items() if n != name}
         return replace(trial, back=back if evidence >= BACK else {**back, name: evidence})
     hurts, opposed = dict(trial.hurts), dict(trial.opposed)
     if payoff.hurts is not None:
-        hurts[name] = alarms.updated(hurts.get(name, 0.0), payoff.hurts - HURTS)
+        hurts[name] = alarms.update(hurts.get(name, 0.0), payoff.hurts - HURTS)
     if payoff.opposed is not None:
-        opposed[name] = alarms.updated(opposed.get(name, 0.0), payoff.opposed - OPPOSED)
+        opposed[name] = alarms.update(opposed.get(name, 0.0), payoff.opposed - OPPOSED)
     if max(hurts.get(name, 0.0), opposed.get(name, 0.0)) < limit:
         return Trial(hurts, opposed, trial.back)
     hurts.pop(name, None)
@@ -312,5 +312,5 @@ def _best(sums: Sums, rho: float) -> Array:
     lower.T.flat[:: len(lower) + 1] += rho
     C, info = lapack.dpotrf(lower, lower=1, clean=0, overwrite_a=1)
     if info:  # rounded on their way
-        return shared.learned(sums, rho).theta
+        return shared.to_memory(sums, rho).theta
     return np.asarray(lapack.dpotrs(C, sums.zy.T, lower=1)[0].T)

@@ -1,19 +1,19 @@
 """Sums per origin: an account of who learned what, that merges whatever happens to messages.
 
-A node keeps, of every origin, the newest entry it has heard of: (origin, incarnation, rows, sums).
+A node keeps, of every origin, the newest entry that it knows: (origin, incarnation, rows, sums).
 The network's sums are their sum. Merging takes the newer entry of each origin, so accounts agree
 once the same entries have reached them, in whatever order, however often, by whatever way. What
-drops or replaces one entry is exact: the total is added up anew, in the order of names, and has the
-same bits as if the other had never been.
+drops or replaces one entry is exact: the total is added up again, in the order of names, and has
+the same bits as if the other had never been.
 
-    told        an origin's entry after further rows: the same incarnation, more rows
-    replaced    other sums (unlearned rows, an older copy after a crash): the next incarnation
-    left        an origin takes its rows away: the next incarnation, of no rows
+    with_more_rows     an origin's entry after further rows: the same incarnation, more rows
+    with_other_sums    unlearned rows, an older copy after a crash: the next incarnation
+    withdraw           an origin takes its rows away: the next incarnation, of no rows
 
 >>> from dokl.learning.squares import sums
->>> one, two = (sums.added(sums.nothing(2, 1), np.eye(2), np.full((2, 1), y)) for y in (1.0, 3.0))
->>> account = merged({}, [Entry("a", 0, one), Entry("b", 0, two)])
->>> total(account).yy, total(merged(account, [left(account["b"])])).yy
+>>> one, two = (sums.add(sums.no_rows(2, 1), np.eye(2), np.full((2, 1), y)) for y in (1.0, 3.0))
+>>> account = merge({}, [Entry("a", 0, one), Entry("b", 0, two)])
+>>> total(account).yy, total(merge(account, [withdraw(account["b"])])).yy
 (array([20.]), array([2.]))
 """
 
@@ -59,8 +59,8 @@ class Entry:
 
     @cached_property
     def content(self) -> bytes:
-        """What it says, as bytes that are the same wherever it is."""
-        return shared.packed(self.sums).tobytes()
+        """Its content, as bytes that are the same wherever it is."""
+        return shared.pack(self.sums).tobytes()
 
 
 Account = Mapping[str, Entry]
@@ -70,15 +70,15 @@ def newer(one: Entry, other: Entry) -> Entry:
     """The newer of two entries of an origin.
 
     An honest origin never gives two entries the same version. Of one that does, everybody takes
-    the same: otherwise accounts would depend on who was heard first.
+    the same: otherwise accounts would depend on the order of arrival.
     """
     if one.version != other.version:
         return max(one, other, key=lambda entry: entry.version)
     return one if one is other else max(one, other, key=lambda entry: entry.content)
 
 
-def merged(account: Account, entries: Iterable[Entry]) -> dict[str, Entry]:
-    """The account once these entries are heard of, in any order, again or for the first time."""
+def merge(account: Account, entries: Iterable[Entry]) -> dict[str, Entry]:
+    """The account with these entries, in any order, again or for the first time."""
     found = dict(account)
     for entry in entries:
         known = found.get(entry.origin)
@@ -96,11 +96,11 @@ def missing(account: Account, versions: Mapping[str, tuple[int, int]]) -> list[E
 
 
 def versions(account: Account) -> dict[str, tuple[int, int]]:
-    """What one has, in short: enough to be told only what is missing."""
+    """What one has, in short: enough to be sent only what is missing."""
     return {name: entry.version for name, entry in account.items()}
 
 
-def told(entry: Entry, sums: Sums) -> Entry:
+def with_more_rows(entry: Entry, sums: Sums) -> Entry:
     """The origin's entry after further rows; sums are of all its rows."""
     if sums.rows < entry.sums.rows:
         raise BadInput(
@@ -110,24 +110,24 @@ def told(entry: Entry, sums: Sums) -> Entry:
     return Entry(entry.origin, entry.incarnation, sums)
 
 
-def replaced(entry: Entry, sums: Sums) -> Entry:
-    """Other sums of the origin, for good, whichever entries of before are still on their way."""
+def with_other_sums(entry: Entry, sums: Sums) -> Entry:
+    """Other sums of the origin, for good, whatever earlier entries are still on their way."""
     return Entry(entry.origin, entry.incarnation + 1, sums)
 
 
-def left(entry: Entry) -> Entry:
+def withdraw(entry: Entry) -> Entry:
     """The origin has taken its rows away. The entry stays, so that no older one comes back."""
     m, D = entry.sums.zy.shape
-    return replaced(entry, added_up.nothing(D, m))
+    return with_other_sums(entry, added_up.no_rows(D, m))
 
 
 def total(account: Account, without: Collection[str] = ()) -> Sums:
     """The network's sums, but for some origins, in the order of names."""
     kept = [account[name].sums for name in sorted(account) if name not in without]
     if not kept and not account:
-        raise BadInput("an account without entries has no sums, and nobody knows their size")
+        raise BadInput("an account without entries has no sums, and their size is unknown")
     m, D = next(iter(account.values())).sums.zy.shape
-    return reduce(Sums.__add__, kept, added_up.nothing(D, m))
+    return reduce(Sums.__add__, kept, added_up.no_rows(D, m))
 
 
 def check_size(K: int, D: int, m: int, most: int = MOST_BYTES) -> None:
@@ -156,7 +156,7 @@ def to_bytes(entry: Entry, dtype: Any = np.float32) -> bytes:
     if not 0 < len(name) <= LONGEST:
         raise BadInput(f"a name of 1 to {LONGEST} bytes is needed, got {len(name)}")
     m, D = entry.sums.zy.shape
-    numbers = shared.packed(entry.sums)[shared.ROWS + 1 :].astype(DTYPES[kind])
+    numbers = shared.pack(entry.sums)[shared.ROWS + 1 :].astype(DTYPES[kind])
     about = kind.encode(), len(name), entry.incarnation, entry.sums.rows, D, m
     return _HEAD.pack(_MAGIC, *about) + name + numbers.tobytes()
 
@@ -187,11 +187,11 @@ def from_bytes(data: bytes) -> Entry:
         origin = data[_HEAD.size : at].decode()
     except UnicodeDecodeError:
         raise BadInput("the name in an entry is no text") from None
-    return Entry(origin, incarnation, shared.unpacked(np.concatenate([[rows], numbers]), D, m))
+    return Entry(origin, incarnation, shared.unpack(np.concatenate([[rows], numbers]), D, m))
 
 
 def pieces(data: bytes, most: int) -> list[bytes]:
-    """Bytes cut into messages of at most so many; each can be repeated, lost or late."""
+    """Bytes cut into messages of at most n; each can be repeated, lost or late."""
     room = most - PIECE.size
     count = -(-len(data) // room) if room > 0 else 0
     if not 0 < count < 1 << 16:

@@ -2,14 +2,14 @@
 
     X = (rows, weight, Z'wZ below the diagonal, Z'wy, y'wy)        S = 2 + D (D + 1)/2 + m (D + 1)
 
-Nodes average their copies, so each comes to hold 1/K of the network's total. Whoever multiplies by
+Nodes average their copies, so each comes to hold 1/K of the network's total. Multiplying by
 K and solves knows what one place with all rows would know:
 
     P = (K X_zz + rho I)^-1,   theta = P K X_zy
 
 Forgetting is back to the prior, as in `rows`, and not linear: a finite memory forgets what it got
 at an exchange before it adds to it, by as many rows as the network has learned since the one
-before. Only `rows` is never discounted, so that it can tell how many these are.
+before. Only `rows` is never discounted, so that it counts these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dokl.base.arrays import Array
 from dokl.learning.squares import sums as added_up
 from dokl.learning.squares.blocks import NotDefinite
 from dokl.learning.squares.memory import Memory, Numbers
-from dokl.learning.squares.sums import Sums, solved
+from dokl.learning.squares.sums import Sums, solve
 
 ROWS = 0  # where a vector counts its rows
 
@@ -30,7 +30,7 @@ def size(D: int, m: int) -> int:
     return 2 + D * (D + 1) // 2 + m * (D + 1)
 
 
-def packed(sums: Sums) -> Array:
+def pack(sums: Sums) -> Array:
     """Sums as one vector: (S,)."""
     from scipy.linalg import lapack
 
@@ -38,7 +38,7 @@ def packed(sums: Sums) -> Array:
     return np.concatenate([[sums.rows, sums.weight], triangle, sums.zy.ravel(), sums.yy])
 
 
-def unpacked(vector: Array, D: int, m: int, times: float = 1.0) -> Sums:
+def unpack(vector: Array, D: int, m: int, times: float = 1.0) -> Sums:
     """The sums that were packed, times a number: K, where they are a node's copy."""
     from scipy.linalg import lapack
 
@@ -51,13 +51,13 @@ def unpacked(vector: Array, D: int, m: int, times: float = 1.0) -> Sums:
 
 def of_rows(Z: Array, Y: Array, weight: Array | None) -> Array:
     """The vector (S,) of rows Z: (n, D), Y: (n, m)."""
-    return packed(added_up.added(added_up.nothing(Z.shape[1], Y.shape[1]), Z, Y, weight))
+    return pack(added_up.add(added_up.no_rows(Z.shape[1], Y.shape[1]), Z, Y, weight))
 
 
-def learned(sums: Sums, rho: float) -> Memory:
+def to_memory(sums: Sums, rho: float) -> Memory:
     """What one who saw these rows would know.
 
-    Sums that were rounded on their way need not be of any rows. How far Z'Z is below zero tells
+    Sums that were rounded on their way need not be of any rows. How far Z'Z is below zero shows
     how far they are off, and nothing smaller than that is believed: the ridge is raised by twice as
     much.
     """
@@ -66,13 +66,13 @@ def learned(sums: Sums, rho: float) -> Memory:
     lower = np.array(sums.zz, order="F")
     lower.T.flat[:: len(lower) + 1] += 0.1 * rho
     if lapack.dpotrf(lower, lower=1, clean=0, overwrite_a=1)[1] == 0:
-        return solved(sums, rho)
+        return solve(sums, rho)
     least = float(np.linalg.eigvalsh(sums.zz, UPLO="L")[0])
-    return solved(sums, rho - 2.0 * least)
+    return solve(sums, rho - 2.0 * least)
 
 
-def forgotten(numbers: Numbers, sums: Sums, memory: Memory, rows: float) -> Sums:
-    """What is left of sums, of which `memory` was learned, after so many further rows."""
+def forget(numbers: Numbers, sums: Sums, memory: Memory, rows: float) -> Sums:
+    """What is left of sums, of which `memory` was learned, after n further rows."""
     from scipy.linalg import lapack
     from scipy.linalg.blas import dsymm
 

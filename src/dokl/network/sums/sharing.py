@@ -1,7 +1,7 @@
 """Method `squares` when sums travel: what a node keeps for it, sends, and makes of what it gets.
 
 sums      (S,) the node's copy of the network's sums, its own new rows added once
-pending   (S,) own new rows that are too few to be told, where a message needs so many
+pending   (S,) own new rows that are too few for a message, with fewest > 1
 share     what the copy stands for, over directed links (push-sum)
 seen      rows of the network at the last exchange, where memory is finite
 """
@@ -46,8 +46,8 @@ def _check(exchange: Exchange) -> None:
         )
     if exchange.attack is not None and exchange.attack.message is not None:
         raise BadInput(
-            f"nobody can tell a lie ({exchange.attack.name!r}) in averaged copies of sums from the "
-            'others\' rows: simulate liars with share="origins", whose entries are checked'
+            f"no fault ({exchange.attack.name!r}) can be detected in averaged copies of sums: "
+            'simulate faulty nodes with share="origins", whose entries are checked'
         )
     if sending.dtype == "float16":
         raise BadInput("sums of many rows do not fit into float16: send float32 or float64")
@@ -84,7 +84,7 @@ def outgoing(state: State, fewest: int) -> Array:
 
 
 def enough(state: State, fewest: int) -> Array:
-    """Whether what a node holds back can be told: (K, 1)."""
+    """Whether what a node holds back can be sent: (K, 1)."""
     held = state.pending[:, ROWS] >= fewest
     return np.asarray(held[:, None])
 
@@ -117,19 +117,19 @@ def received(fewest: int, state: State, mixed: Array) -> Received:
 
 
 def incoming(numbers: Numbers, fewest: int, state: State, mixed: Array) -> State:
-    """Every node solves anew; own rows that it has not told yet count once."""
+    """Every node solves again; own rows that it has not sent yet count once."""
     K, m, D = state.theta.shape
     got = received(fewest, state, mixed)
     nodes, copies = empty(state) | got.nodes, got.nodes["sums"]
     for k in range(K):
-        sums = shared.unpacked(copies[k], D, m, got.times[k])
-        memory = shared.learned(sums, numbers.rho)
+        sums = shared.unpack(copies[k], D, m, got.times[k])
+        memory = shared.to_memory(sums, numbers.rho)
         if "seen" in nodes:
-            left = shared.forgotten(numbers, sums, memory, got.since[k])
-            copies[k, ROWS + 1 :] = shared.packed(left)[ROWS + 1 :] / got.times[k]
+            left = shared.forget(numbers, sums, memory, got.since[k])
+            copies[k, ROWS + 1 :] = shared.pack(left)[ROWS + 1 :] / got.times[k]
         if "pending" in nodes and nodes["pending"][k, ROWS]:
-            own = shared.unpacked(nodes["pending"][k], D, m)
-            memory = shared.learned(sums + own, numbers.rho)
+            own = shared.unpack(nodes["pending"][k], D, m)
+            memory = shared.to_memory(sums + own, numbers.rho)
         put(nodes, k, memory)
     return state.having(**nodes)
 

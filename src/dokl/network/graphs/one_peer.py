@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def one_peer(K: int, every: int = 1) -> list[csr_array]:
-    """One-peer exponential graphs: at exchange j node k hears node k + 2^(j mod J) mod K alone, and
-    takes half of it; J = ceil(log2 K) graphs, (K, K) each. (Ying, Yuan, Chen, Hu, Pan, Yin 2021.)
+    """One-peer exponential graphs: at exchange j node k receives from node k + 2^(j mod J) mod K
+    alone, and takes half of it; J = ceil(log2 K) graphs, (K, K) each. (Ying, Yuan, Chen, Hu, Pan,
+    Yin 2021.)
 
     Rows and columns sum to one. Where K is a power of two all nodes have the exact mean after J
     exchanges of one message each. every: that of the `Exchange`; graphs in a sequence go on step by
