@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block
 from dokl.base.errors import BadInput, UnknownName
@@ -61,32 +62,14 @@ class Problem:
 
 
 def init(
-    problem: Problem, exchange: Exchange, K: int, m: int = 1, dtype: Any = np.float64
+    problem: Problem, exchange: Exchange, K: int, m: int = 1, dtype: DTypeLike = np.float64
 ) -> State:
     """K nodes that know nothing."""
     state = states.start(slots_of(problem, exchange, m), K, dtype)
-    exchange.honest(K)  # liars must be among the nodes
+    exchange.honest(K)  # faulty nodes must be among the nodes
     if exchange.graphs and not exchange.plain and not problem.method.merges:
         state.nodes["told"] = np.tile(0 * problem.method.outgoing(state), exchange.seats)
     return state
-
-
-def joined(problem: Problem, exchange: Exchange, state: State, K: int) -> State:
-    """The state once nodes that know nothing have joined, K of them in all, exchanging like this.
-
-    What was there stays with the first nodes. The network's sums stay what they were: newcomers
-    bring none, and take their share of them at the next exchanges.
-    """
-    before, m = state.K, state.theta.shape[1]
-    if before > K:
-        raise BadInput(f"there are {before} nodes already, more than {K}: joining takes none away")
-    new = init(problem, exchange, K, m, state.theta.dtype)
-    if set(new.nodes) != set(state.nodes):
-        other = ", ".join(sorted(set(new.nodes) ^ set(state.nodes)))
-        raise BadInput(f"these nodes remember other things than with this exchange: {other}")
-    for name, array in state.nodes.items():
-        new.nodes[name][tuple(slice(size) for size in array.shape)] = array
-    return replace(new, clock=state.clock, peak=state.peak, sent=state.sent)
 
 
 def slots_of(problem: Problem, exchange: Exchange, m: int) -> states.Slots:
@@ -105,32 +88,34 @@ def combine(problem: Problem, exchange: Exchange, graphs: list[Any], state: Stat
         A = graphs[state.clock % len(graphs)]
         state, sent = problem.squares.merged(problem.map, exchange, state, A)
         return replace(state, sent=state.sent + sent)
-    return method.incoming(*exchanged(problem, exchange, graphs, state))
+    return method.incoming(*exchange_vectors(problem, exchange, graphs, state))
 
 
-def exchanged(
+def exchange_vectors(
     problem: Problem, exchange: Exchange, graphs: list[Any], state: State
 ) -> tuple[State, Array]:
-    """What each node has mixed, (K, P), and the state that remembers what was told and sent."""
+    """What each node has mixed, (K, P), and the state that remembers what was sent."""
     which, method = state.clock % len(graphs), problem.method
     A, payload = graphs[which], method.outgoing(state)
     if exchange.plain:
         return state, payload + exchange.flows[which] @ payload if method.conserved else A @ payload
-    turn, told = state.clock // exchange.every, state.told.copy()
+    turn, sent_copies = state.clock // exchange.every, state.told.copy()
     seat, size = turn % exchange.seats, payload.shape[1]
-    own = slice(seat * size, (seat + 1) * size)  # what the neighbours in this graph were told
-    sending, turn, known = exchange.sending, turn // exchange.seats, told[:, own]
+    own = slice(seat * size, (seat + 1) * size)  # what the neighbours in this graph were sent
+    sending, turn, known = exchange.sending, turn // exchange.seats, sent_copies[:, own]
     if method.conserved:
         links = A, exchange.flows[which]
         wild = partial(method.wild, problem.map, state)
-        mixed, told[:, own], sent = conserve_once(
-            sending, *links, turn, payload, known, exchange.lies, wild
+        mixed, sent_copies[:, own], sent = conserve_once(
+            sending, *links, turn, payload, known, exchange.faults, wild
         )
     else:
-        mixed, told[:, own], sent = exchange_once(
-            sending, exchange.mixing, A, turn, payload, known, exchange.lies
+        mixed, sent_copies[:, own], sent = exchange_once(
+            sending, exchange.mixing, A, turn, payload, known, exchange.faults
         )
-    return replace(state.having(told=told), sent=state.sent + sent), mixed.astype(payload.dtype)
+    return replace(state.having(told=sent_copies), sent=state.sent + sent), mixed.astype(
+        payload.dtype
+    )
 
 
 def combines_now(exchange: Exchange, graphs: list[Any], clock: int) -> bool:
@@ -250,22 +235,22 @@ class Trace:
 
     def __getitem__(self, name: str) -> Array:
         """The mean over runs of a recorded quantity."""
-        return mean_present(self._recorded(name), (0,))
+        return mean_present(self._record(name), (0,))
 
     def error(self, name: str) -> Array:
         """Standard error of that mean."""
-        curves = self._recorded(name)
+        curves = self._record(name)
         count = (~np.isnan(curves)).sum(axis=0)
         variance = mean_present((curves - self[name]) ** 2, (0,))
         return np.asarray(np.sqrt(variance / np.maximum(count - 1, 1)))
 
     def tail(self, name: str = "mse", share: float = 0.1) -> Array:
         """Mean of the last tenth of each run: (runs,), the steady state when there is one."""
-        curves = self._recorded(name)
+        curves = self._record(name)
         keep = max(1, round(share * curves.shape[1]))
         return mean_present(curves[:, -keep:].reshape(self.runs, -1), (1,))
 
-    def _recorded(self, name: str) -> Array:
+    def _record(self, name: str) -> Array:
         if name not in self.curves:
             raise UnknownName("recorded quantity", name, self.curves)
         return self.curves[name]

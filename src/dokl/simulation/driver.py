@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block
 from dokl.base.errors import BadInput
@@ -36,7 +37,7 @@ class Job:
     stream: Any
     asked: Asked
     engine: str
-    dtype: Any
+    dtype: DTypeLike | None
     workers: int
     work: float
 
@@ -63,7 +64,7 @@ class Realization:
 
 
 class Executor:
-    """Runs the pieces of one realization, or of several in step; it is made anew for each."""
+    """Runs the pieces of one realization, or of several in step; it is made again for each."""
 
     blocks: Iterable[Any]
     block: Any  # the present one
@@ -71,7 +72,7 @@ class Executor:
     recorder: Recorder
     state: Any
     engine: str
-    dtype: Any
+    dtype: DTypeLike | None
     nodes = 0  # of all realizations that are run in step
     fed = 0  # steps of the blocks before the present one
     done = 0  # steps that an earlier run has done: they are only counted
@@ -91,13 +92,13 @@ class Executor:
         self.recorder.snapshot(step, self.state)
 
     def after(self, step: int) -> None:
-        """So many steps are run and recorded."""
+        """N steps are run and recorded."""
 
     def kept(self) -> Any:
         """What is kept in the end; None: nothing but curves."""
 
     def attempt(self, action: Callable[[], T]) -> T:
-        """The value of what may fail; where others take part, all hear of it."""
+        """The value of what may fail; where others take part, all receive it."""
         return action()
 
     def results(self) -> list[Realization]:
@@ -195,5 +196,5 @@ def trace_of(
     every = np.arange(1, like.steps + 1)
     at = {n: np.array(results[0].points) if n in now_and_then else every for n in names}
     states = [each.kept for each in results if each.kept is not None]
-    told = asked.runs, like.steps, asked.seed, like.engine, like.dtype, seconds
-    return Trace(curves, at, states, *told)
+    about = asked.runs, like.steps, asked.seed, like.engine, like.dtype, seconds
+    return Trace(curves, at, states, *about)

@@ -20,6 +20,7 @@ import numpy as np
 from dokl.base.arrays import Array, Block, first_bad, used_rows
 from dokl.base.errors import BadInput, Diverged
 from dokl.learning import losses, schedules
+from dokl.learning.features import AnyMap
 from dokl.learning.losses import Loss
 from dokl.learning.schedules import Schedule
 from dokl.network.exchange import Exchange
@@ -44,7 +45,7 @@ class Gradient:
         if not (np.isfinite(self.lam) and self.lam >= 0):
             raise BadInput(f"regularization lam must be finite and at least 0, got {self.lam!r}")
 
-    def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
+    def slots(self, features: AnyMap, m: int, exchange: Exchange) -> Slots:
         """theta, the private intercepts, how many samples; and their running means if wanted."""
         theta, bias = Slot((m, features.D)), Slot((m,))
         slots = {"theta": theta, "bias": bias, "count": Slot((), np.int64)}
@@ -85,7 +86,7 @@ class Gradient:
         return WILD * (1.0 + peak)
 
     def check(
-        self, features: Any, exchange: Exchange, state: State, block: Block, f: Array,
+        self, features: AnyMap, exchange: Exchange, state: State, block: Block, f: Array,
         largest: float,
     ) -> None:  # fmt: skip
         """Raise if targets were not finite, or if the iterates diverged; f: (n, K, m)."""
@@ -122,7 +123,7 @@ class Gradient:
                 "for these targets. Make mu smaller. Nothing was changed"
             )
 
-    def wild(self, features: Any, state: State, payload: Array) -> bool:
+    def wild(self, features: AnyMap, state: State, payload: Array) -> bool:
         """Whether what a neighbour sent predicts so much more than this node's targets that
         learning it on would be taken for divergence; never before there was a target.
         """

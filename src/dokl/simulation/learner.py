@@ -19,10 +19,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block, first_bad
 from dokl.base.errors import BadInput
-from dokl.learning import answers
+from dokl.learning import classification
 from dokl.network import state as states
 from dokl.network.exchange import Exchange, Mixing
 from dokl.network.state import State
@@ -38,9 +39,9 @@ class Learner:
     """K nodes, ready to learn m outputs.
 
     problem      features that are drawn, and a method
-    exchange     how nodes share; alone unless told otherwise
+    exchange     how nodes share; alone by default
     classes      labels in order, None in a regression; they decide m
-    fingerprint  of all that others must agree on; that of the features unless told otherwise
+    fingerprint  of all that others must agree on; that of the features by default
     row_by_row   refuse the same rows however they are cut into calls, as a journal's replay wants
     """
 
@@ -54,14 +55,14 @@ class Learner:
         K: int = 1,
         m: int = 1,
         classes: Sequence[Any] | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         engine: str = "auto",
         fingerprint: str | None = None,
         row_by_row: bool = False,
     ) -> None:
         self.problem, self.exchange, self.K = problem, exchange, K
         self.classes = None if classes is None else list(classes)
-        self.m = m if self.classes is None else answers.outputs(len(self.classes))
+        self.m = m if self.classes is None else classification.outputs(len(self.classes))
         self.d, self.D = int(problem.map.d), int(problem.map.D)
         self.engine, self._engine, self.plan = choose(engine, problem, exchange, dtype)
         self.dtype = self.plan.dtype
@@ -110,8 +111,8 @@ class Learner:
         return new, f[:, 0]
 
     def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array | None]:
-        """`learn`, and with it half the width of the interval that was said of each row before,
-        (n, m); None by methods that say none.
+        """`learn`, and with it half the width of each row's predicted interval,
+        (n, m); None by methods without intervals.
         """
         return *self.learn(state, X, Y), None
 
@@ -141,13 +142,13 @@ class Learner:
         if self.classes is None:
             rows: list[Any] = scores.tolist()
             return [row[0] for row in rows] if self.m == 1 else rows
-        return [self.classes[i] for i in answers.class_numbers(scores).tolist()]
+        return [self.classes[i] for i in classification.class_numbers(scores).tolist()]
 
     def losses(self, Y: Array, f: Array) -> Array:
         """Squared error (n,) of predictions f (n, m), or 1 for each mistaken class."""
         if self.classes is None:
             return np.asarray(np.mean((np.asarray(Y, np.float64) - f) ** 2, axis=1))
-        return answers.wrong_answers(f, Y)
+        return classification.wrong_classes(f, Y)
 
     # -- sharing, for one node ---------------------------------------------------------------
     def outgoing(self, state: State) -> Array:

@@ -1,4 +1,4 @@
-"""What every method says of itself. A new one is a file beside this, and a line in each engine that
+"""What every method declares. A new one is a file beside this, and a line in each engine that
 has a faster way than `adapt`.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from dokl.base.arrays import Array, Block
+from dokl.learning.features import AnyMap
 from dokl.network.exchange import Exchange
 from dokl.network.state import Slots, State
 
@@ -28,7 +29,7 @@ class Method(Protocol):
         sending and mixing: nodes then keep apart what they have of whom.
         """
 
-    def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
+    def slots(self, features: AnyMap, m: int, exchange: Exchange) -> Slots:
         """The arrays of one node with m outputs, by name."""
 
     def adapt(
@@ -47,7 +48,7 @@ class Method(Protocol):
         """The state once each node has mixed what it got with its own: (K, P)."""
 
     def check(
-        self, features: Any, exchange: Exchange, state: State, block: Block, f: Array,
+        self, features: AnyMap, exchange: Exchange, state: State, block: Block, f: Array,
         largest: float,
     ) -> None:  # fmt: skip
         """After a block: raise where targets or iterates left what is finite. f: (n, K, m); largest
@@ -57,7 +58,7 @@ class Method(Protocol):
     def check_rows(self, old: State, new: State, Y: Array, f: Array) -> None:
         """Row by row what `check` says of a block; Y and f (n, m) of one node, from old to new."""
 
-    def wild(self, features: Any, state: State, payload: Array) -> bool:
+    def wild(self, features: AnyMap, state: State, payload: Array) -> bool:
         """Whether what a neighbour sent, (P,), is too far off to be mixed."""
 
     def spec(self) -> dict[str, Any]:

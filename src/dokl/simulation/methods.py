@@ -1,6 +1,6 @@
 """Methods: what a node remembers, how samples change it, what it sends. One method, one place.
 
-method    what every method says of itself
+method    what every method declares
 gradient  a rank-one step along the slope of a loss: KLMS, Pegasos, logistic, Huber...
 squares   exact recursive least squares, with or without forgetting
 """

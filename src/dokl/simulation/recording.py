@@ -108,7 +108,7 @@ class Recorder:
         self._add(self.per_step, f, y, of, steps)
 
     def snapshot(self, step: int, state: Any) -> None:
-        """Quantities taken now and then, here after so many steps."""
+        """Quantities taken now and then, here after n steps."""
         self.points.append(step)
         self._add(self.now_and_then, state)
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from dokl.base.arrays import Array, Block, first_bad, used_rows
 from dokl.base.errors import BadInput, UnknownName
+from dokl.learning.features import AnyMap
 from dokl.learning.squares import memory as memories
 from dokl.learning.squares import rows
 from dokl.learning.squares.memory import Memory, Numbers
 from dokl.network.exchange import Exchange
 from dokl.network.state import Slot, Slots, State
-from dokl.network.sums import accounts, shared, sharing
+from dokl.network.sums import per_origin, shared, sharing
 
 # What a node remembers, in the order of `Memory`.
 NAMES = ("theta", "P", "a", "b", "W", "c", "n", "num", "den")
@@ -29,9 +30,9 @@ SHARES = ("theta", "sums", "origins")
 
 @dataclass(frozen=True)
 class Squares:
-    """Least squares with ridge rho, a memory of so many rows (infinite: all), and a bound on
+    """Least squares with ridge rho, a memory of n rows (infinite: all), and a bound on
     innovations, in standard deviations. share: what nodes send; fewest: own rows that a message
-    of sums must add, or none; wary: whether origins are left out whose rows hurt.
+    of sums must add, or none; robust: whether origins are left out whose rows hurt.
     """
 
     ridge: float = 0.01
@@ -39,7 +40,7 @@ class Squares:
     bound: float = 6.0
     share: str = "theta"
     fewest: int = 1
-    wary: bool = False
+    robust: bool = False
     name = "squares"
 
     def __post_init__(self) -> None:
@@ -59,8 +60,8 @@ class Squares:
             raise BadInput(f"fewest must be a number of rows, at least 1, got {self.fewest!r}")
         if self.fewest > 1 and self.share == "theta":
             raise BadInput("fewest counts the rows in a message of sums: it needs share='sums'")
-        if self.wary and self.share != "origins":
-            raise BadInput("only sums per origin can be left out: wary needs share='origins'")
+        if self.robust and self.share != "origins":
+            raise BadInput("only sums per origin can be left out: robust needs share='origins'")
 
     @property
     def conserved(self) -> bool:
@@ -77,7 +78,7 @@ class Squares:
         """Sums per origin are kept apart."""
         return self.share == "origins"
 
-    def slots(self, features: Any, m: int, exchange: Exchange) -> Slots:
+    def slots(self, features: AnyMap, m: int, exchange: Exchange) -> Slots:
         """What `Memory` holds, how many rows there were, and what sharing needs."""
         D = features.D
         known = memory_slots(D, m, self.ridge) | {"count": Slot((), np.int64)}
@@ -85,7 +86,7 @@ class Squares:
 
     def _sharing(self, D: int, m: int, exchange: Exchange) -> dict[str, Slot]:
         if self.merges:
-            return dict(accounts.slots(self.numbers, self.wary, D, m, exchange))
+            return dict(per_origin.slots(self.numbers, self.robust, D, m, exchange))
         if self.conserved:
             return dict(sharing.slots(self.numbers, self.fewest, D, m, exchange))
         return {}
@@ -117,12 +118,14 @@ class Squares:
             return sharing.incoming(self.numbers, self.fewest, state, mixed)
         return state.having(theta=mixed.reshape(state.theta.shape))
 
-    def merged(self, features: Any, exchange: Exchange, state: State, A: Any) -> tuple[State, int]:
-        """Every node after hearing its neighbours' accounts, and the bytes they sent."""
-        return accounts.merged(self.numbers, self.fewest, features, exchange, state, A)
+    def merged(
+        self, features: AnyMap, exchange: Exchange, state: State, A: Any
+    ) -> tuple[State, int]:
+        """Every node after receiving its neighbours' accounts, and the bytes they sent."""
+        return per_origin.merge(self.numbers, self.fewest, features, exchange, state, A)
 
     def check(
-        self, features: Any, exchange: Exchange, state: State, block: Block, f: Array,
+        self, features: AnyMap, exchange: Exchange, state: State, block: Block, f: Array,
         largest: float,
     ) -> None:  # fmt: skip
         """Targets must be finite; least squares does not diverge."""
@@ -136,7 +139,7 @@ class Squares:
     def check_rows(self, old: State, new: State, Y: Array, f: Array) -> None:
         """Nothing that `check` has not seen."""
 
-    def wild(self, features: Any, state: State, payload: Array) -> bool:
+    def wild(self, features: AnyMap, state: State, payload: Array) -> bool:
         """Whether what a neighbour sent predicts a million times what targets were."""
         longest = math.sqrt(features.sup_norm2 * float(np.sum(payload.astype(np.float64) ** 2)))
         return state.peak > 0 and longest > 1e6 * (1.0 + state.peak)
@@ -146,7 +149,7 @@ class Squares:
         memory = None if self.memory == math.inf else self.memory
         bound = None if self.bound == math.inf else self.bound
         spec = {"name": self.name, "ridge": self.ridge, "memory": memory, "bound": bound}
-        travels = {"share": self.share, "fewest": self.fewest, "wary": self.wary}
+        travels = {"share": self.share, "fewest": self.fewest, "robust": self.robust}
         return spec if self.share == "theta" else spec | travels
 
 
@@ -156,7 +159,7 @@ def squares(
     bound: float = 6.0,
     share: str = "theta",
     fewest: int = 1,
-    wary: bool = False,
+    robust: bool = False,
 ) -> Squares:
     """Exact least squares on the features.
 
@@ -168,19 +171,21 @@ def squares(
     comes to know what one place with all rows would know. A memory then counts the network's rows.
     With "origins" everybody keeps everybody's sums apart, so that they can be checked, left out and
     taken back, and learns nothing twice however messages are lost or repeated.
-    fewest: a message adds so many of a node's own rows, or none, since few rows could be read off.
-    wary: with "origins", leave those out of the total whose rows make one's own predicted worse.
+    fewest: a message adds n of a node's own rows, or none, since few rows could be read off.
+    robust: with "origins", leave out those whose rows make predictions of own rows worse.
 
     >>> squares(memory=1000).numbers.lam
     0.999
     """
-    return Squares(float(ridge), float(memory), float(bound), share, fewest, wary)
+    return Squares(float(ridge), float(memory), float(bound), share, fewest, robust)
 
 
 def of_spec(spec: Mapping[str, Any]) -> Squares:
     """The method that `spec` described."""
     memory, bound = (math.inf if spec[k] is None else spec[k] for k in ("memory", "bound"))
-    more = {name: spec[name] for name in ("share", "fewest", "wary") if name in spec}
+    more = {name: spec[name] for name in ("share", "fewest", "robust") if name in spec}
+    if "wary" in spec:  # the name in earlier files
+        more["robust"] = spec["wary"]
     return squares(spec["ridge"], memory, bound, **more)
 
 
@@ -209,7 +214,7 @@ def memory_of(state: State, k: int) -> Memory:
 
 
 def put(state: State, k: int, memory: Memory, rows: int) -> None:
-    """Write what node k knows after so many more rows into a state that may be overwritten."""
+    """Write what node k knows after n more rows into a state that may be overwritten."""
     for name in NAMES:
         value = getattr(memory, name)
         state.nodes[name][k] = value.T if name == "P" else value

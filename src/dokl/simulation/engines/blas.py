@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block
 from dokl.base.unlocked import one_thread
@@ -34,10 +35,10 @@ class BlasPlan:
 
     problem: Problem
     exchange: Exchange
-    dtype: Any = np.float64
+    dtype: DTypeLike = np.float64
 
 
-def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> BlasPlan:
+def plan(problem: Problem, exchange: Exchange, dtype: DTypeLike = np.float64) -> BlasPlan:
     """Prepare a problem (its features drawn) for `advance`."""
     return BlasPlan(problem, exchange)
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.errors import BadInput, MissingExtra, UnknownName
 from dokl.network.exchange import Exchange
@@ -34,7 +35,7 @@ DEFAULT_DTYPE = {
 # Engines that need a package which is not always there: what to ask for, and what installs it.
 OPTIONAL = {"jax": ("jax", "jax")}
 # Numbers of theta to update (runs x steps x nodes x outputs x D) from which a GPU is worth its
-# compilation of some seconds; the Numba engine does about so many in a few seconds.
+# compilation of some seconds; the Numba engine does about this many in a few seconds.
 WORTH_A_GPU = 2e10
 # Instead of an engine that cannot run a problem.
 USUAL = "use engine='reference', or write losses and schedules with NumPy functions of numbers"
@@ -86,7 +87,7 @@ def candidates(engine: str, work: float) -> list[str]:
 
 
 def choose(
-    engine: str, problem: Problem, exchange: Exchange, dtype: Any, work: float = 0.0
+    engine: str, problem: Problem, exchange: Exchange, dtype: DTypeLike | None, work: float = 0.0
 ) -> tuple[str, Any, Any]:
     """(name, module, plan) for a drawn problem; "auto" says so if it does not take the usual one.
 

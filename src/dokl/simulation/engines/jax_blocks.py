@@ -77,12 +77,12 @@ def block(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> tuple
     """Learn rows Z: (N, B, D), Y: (N, B, m), w: (N, B); what is known then, f: (N, B, m) before
     each row, and the weights (N, B) as they were bounded. B is a power of two.
     """
-    begun = _begun(settings, known, Z, Y, w)
-    C = eliminated(settings, known.num, known.den, begun.S, begun.R, w)
-    return _ended(settings, known, begun, C), Y - C.error, C.held
+    begun = _begin(settings, known, Z, Y, w)
+    C = eliminate(settings, known.num, known.den, begun.S, begun.R, w)
+    return _end(settings, known, begun, C), Y - C.error, C.held
 
 
-def _begun(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> _Begun:
+def _begin(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> _Begun:
     there = w > 0
     Z, Y = (jnp.where(there[..., None], each, 0.0) for each in (Z, Y))
     a, b, rho, lam = (v[:, None, None] for v in (known.a, known.b, settings.rho, settings.lam))
@@ -97,7 +97,7 @@ def _begun(settings: BlockNumbers, known: Known, Z: Any, Y: Any, w: Any) -> _Beg
     return _Begun(S, Y - r * (Z @ known.theta.mT), H, end)
 
 
-def _ended(settings: BlockNumbers, known: Known, begun: _Begun, C: Factor) -> Known:
+def _end(settings: BlockNumbers, known: Known, begun: _Begun, C: Factor) -> Known:
     a, b, rho = (v[:, None, None] for v in (known.a, known.b, settings.rho))
     W = C.inverse / jnp.sqrt(a) @ begun.H  # over the root of what a will be
     theta = begun.end * (known.theta + jnp.sqrt(a) * C.u.mT @ W)
@@ -106,14 +106,14 @@ def _ended(settings: BlockNumbers, known: Known, begun: _Begun, C: Factor) -> Kn
     return Known(theta, P, a[:, 0, 0], b[:, 0, 0], C.num, C.den)
 
 
-def folded(known: Known) -> Known:
+def fold(known: Known) -> Known:
     """The same with a = 1 and b = 0."""
     one, none = jnp.ones_like(known.a), jnp.zeros_like(known.b)
     P = known.a[:, None, None] * known.P + known.b[:, None, None] * jnp.eye(known.P.shape[-1])
     return known._replace(P=P, a=one, b=none)
 
 
-def eliminated(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: Any) -> Factor:
+def eliminate(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: Any) -> Factor:
     """The factor of S: (N, B, B), for what the targets are apart from theta, R: (N, B, m).
 
     Rows take their turns, so a row's innovation is known before its weight must be, and nothing is
@@ -123,15 +123,15 @@ def eliminated(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
     if B <= FEW:
         return one_by_one(settings, num, den, S, R, w)
     i = B // 2
-    first = eliminated(settings, num, den, S[:, :i, :i], R[:, :i], w[:, :i])
+    first = eliminate(settings, num, den, S[:, :i, :i], R[:, :i], w[:, :i])
     X = first.inverse @ S[:, :i, i:]
     rest = S[:, i:, i:] - X.mT @ X, R[:, i:] - X.mT @ first.u, w[:, i:]
-    second = eliminated(settings, first.num, first.den, *rest)
+    second = eliminate(settings, first.num, first.den, *rest)
     corner = -(second.inverse @ (X.mT @ first.inverse))
     above = jnp.concatenate([first.inverse, jnp.zeros_like(corner)], axis=2)
     inverse = jnp.concatenate([above, jnp.concatenate([corner, second.inverse], axis=2)], axis=1)
-    told = zip(first[1:4], second[1:4], strict=True)
-    parts = [inverse, *(jnp.concatenate(each, axis=1) for each in told)]
+    found = zip(first[1:4], second[1:4], strict=True)
+    parts = [inverse, *(jnp.concatenate(each, axis=1) for each in found)]
     return Factor._make([*parts, second.num, second.den])
 
 
@@ -147,8 +147,9 @@ def one_by_one(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
         error, q = row[:, 2 * B :], lax.dynamic_index_in_dim(row, i, 1, keepdims=False)
         plain = 1 / jnp.where(there, given, 1.0) + q
         size = jnp.sqrt((error * error / num).mean(axis=1) * den / plain)
-        short = jnp.where(size > bound, bound / size, 1.0)
-        most = settings.calm * jnp.sqrt(jnp.maximum(given, 1.0))
+        copies = jnp.sqrt(jnp.maximum(given, 1.0))
+        short = jnp.where(size > bound * copies, bound / size, 1.0)
+        most = settings.calm * copies
         calm = jnp.where(size > most, most / size, 1.0)
         jolt = (calm[:, None] * error) ** 2 / plain[:, None]
         num = jnp.where(there[:, None], lam[:, None] * num + jolt, num)
@@ -156,11 +157,11 @@ def one_by_one(settings: BlockNumbers, num: Any, den: Any, S: Any, R: Any, w: An
         # Nothing follows from a row that is not learned.
         row = jnp.where(there[:, None], row / jnp.sqrt(plain / short)[:, None], 0.0)
         below = jnp.where(jnp.arange(B) > i, row[:, :B], 0.0)
-        told = row[:, B:], error, jnp.where(there, 1 / (plain / short - q), 0.0)
-        return (M - below[:, :, None] * row[:, None, :], num, den), told
+        found = row[:, B:], error, jnp.where(there, 1 / (plain / short - q), 0.0)
+        return (M - below[:, :, None] * row[:, None, :], num, den), found
 
     # Every turn of a loop costs a GPU some microseconds; a CPU would compile for a minute instead.
     unroll = jax.default_backend() != "cpu"
-    (_, num, den), told = lax.scan(one, (M, num, den), (jnp.arange(B), w.T), unroll=unroll)
-    rows, *others = (each.swapaxes(0, 1) for each in told)
+    (_, num, den), found = lax.scan(one, (M, num, den), (jnp.arange(B), w.T), unroll=unroll)
+    rows, *others = (each.swapaxes(0, 1) for each in found)
     return Factor._make([rows[..., :B], rows[..., B:], *others, num, den])

@@ -45,7 +45,7 @@ class Tile(NamedTuple):
     threads: int
     R: int
     G: int
-    blocks: int  # at least so many on one multiprocessor: bounds the registers of a thread
+    blocks: int  # at least this many on one multiprocessor: bounds the registers of a thread
     wide: int = 0  # 1: as many blocks as the frequencies need, waiting for each other
 
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block, check_rows, is_sparse, used_rows
 from dokl.learning.features import FeatureMap
@@ -31,12 +32,12 @@ from dokl.simulation.diffusion import (
     check_block,
     check_index,
     check_progress,
-    exchanged,
+    exchange_vectors,
     largest_prediction,
 )
 from dokl.simulation.engines import jax_sums, jax_traced, jax_translate, rounds
 from dokl.simulation.engines.choice import NotCompilable
-from dokl.simulation.engines.jax_blocks import BLOCK, BlockNumbers, Known, block, folded
+from dokl.simulation.engines.jax_blocks import BLOCK, BlockNumbers, Known, block, fold
 
 # Bytes of samples that are given to the device at once, and rows to predict.
 SAMPLES, ROWS = 1 << 26, 1024
@@ -62,7 +63,7 @@ class SquaresPlan:
     exchange: Exchange
     rule: MapKind
     map: dict[str, Array]
-    dtype: Any = np.float64
+    dtype: DTypeLike = np.float64
     kept: dict[str, Any] = field(default_factory=dict, compare=False)  # what lies on the device
 
 
@@ -75,7 +76,7 @@ class SquaresBatch:
     own: bool
 
 
-def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> SquaresPlan:
+def plan(problem: Problem, exchange: Exchange, dtype: DTypeLike = np.float64) -> SquaresPlan:
     """Prepare a problem (its features drawn) for `advance`; raises NotCompilable."""
     features = problem.map
     base = getattr(features, "base", features)
@@ -189,16 +190,16 @@ class _Work:
         there, order = _order(blocks)
         theta = jnp.array(np.concatenate([state.theta for state in states]))
         self.known = self.known._replace(theta=theta)
-        told = np.full((len(order), N, self.m), np.nan)
-        self.fresh = jax_sums.nothing(N, self.m, self.D) if self.shares else None
+        predicted = np.full((len(order), N, self.m), np.nan)
+        self.fresh = jax_sums.no_rows(N, self.m, self.D) if self.shares else None
         for start, stop, B in self._pieces(len(order)):
             samples = self._samples(blocks, order[start:stop], there[start:stop])
-            told[start:stop] = self._learn(B, *samples)[: stop - start]
+            predicted[start:stop] = self._learn(B, *samples)[: stop - start]
         out = np.full((n, N, self.m), np.nan)
-        told[~there] = np.nan
-        np.put_along_axis(out, order[:, :, None], told, axis=0)
+        predicted[~there] = np.nan
+        np.put_along_axis(out, order[:, :, None], predicted, axis=0)
         thetas, results = np.array(self.known.theta), []
-        grown = None if self.fresh is None else np.asarray(jax_sums.packed(self.fresh))
+        grown = None if self.fresh is None else np.asarray(jax_sums.pack(self.fresh))
         for i, (state, one) in enumerate(zip(states, blocks, strict=True)):
             own = slice(i * self.K, (i + 1) * self.K)
             nodes = {"theta": thetas[own], "count": state.count + there[:, own].sum(axis=0)}
@@ -214,7 +215,7 @@ class _Work:
         new, got = [], []
         for plan, state in zip(self.batch.plans, states, strict=True):
             given = plan.problem, plan.exchange, plan.exchange.graphs, state
-            state, mixed = exchanged(*given)
+            state, mixed = exchange_vectors(*given)
             got.append(sharing.received(plan.problem.squares.fewest, state, mixed))
             new.append(state)
         sums, times, since = (
@@ -225,7 +226,7 @@ class _Work:
         )
         own = [one.nodes["pending"] for one in got if "pending" in one.nodes]
         held = jnp.asarray(np.concatenate(own)) if own else None
-        found = jax_sums.learned(self.settings, self.m, self.D, sums, times, since, held)
+        found = jax_sums.solve(self.settings, self.m, self.D, sums, times, since, held)
         ones = jnp.ones_like(found.den)
         self.known, self.since = Known(*found[:2], ones, 0 * ones, *found[2:4]), 0
         theta, left, K = np.array(found.theta), np.array(found.left), self.K
@@ -324,7 +325,7 @@ def whole(P: Any, a: Any, b: Any, W: Any, c: Any, n: Any) -> Any:
     return a[:, None, None] * full + b[:, None, None] * eye - V.mT @ V
 
 
-_fold = jax.jit(folded, donate_argnums=0)
+_fold = jax.jit(fold, donate_argnums=0)
 
 
 def features_of(kind: MapKind, map: Any, x: Any) -> Any:
@@ -347,7 +348,7 @@ def _learned(
         (known, fresh), (x, y, w) = held, step
         Z = features(map, x).reshape(*w.shape, kind.D)
         known, f, held = block(settings, known, Z, y, w)
-        grown = fresh if fresh is None else jax_sums.added(fresh, Z, y, held)
+        grown = fresh if fresh is None else jax_sums.add(fresh, Z, y, held)
         return (known, grown), f
 
     return lax.scan(one, held, (x, y, w))

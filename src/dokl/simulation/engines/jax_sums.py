@@ -44,13 +44,13 @@ class SolvedSums(NamedTuple):
     left: Any
 
 
-def nothing(N: int, m: int, D: int) -> Added:
+def no_rows(N: int, m: int, D: int) -> Added:
     """Of no rows."""
     zeros = partial(jnp.zeros, dtype=np.float64)
     return Added(zeros(N), zeros(N), zeros((N, D, D)), zeros((N, m, D)), zeros((N, m)))
 
 
-def added(fresh: Added, Z: Any, Y: Any, held: Any) -> Added:
+def add(fresh: Added, Z: Any, Y: Any, held: Any) -> Added:
     """With rows Z: (N, B, D), Y: (N, B, m) of weights (N, B), 0 where there is none."""
     weighed = Z * held[..., None]
     return Added(
@@ -63,14 +63,14 @@ def added(fresh: Added, Z: Any, Y: Any, held: Any) -> Added:
 
 
 @jax.jit
-def packed(fresh: Added) -> Any:
+def pack(fresh: Added) -> Any:
     """As vectors: (N, S)."""
     rows, columns = np.triu_indices(fresh.zz.shape[-1])
     parts = fresh.zz[:, rows, columns], fresh.zy.reshape(len(fresh.zy), -1), fresh.yy
     return jnp.concatenate([fresh.rows[:, None], fresh.weight[:, None], *parts], axis=1)
 
 
-def unpacked(vectors: Any, D: int, m: int) -> Added:
+def unpack(vectors: Any, D: int, m: int) -> Added:
     """The sums that `packed` gave."""
     rows, columns = np.triu_indices(D)
     place = np.empty((D, D), np.int64)
@@ -102,7 +102,7 @@ def noise_of(weight: Any, left: Any) -> tuple[Any, Any]:
     return FIRST_NOISE * FIRST_ROWS + left, FIRST_ROWS + weight
 
 
-def faded(rho: Any, gone: Any, sums: Added, theta: Any, P: Any, left: Any) -> Added:
+def fade(rho: Any, gone: Any, sums: Added, theta: Any, P: Any, left: Any) -> Added:
     """Sums of what is known once a share `gone`: (N,) of it is left: back to the prior."""
     rho, part, eye = rho[:, None, None], gone[:, None, None], jnp.eye(P.shape[-1])
     A = _inverse(part * P + (1.0 - part) / rho * eye)
@@ -113,9 +113,9 @@ def faded(rho: Any, gone: Any, sums: Added, theta: Any, P: Any, left: Any) -> Ad
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _solved(D: int, m: int, rho: Any, vectors: Any) -> Any:
+def _solve(D: int, m: int, rho: Any, vectors: Any) -> Any:
     """theta, P, num, den of sums (N, S), and whether they are sums of rows at all: (N,)."""
-    sums = unpacked(vectors, D, m)
+    sums = unpack(vectors, D, m)
     doubted = sums.zz + 0.1 * rho[:, None, None] * jnp.eye(D)
     theta, P, left = known_of(rho, sums)
     sound = jnp.isfinite(jnp.linalg.cholesky(doubted)).all((1, 2))
@@ -125,36 +125,36 @@ def _solved(D: int, m: int, rho: Any, vectors: Any) -> Any:
 @partial(jax.jit, static_argnums=(0, 1))
 def _forgotten(D: int, m: int, rho: Any, gone: Any, vectors: Any, theta: Any, P: Any) -> Any:
     """`faded` of sums (N, S)."""
-    sums = unpacked(vectors, D, m)
+    sums = unpack(vectors, D, m)
     left = jnp.maximum(sums.yy - (theta * sums.zy).sum(axis=2), 0.0)
-    return packed(faded(rho, gone, sums, theta, P, left))
+    return pack(fade(rho, gone, sums, theta, P, left))
 
 
-def learned(
+def solve(
     settings: BlockNumbers, m: int, D: int, sums: Array, times: Array, since: Array, own: Any
 ) -> SolvedSums:
     """What N learners know of sums (N, S), times as much; since: rows of the network since they
-    last forgot; own: (N, S) rows of theirs that they have not told, or None.
+    last forgot; own: (N, S) rows of theirs that they have not sent, or None.
     """
     whole, rho = jnp.asarray(sums) * times[:, None], settings.rho
-    theta, P, num, den, sound = _solved(D, m, rho, whole)
+    theta, P, num, den, sound = _solve(D, m, rho, whole)
     left = jnp.asarray(sums)
     if bool((settings.lam < 1.0).any()):
         gone = settings.lam**since
         kept = _forgotten(D, m, rho, gone, whole, theta, P) / times[:, None]
         left = jnp.where((settings.lam < 1.0)[:, None], kept.at[:, 0].set(left[:, 0]), left)
     if own is not None:
-        theta, P, num, den, sound = _solved(D, m, rho, whole + own)
+        theta, P, num, den, sound = _solve(D, m, rho, whole + own)
     found = SolvedSums(theta, P, num, den, left)
     for k in np.flatnonzero(~np.asarray(sound)).tolist():
-        found = _mended(found, k, np.asarray(whole[k] + (0.0 if own is None else own[k])), rho)
+        found = _repair(found, k, np.asarray(whole[k] + (0.0 if own is None else own[k])), rho)
     return found
 
 
-def _mended(found: SolvedSums, k: int, sums: Array, rho: Any) -> SolvedSums:
+def _repair(found: SolvedSums, k: int, sums: Array, rho: Any) -> SolvedSums:
     """Learner k as `shared` has it, with a ridge that hides what is off; it forgets nothing now."""
     m, D = found.theta.shape[1:]
-    memory = shared.learned(shared.unpacked(sums, D, m), float(rho[k]))
+    memory = shared.to_memory(shared.unpack(sums, D, m), float(rho[k]))
     P = np.tril(memory.P) + np.tril(memory.P, -1).T
     return SolvedSums(
         found.theta.at[k].set(memory.theta),

@@ -28,7 +28,7 @@ from dokl.base.errors import BadFile, BadInput
 from dokl.network import state as states
 from dokl.network.state import State
 from dokl.simulation.driver import Realization
-from dokl.simulation.engines import mpi_crew
+from dokl.simulation.engines import mpi_ranks
 
 MANIFEST, KIND = "checkpoint.json", "checkpoint"
 DEFAULT_SECONDS = 300.0
@@ -36,7 +36,7 @@ DEFAULT_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often a run is written down; every 300 s unless told otherwise.
+    """Where and how often a run is written down; every 300 s by default.
 
     resume: go on from the folder's last complete set; from the beginning if there is none.
     """
@@ -66,15 +66,15 @@ class Keeper:
     """
 
     def __init__(
-        self, comm: mpi_crew.Comm, plan: Checkpoint | None, settings: dict[str, Any]
+        self, comm: mpi_ranks.Comm, plan: Checkpoint | None, settings: dict[str, Any]
     ) -> None:
         """Settings: what must be the same when the run is resumed."""
         self._comm, self._plan, self._settings = comm, plan, settings
         self._written = time.monotonic()
         self.steps = None if plan is None else plan.every_steps
-        found = comm.bcast(mpi_crew.attempt(comm, self._find)) or {}
+        found = comm.bcast(mpi_ranks.attempt(comm, self._find)) or {}
         self._set, self.run, self.clock = (int(found.get(k, 0)) for k in ("set", "run", "clock"))
-        self.done, self.now = mpi_crew.attempt(comm, self._record)
+        self.done, self.now = mpi_ranks.attempt(comm, self._record)
 
     def _find(self) -> dict[str, Any] | None:
         """The manifest of the run to go on with, read by rank 0."""
@@ -128,7 +128,7 @@ class Keeper:
         return bool(self._comm.bcast(time.monotonic() - self._written >= wait))
 
     def keep(self, clock: int, state: State, digest: str, now: dict[str, Array]) -> None:
-        """Write down a realization after so many steps; now: what rank 0 has recorded of it."""
+        """Write down a realization after n steps; now: what rank 0 has recorded of it."""
         self._keep(clock, lambda: self._write(state, digest, now))
 
     def finish(self, results: list[Realization], last: bool) -> None:
@@ -142,9 +142,9 @@ class Keeper:
         self.clock = clock
         if self._plan is not None:
             before, self._set = self._set, self._set + 1
-            mpi_crew.attempt(self._comm, self._make_room)
-            mpi_crew.attempt(self._comm, write)
-            mpi_crew.attempt(self._comm, lambda: self._declare(before))
+            mpi_ranks.attempt(self._comm, self._make_room)
+            mpi_ranks.attempt(self._comm, write)
+            mpi_ranks.attempt(self._comm, lambda: self._declare(before))
             self._written = time.monotonic()
 
     def _make_room(self) -> None:

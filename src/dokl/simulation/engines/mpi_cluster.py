@@ -23,7 +23,7 @@ from dokl.base.random_numbers import draw_recipe, spawn
 from dokl.network.state import State
 from dokl.simulation import driver
 from dokl.simulation.diffusion import Trace, init
-from dokl.simulation.engines import mpi_crew, mpi_engine
+from dokl.simulation.engines import mpi_engine, mpi_ranks
 from dokl.simulation.engines.mpi_checkpoints import Checkpoint, Keeper, digest_of
 from dokl.simulation.recording import NOW_AND_THEN, PER_STEP, Recorder
 from dokl.simulation.streams.stream import draw_nodes, node_count
@@ -42,15 +42,15 @@ def run(
 
     Rank 0's trace holds the curves, and states if "state" is recorded; the others' hold neither.
     """
-    comm, began = mpi_crew.world(count), time.perf_counter()
+    comm, began = mpi_ranks.world(count), time.perf_counter()
     asked, total = job.asked, driver.samples_in(job.stream, job.asked.runs)
     dtype: np.dtype[Any] = np.dtype(np.float32 if job.dtype is None else job.dtype)
     show = show if comm.rank == 0 else False
-    tells = show is None and comm.size > 1 and not sys.stderr.isatty()
-    with mpi_crew.together(comm):
-        mpi_crew.agree(comm)
+    prints_lines = show is None and comm.size > 1 and not sys.stderr.isatty()
+    with mpi_ranks.all_or_none(comm):
+        mpi_ranks.agree(comm)
         keeper = Keeper(comm, checkpoint, _settings(job, dtype, comm.size))
-        with _lines(total) if tells else progress(total, "learning", show) as bar:
+        with _lines(total) if prints_lines else progress(total, "learning", show) as bar:
             for seed in spawn(asked.seed, asked.runs)[keeper.run :]:
                 found = driver.drive(OverRanks(comm, job, dtype, keeper, seed), asked, bar)
                 keeper.finish(found, last=keeper.run + 1 == asked.runs)
@@ -76,16 +76,16 @@ def _settings(job: driver.Job, dtype: Any, size: int) -> dict[str, Any]:
 
 @contextmanager
 def _lines(total: int | None) -> Iterator[Bar]:
-    """Say how far we are, now and then."""
-    began = told = time.monotonic()
+    """Report progress now and then."""
+    began = reported = time.monotonic()
 
     def draw(done: int, remark: str) -> None:
-        nonlocal told
+        nonlocal reported
         now = time.monotonic()
-        if now - told >= TELL_SECONDS:
-            told, rate = now, done / (now - began)
+        if now - reported >= TELL_SECONDS:
+            reported, rate = now, done / (now - began)
             of = "" if total is None else f" of {total:,} ({done / total:.0%})"
-            mpi_crew.log.info(f"learning: {done:,}{of} samples, {rate:,.0f} samples/s")
+            mpi_ranks.log.info(f"learning: {done:,}{of} samples, {rate:,.0f} samples/s")
 
     bar = Bar(draw)
     yield bar
@@ -98,7 +98,7 @@ class OverRanks(driver.Executor):
     engine = "mpi"
 
     def __init__(
-        self, comm: mpi_crew.Comm, job: driver.Job, dtype: Any, keeper: Keeper, seed: int
+        self, comm: mpi_ranks.Comm, job: driver.Job, dtype: Any, keeper: Keeper, seed: int
     ) -> None:
         self.comm, self.keeper, self.dtype, self.names = comm, keeper, dtype, job.asked.record
         self.problem, self.exchange, data_seed = self.attempt(lambda: job.draw(seed))
@@ -110,8 +110,8 @@ class OverRanks(driver.Executor):
         self.recorder.restore(keeper.now)
 
     def attempt(self, action: Callable[[], T]) -> T:
-        """All ranks hear whether one failed."""
-        return mpi_crew.attempt(self.comm, action)
+        """All ranks learn whether one failed."""
+        return mpi_ranks.attempt(self.comm, action)
 
     def _nodes(self, stream: Any, seed: int) -> int:
         if self.plan.share is not None:
@@ -145,13 +145,13 @@ class OverRanks(driver.Executor):
         f, y = self.worker.advance(self.cast.steps(*here)), driver.targets(self.block, *here)
         self.state = self.worker.view
         if any(name in PER_STEP and name != "bytes" for name in self.names):
-            f, y = self._gathered(f), self._gathered(y)
+            f, y = self._gather(f), self._gather(y)
         self.recorder.take(f, y, self, slice(start, stop))
 
-    def _gathered(self, values: Array) -> Any:
+    def _gather(self, values: Array) -> Any:
         """(n, own, m) of each rank as (n, K, m) on rank 0."""
         turned = values.transpose(1, 0, 2)
-        found = mpi_crew.gather(self.comm, self.share.owner, self.share.own, turned)
+        found = mpi_ranks.gather(self.comm, self.share.owner, self.share.own, turned)
         return None if found is None else np.ascontiguousarray(found.transpose(1, 0, 2))
 
     def snapshot(self, step: int) -> None:

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block
 from dokl.base.errors import BadInput, FingerprintMismatch
 from dokl.network.exchange import Exchange
 from dokl.network.state import State
 from dokl.simulation.diffusion import Problem, check_block, check_index, check_progress
-from dokl.simulation.engines import mpi_crew, numba_engine, numba_sweeps, rounds
 from dokl.simulation.engines import mpi_halo as halo
+from dokl.simulation.engines import mpi_ranks, numba_engine, numba_sweeps, rounds
 from dokl.simulation.engines.choice import NotCompilable
 from dokl.simulation.engines.mpi_halo import Halo, HaloExchange
 from dokl.simulation.engines.mpi_partition import measure_cut, partition
@@ -47,8 +48,8 @@ class MpiPlan:
 
     problem: Problem
     exchange: Exchange
-    dtype: Any
-    comm: mpi_crew.Comm
+    dtype: DTypeLike
+    comm: mpi_ranks.Comm
     local: numba_engine.NumbaPlan  # its graph is this rank's share
     share: Share | None  # None: every node alone, any number of them
 
@@ -59,25 +60,25 @@ class MpiPlan:
 
 
 def plan(
-    problem: Problem, exchange: Exchange, dtype: Any = np.float32, comm: mpi_crew.Comm = None
+    problem: Problem, exchange: Exchange, dtype: DTypeLike = np.float32, comm: mpi_ranks.Comm = None
 ) -> MpiPlan:
     """Prepare a problem (its features drawn) for `advance`; all ranks of comm (the world) call."""
-    comm = mpi_crew.world() if comm is None else comm
-    mpi_crew.attempt(comm, lambda: _check_plain(exchange))
+    comm = mpi_ranks.world() if comm is None else comm
+    mpi_ranks.attempt(comm, lambda: _check_plain(exchange))
     lonely = replace(exchange, weights=None)
-    local = mpi_crew.attempt(comm, lambda: _compiled(problem, lonely, dtype))
-    graphs = mpi_crew.attempt(comm, lambda: exchange.graphs)
+    local = mpi_ranks.attempt(comm, lambda: _compiled(problem, lonely, dtype))
+    graphs = mpi_ranks.attempt(comm, lambda: exchange.graphs)
     _check_same(comm, problem)
     if not graphs:
         return MpiPlan(problem, exchange, local.dtype, comm, local, None)
     K = graphs[0].shape[0]
-    owner = mpi_crew.attempt(comm, lambda: _owner(comm, graphs, K))
+    owner = mpi_ranks.attempt(comm, lambda: _owner(comm, graphs, K))
     owner = comm.bcast(owner)  # of rank 0: eigenvectors may round differently elsewhere
     near = halo.build(comm, graphs, owner, local.dtype)
     share = Share(owner, near.own, near)
     if comm.size > 1:
         found = measure_cut(graphs, owner)
-        mpi_crew.log.info(
+        mpi_ranks.log.info(
             f"{K} nodes on {comm.size} ranks: {found.cut} of {found.edges} edges are cut, "
             f"{found.vectors} vectors travel per combination"
         )
@@ -92,7 +93,7 @@ def _check_plain(exchange: Exchange) -> None:
         )
 
 
-def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> numba_engine.NumbaPlan:
+def _compiled(problem: Problem, exchange: Exchange, dtype: DTypeLike) -> numba_engine.NumbaPlan:
     if problem.method.name != "gradient":
         raise BadInput(
             "engine 'mpi' spreads vectors of the method 'gradient' over ranks, not the matrices of "
@@ -107,23 +108,23 @@ def _compiled(problem: Problem, exchange: Exchange, dtype: Any) -> numba_engine.
         ) from None
 
 
-def _owner(comm: mpi_crew.Comm, graphs: list[Any], K: int) -> Array | None:
+def _owner(comm: mpi_ranks.Comm, graphs: list[Any], K: int) -> Array | None:
     return partition(graphs, K, comm.size) if comm.rank == 0 else None
 
 
-def _check_same(comm: mpi_crew.Comm, problem: Problem) -> None:
+def _check_same(comm: mpi_ranks.Comm, problem: Problem) -> None:
     """Vectors of different feature maps must not meet."""
     ours = problem.map.fingerprint
     first = comm.bcast(ours)
     error = FingerprintMismatch(f"rank {comm.rank}", first, ours) if ours != first else None
-    mpi_crew.agree(comm, error)
+    mpi_ranks.agree(comm, error)
 
 
 def share_of(plan: MpiPlan, K: int) -> Share:
     """Who has which of K nodes."""
     if plan.share is not None:
         return plan.share
-    owner = mpi_crew.attempt(plan.comm, lambda: partition([], K, plan.comm.size))
+    owner = mpi_ranks.attempt(plan.comm, lambda: partition([], K, plan.comm.size))
     return Share(owner, np.flatnonzero(owner == plan.comm.rank), None)
 
 
@@ -176,7 +177,7 @@ class Worker:
         together, and all raise if one finds targets that are not finite or iterates diverged.
         """
         plan, own, largest = self.plan, len(self.share.own), np.zeros(2)
-        mpi_crew.attempt(plan.comm, lambda: self._check(block))
+        mpi_ranks.attempt(plan.comm, lambda: self._check(block))
         out = np.empty((block.n, own, self.m), plan.dtype)
         done = 0
         for rows, n in self._rows(block):
@@ -184,7 +185,7 @@ class Worker:
             done += n
         self.peak = max(self.peak, float(largest[1]))
         found = plan.problem, plan.exchange, self.view, block, out, float(largest[0])
-        mpi_crew.attempt(plan.comm, lambda: check_progress(*found))
+        mpi_ranks.attempt(plan.comm, lambda: check_progress(*found))
         return out
 
     def _check(self, block: Block) -> None:
@@ -266,8 +267,8 @@ def whole(plan: MpiPlan, share: Share, state: State, to_all: bool = False) -> St
     """The state of all nodes from each rank's; None off rank 0, unless to all."""
     comm, owner, own = plan.comm, share.owner, share.own
 
-    gathered = state.each(lambda values: mpi_crew.gather(comm, owner, own, values, to_all))
-    gathered.peak = comm.allreduce(state.peak, op=mpi_crew.mpi().MAX)
+    gathered = state.each(lambda values: mpi_ranks.gather(comm, owner, own, values, to_all))
+    gathered.peak = comm.allreduce(state.peak, op=mpi_ranks.mpi().MAX)
     return None if gathered.theta is None else gathered
 
 
@@ -279,11 +280,11 @@ def advance(
     check_block(plan.problem.map, nodes, state, block)
     share = share_of(plan, state.theta.shape[0])
     worker = Worker(plan, share, state.part(share.own))
-    with mpi_crew.together(plan.comm):
+    with mpi_ranks.all_or_none(plan.comm):
         own = columns(block, share.own)
         f = worker.advance(own)
         turned = np.ascontiguousarray(f.transpose(1, 0, 2))
-        every_f = mpi_crew.gather(plan.comm, share.owner, share.own, turned, True)
+        every_f = mpi_ranks.gather(plan.comm, share.owner, share.own, turned, True)
         new = whole(plan, share, worker.state, to_all=True)
     worker.close()
     assert new is not None

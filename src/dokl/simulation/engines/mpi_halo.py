@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array
-from dokl.simulation.engines.mpi_crew import Comm
+from dokl.simulation.engines.mpi_ranks import Comm
 from dokl.simulation.engines.numba_sweeps import LoopGraph
 
 
@@ -56,7 +57,7 @@ def needs(A: Any, owner: Array) -> Array:
     return np.unique(triples, axis=0)
 
 
-def build(comm: Comm, graphs: list[Any], owner: Array, dtype: Any) -> Halo:
+def build(comm: Comm, graphs: list[Any], owner: Array, dtype: DTypeLike) -> Halo:
     """This rank's halo; all ranks call it with the same graphs and owners."""
     all_needs = [needs(A, owner) for A in graphs]
     mine = np.flatnonzero(owner == comm.rank)
@@ -87,7 +88,7 @@ def _trade(triples: Array, rank: int, own: Array, sources: Array, targets: Array
     return Trade(rows, sent, np.array([(incoming == s).sum() for s in sources], np.int64))
 
 
-def _local(graphs: list[Any], own: Array, incoming: list[Array], dtype: Any) -> LoopGraph:
+def _local(graphs: list[Any], own: Array, incoming: list[Array], dtype: DTypeLike) -> LoopGraph:
     """Own rows of all matrices in one CSR, in local numbers.
 
     Entries keep the order they have in the whole matrix: sums then round as in one process, and

@@ -97,7 +97,7 @@ def _bisect(W: csr_array, size: int) -> Array:
     for values in (_distances(W), *_fiedler(W)):
         side = np.ones(W.shape[0], bool)
         side[np.argsort(values, kind="stable")[:size]] = False
-        side = _improved(W, side)
+        side = _improve(W, side)
         row = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
         apart = float(W.data[side[row] != side[W.indices]].sum())
         if apart < least:
@@ -140,7 +140,7 @@ def _fiedler(W: csr_array) -> list[Array]:
     return [modes[:, 0] * np.cos(a) + modes[:, -1] * np.sin(a) for a in turns]
 
 
-def _improved(W: csr_array, side: Array) -> Array:
+def _improve(W: csr_array, side: Array) -> Array:
     """Exchange the pair that saves most links, as long as one does."""
     side, n = side.copy(), len(side)
     row = np.repeat(np.arange(n), np.diff(W.indptr))

@@ -34,7 +34,7 @@ AVERAGE_CODES = {"none": 0, "uniform": 1, "weighted": 2}
 # Below this many numbers in theta, handing nodes to threads costs more than it gives.
 LARGE = 2_000_000
 CORES = os.cpu_count() or 1
-# From so many steps on it pays to place theta well in memory.
+# From this many steps on it pays to place theta well in memory.
 MANY = 64
 
 
@@ -159,7 +159,7 @@ def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float32) -> Numba
 
 
 def _writable(a: Array, dtype: Any) -> Array:
-    """C-ordered, of one type, writable: each other combination would be compiled anew."""
+    """C-ordered, of one type, writable: each other combination would be compiled again."""
     a = np.ascontiguousarray(a, dtype)
     return a if a.flags.writeable else a.copy()
 

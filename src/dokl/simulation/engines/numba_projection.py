@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block
 from dokl.simulation.engines import numba_sweeps
@@ -45,7 +46,7 @@ def _part(rows: LoopRows, start: int, stop: int) -> LoopRows:
     return rows._replace(starts=rows.starts[start : stop + 1])
 
 
-def without_frequencies(r: int, P: tuple[Any, ...], dtype: Any) -> LoopMap:
+def without_frequencies(r: int, P: tuple[Any, ...], dtype: DTypeLike) -> LoopMap:
     """A map for samples that are features of length r already."""
     empty = np.zeros((0, r), dtype), np.zeros(r, dtype)
     return LoopMap(*empty, np.zeros((3, 0, 0), dtype), np.zeros((0, 0), dtype), False, P)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block, used_rows
 from dokl.network.exchange import Exchange
@@ -26,11 +27,11 @@ class ReferencePlan:
 
     problem: Problem
     exchange: Exchange
-    dtype: Any
+    dtype: DTypeLike
     graphs: list[Any]
 
 
-def plan(problem: Problem, exchange: Exchange, dtype: Any = np.float64) -> ReferencePlan:
+def plan(problem: Problem, exchange: Exchange, dtype: DTypeLike = np.float64) -> ReferencePlan:
     """Prepare a problem (its features drawn) for `advance`."""
     return ReferencePlan(problem, exchange, np.dtype(dtype).type, exchange.graphs)
 

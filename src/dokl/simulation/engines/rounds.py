@@ -6,7 +6,7 @@ itself is `diffusion.combine`, whatever is sent and however it is mixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,7 @@ def advance_many(
     combine: how, where the engine has a way of its own.
     """
     combined = combine or (
-        lambda states: [_combined(*pair, state) for pair, state in zip(pairs, states, strict=True)]
+        lambda states: [_combine(*pair, state) for pair, state in zip(pairs, states, strict=True)]
     )
     exchange, n = pairs[0][1], blocks[0].n
     cta, every, found, start = exchange.order == "cta", exchange.every, [], 0
@@ -56,9 +56,9 @@ def advance_many(
         if cta and clock % every == 0:
             states = combined(states)
         stop = min(n, start + every - clock % every)
-        told = _alone(alone, states, [block.steps(start, stop) for block in blocks])
-        states = [state for state, _ in told]
-        found.append([f for _, f in told])
+        advanced = _alone(alone, states, [block.steps(start, stop) for block in blocks])
+        states = [state for state, _ in advanced]
+        found.append([f for _, f in advanced])
         if not cta and states[0].clock % every == 0:
             # As in `diffusion.step_z`, the clock of the step that ends with the exchange.
             ended = combined([replace(state, clock=state.clock - 1) for state in states])
@@ -68,25 +68,6 @@ def advance_many(
         return _alone(alone, states, blocks)
     joined = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
     return list(zip(states, joined, strict=True))
-
-
-def spans(exchange: Exchange, clock: int, n: int) -> Iterator[tuple[int, int, int]]:
-    """(start, stop, clock) of steps without an exchange among them; an exchange has start = stop,
-    and the clock that decides over which graph it goes.
-    """
-    every, cta, start = exchange.every, exchange.order == "cta", 0
-    while start < n:
-        if not exchange.graphs:
-            yield 0, n, clock
-            return
-        now = clock + start
-        if cta and now % every == 0:
-            yield start, start, now
-        stop = min(n, start + every - now % every)
-        yield start, stop, now
-        if not cta and (clock + stop) % every == 0:
-            yield stop, stop, clock + stop - 1
-        start = stop
 
 
 def one_step(
@@ -105,7 +86,7 @@ def one_step(
     return state, f[0]
 
 
-def _combined(problem: Problem, exchange: Exchange, state: State) -> State:
+def _combine(problem: Problem, exchange: Exchange, state: State) -> State:
     graphs = exchange.graphs
     return combine(problem, exchange, graphs, state) if graphs else state
 
@@ -114,10 +95,10 @@ def _alone(
     alone: AdvanceMany, states: Sequence[State], blocks: Sequence[Block]
 ) -> list[tuple[State, Array]]:
     """The engine's own arrays move on; what only the exchange knows stays."""
-    told = []
+    advanced = []
     for state, (new, f) in zip(states, alone(states, blocks), strict=True):
         kept: dict[str, Any] = {
             name: array for name, array in state.nodes.items() if name not in new.nodes
         }
-        told.append((replace(new.having(**kept), sent=state.sent), f))
-    return told
+        advanced.append((replace(new.having(**kept), sent=state.sent), f))
+    return advanced

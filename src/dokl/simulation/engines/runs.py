@@ -6,21 +6,22 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, Block
 from dokl.base.errors import BadInput
-from dokl.base.progress import progress
+from dokl.base.progress import Bar, progress
 from dokl.base.unlocked import one_thread
 from dokl.network.exchange import Exchange
-from dokl.network.exchange.attacks import lied_to
+from dokl.network.exchange.attacks import attacked_rows
 from dokl.network.state import State
 from dokl.simulation import driver
 from dokl.simulation.diffusion import Problem, Trace, init
-from dokl.simulation.driver import Job
+from dokl.simulation.driver import Job, Realization
 from dokl.simulation.engines.choice import candidates, choose, module_of
 from dokl.simulation.recording import Recorder, check_asked
 
@@ -33,8 +34,10 @@ class ByEngine(driver.Executor):
         chosen = choose(job.engine, self.problem, self.exchange, job.dtype, job.work)
         self.engine, self.module, self.plan = chosen
         self.job, given = job, driver.blocks_of(job.stream, data_seed)
-        lies = self.exchange.attack, self.exchange.liars
-        self.blocks = given if lies[0] is None else (lied_to(*lies, block) for block in given)
+        faults = self.exchange.attack, self.exchange.faulty
+        self.blocks = (
+            given if faults[0] is None else (attacked_rows(*faults, block) for block in given)
+        )
         self.recorder = Recorder(job.asked.record)
         counted = not self.exchange.plain or self.problem.method.merges
         rules = self.exchange.graphs and counted
@@ -60,15 +63,15 @@ class ByEngine(driver.Executor):
         """Take over what the engine found in a piece, and record it."""
         self.sent, self.state = state.sent - self.state.sent, state
         y = driver.targets(self.block, start - self.fed, stop - self.fed)
-        if self.exchange.liars:  # as if these nodes had no samples
+        if self.exchange.faulty:  # as if these nodes had no samples
             f = np.array(f)
-            f[:, list(self.exchange.liars)] = np.nan
+            f[:, list(self.exchange.faulty)] = np.nan
         self.recorder.take(f, y, self, slice(start, stop))
 
     def snapshot(self, step: int) -> None:
         """Record what is recorded now and then, of honest nodes."""
-        liars = bool(self.exchange.liars)
-        honest = self.state.part(self.exchange.honest(self.nodes)) if liars else self.state
+        faulty = bool(self.exchange.faulty)
+        honest = self.state.part(self.exchange.honest(self.nodes)) if faulty else self.state
         self.recorder.snapshot(step, honest)
 
     def kept(self) -> State | None:
@@ -86,7 +89,7 @@ def run(
     seed: int = 0,
     record: Sequence[str] = ("mse",),
     snapshot: int | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     workers: int | None = None,
     show_progress: bool | None = None,
     ranks: int | None = None,
@@ -100,8 +103,8 @@ def run(
 
     record: any of mse, node_mse, mistakes, loss, predictions (at every step), disagreement,
     theta, delivered (every `snapshot` steps), bytes (sent so far), state (the final one). Where
-    the exchange has liars, errors and snapshots are of the honest nodes; predictions of liars are
-    NaN.
+    the exchange has faulty nodes, errors and snapshots are of the honest ones, and
+    predictions of faulty ones are NaN.
 
     With engine="mpi" all ranks of an MPI job call this alike; rank 0 gets the result. `ranks`: how
     many there must be; checkpoint: a `checkpoints.Checkpoint`, to resume the run after a crash.
@@ -119,7 +122,7 @@ def run(
     given, workers = check_asked(record, snapshot, runs, seed), workers or os.cpu_count() or 1
     if isinstance(stream, Iterator) and runs > 1:
         raise BadInput("an iterator of Streams can be read only once: pass a list, or runs=1")
-    total, began = driver.samples_in(stream, runs), time.perf_counter()
+    total = driver.samples_in(stream, runs)
     work = float((total or 0) * getattr(problem.features, "D", 0))
     inside = 1 if runs > 1 else workers
     job = Job(problem, exchange, stream, given, engine, dtype, inside, work)
@@ -129,21 +132,26 @@ def run(
         return mpi_cluster.run(job, ranks, checkpoint, show_progress)
     if ranks is not None or checkpoint is not None:
         raise BadInput(f"ranks and checkpoints are for engine='mpi', not {engine!r}")
-    method, bar = problem.method.name, progress(total, "learning", show_progress)
-    likely = module_of(candidates(engine, work)[0], method)
+    began, bar = time.perf_counter(), progress(total, "learning", show_progress)
+    results = _all_runs(job, bar, workers)
+    return driver.trace_of(results, given, time.perf_counter() - began)
+
+
+def _all_runs(job: Job, bar: AbstractContextManager[Bar], workers: int) -> list[Realization]:
+    """On at most this many threads, or in step where the engine advances many runs at once."""
+    method, runs = job.problem.method.name, job.asked.runs
+    likely = module_of(candidates(job.engine, job.work)[0], method)
     # Compiled loops have threads of their own; least squares is made of small products.
     alone = nullcontext() if method == "gradient" else one_thread()
     with alone, bar as shown, ThreadPoolExecutor(min(workers, runs)) as pool:
         if runs > 1 and hasattr(likely, "advance_many"):
             from dokl.simulation.engines import jax_batches
 
-            results = jax_batches.in_step(job, shown, pool)
-        else:
-            results = driver.drive_all(lambda seed: ByEngine(job, seed), given, shown, pool)
-    return driver.trace_of(results, given, time.perf_counter() - began)
+            return jax_batches.in_step(job, shown, pool)
+        return driver.drive_all(lambda seed: ByEngine(job, seed), job.asked, shown, pool)
 
 
-def check_engine(engine: str, dtype: Any = np.float64, tol: float = 1e-9) -> None:
+def check_engine(engine: str, dtype: DTypeLike = np.float64, tol: float = 1e-9) -> None:
     """Hold an engine to the reference on small problems of every kind; raises BadInput.
 
     Run it on an engine of your own (add it to `ENGINES` first).

@@ -20,7 +20,7 @@ class Shards:
     """Rows of a data set dealt over K nodes, equal counts, the remainder dropped.
 
     X: (N, d) dense or scipy.sparse, y: (N,) or (N, m). With shuffle, each seed deals the rows
-    anew; without, row i * K + k is step i of node k. A row stays with its node in all passes; each
+    again; without, row i * K + k is step i of node k. A row stays with its node in all passes; each
     pass has a new order (reshuffle) or repeats the first. Passes follow each other in one stream,
     so a step count runs on over them.
 
@@ -175,7 +175,7 @@ class Missing:
     def draw(self, seed: int) -> Stream:
         """The stream of this seed."""
         stream: Stream = draw_recipe(self.base, seed)
-        return self._thinned(stream, self._present(seed, stream.n, stream.K))
+        return self._thin(stream, self._present(seed, stream.n, stream.K))
 
     def draw_nodes(self, seed: int, nodes: Array) -> Stream:
         """The same of some nodes only."""
@@ -183,7 +183,7 @@ class Missing:
         if K is None:
             return self.draw(seed).nodes(nodes)
         stream = draw_nodes(self.base, seed, nodes)
-        return self._thinned(stream, self._present(seed, stream.n, K)[:, nodes])
+        return self._thin(stream, self._present(seed, stream.n, K)[:, nodes])
 
     def _present(self, seed: int, n: int, K: int) -> Array:
         if not isinstance(self.p, float) and len(self.p) != K:
@@ -191,7 +191,7 @@ class Missing:
         chance = generator(seed, "missing").random((n, K))
         return np.where(chance < np.asarray(self.p), 0.0, 1.0)
 
-    def _thinned(self, stream: Stream, weight: Array) -> Stream:
+    def _thin(self, stream: Stream, weight: Array) -> Stream:
         if stream.weight is not None:
             weight = weight * stream.weight
         return Stream(stream.X, stream.y, weight)

@@ -39,7 +39,7 @@ class Stream:
         weight = None if self.weight is None else _checked_weight(self.weight, n, K)
         if weight is not None and not weight.all():
             absent = weight == 0
-            X, y = _blanked(X, absent), _blanked(y, absent)
+            X, y = _blank(X, absent), _blank(y, absent)
         _check_finite(X, "X", K)
         _check_finite(y, "y", K)
         self._set(X, y, weight)
@@ -142,7 +142,7 @@ def _checked_weight(weight: Any, n: int, K: int) -> Array:
     return np.asarray(weight)
 
 
-def _blanked(values: Any, absent: Array) -> Any:
+def _blank(values: Any, absent: Array) -> Any:
     """Zeros where no sample is; a copy only if there is something to wipe. absent: (n, K)."""
     if is_sparse(values):
         gone = np.repeat(absent.ravel(), np.diff(values.indptr))

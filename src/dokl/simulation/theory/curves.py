@@ -48,17 +48,12 @@ class PredictedCurve:
     node_mse: Array | None = None
 
     @property
-    def excess(self) -> Array:
-        """mse - J_opt."""
-        return self.mse - self.j_opt
-
-    @property
     def decibels(self) -> Array:
         """The mean square error in dB; NaN where small-step theory makes it negative."""
         return np.asarray(decibels(np.where(self.mse > 0, self.mse, np.nan)))
 
     def settles(self, within: float = 1.0, level: float | None = None) -> int | None:
-        """First step from which mse stays within so many dB of `level` (default: its last value).
+        """First step from which mse stays within n dB of `level` (default: its last value).
 
         None: not in this curve.
         """
@@ -123,12 +118,12 @@ class _Walk:
         if h > 1:
             if self.slope is not None:
                 rise = (h * self.slope, rise[1])
-            rise = self._corrected(now, rise, end, self.decay * g)
+            rise = self._correct(now, rise, end, self.decay * g)
             self.slope = rise[0] / h
         self.C, self.tail = end(rise)
         self.decay = self.decay * g
 
-    def _corrected(
+    def _correct(
         self,
         now: tuple[Array, Array],
         rise: tuple[Array, Array],

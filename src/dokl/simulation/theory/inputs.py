@@ -71,7 +71,7 @@ def gaussian_inputs(mean: ArrayLike, cov: ArrayLike, points: int = 4096, seed: i
     variances, axes = np.linalg.eigh(C)
     if variances[0] < -1e-10 * abs(variances[-1]):
         raise BadInput(f"cov has the negative eigenvalue {variances[0]:.3g}: it is no covariance")
-    unit, weight = (_lattice if m.size <= LATTICE_UP_TO else _mirrored)(m.size, points, seed)
+    unit, weight = (_lattice if m.size <= LATTICE_UP_TO else _mirror)(m.size, points, seed)
     X = m + unit @ (axes * np.sqrt(np.maximum(variances, 0))).T
     return InputLaw(X, weight, m, C)
 
@@ -99,7 +99,7 @@ def _lattice(d: int, points: int, seed: int) -> tuple[Array, Array]:
     return unit, weight / weight.sum()
 
 
-def _mirrored(d: int, points: int, seed: int) -> tuple[Array, Array]:
+def _mirror(d: int, points: int, seed: int) -> tuple[Array, Array]:
     half = random_numbers.normal_quantile(random_numbers.sobol(seed, max(1, points // 2), d))
     unit = np.concatenate([half, -half])
     return unit, np.full(len(unit), 1 / len(unit))

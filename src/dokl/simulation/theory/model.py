@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dokl.base.arrays import Array
+from dokl.learning.features import AnyMap
 from dokl.simulation.theory.inputs import InputLaw
 from dokl.simulation.theory.modes import Basis, Modes, basis
 from dokl.simulation.theory.moments import cross_moment, power, target_values
@@ -33,11 +34,6 @@ class DataModel:
         """The error of theta_*: noise and misfit. J_opt = s^2 + E f^2 - p'R^-1 p on the modes."""
         return float(self.basis.weight @ self.residual)
 
-    @property
-    def first_error(self) -> float:
-        """E y^2, where theta = 0 begins."""
-        return float(self.basis.values @ np.diagonal(self.start)) + self.j_opt
-
     def added(self, B: Array, tail: float, decay: Array) -> Array:
         """E[(E[e^2 | x]) phi phi'] - R B R, what a sample adds to its node's block, over mu^2.
 
@@ -49,7 +45,7 @@ class DataModel:
 
 
 def model(
-    features: Any,
+    features: AnyMap,
     inputs: InputLaw,
     target: Any,
     noise: ArrayLike = 0.0,
@@ -77,14 +73,14 @@ def model_on(at: Basis, values: Array, noise: ArrayLike = 0.0) -> DataModel:
     return DataModel(at, theta @ theta.T / J, residual, at.phi * (misfit @ theta.T / J))
 
 
-def wiener(features: Any, inputs: InputLaw, target: Any, modes: Modes) -> Array:
+def wiener(features: AnyMap, inputs: InputLaw, target: Any, modes: Modes) -> Array:
     """theta_* = R^-1 E[z f] on the modes, as a vector of the map itself: (D,) or (D, J)."""
     p = modes.vectors.T @ cross_moment(features, inputs, target)
     return np.asarray(modes.vectors @ (p.T / modes.values).T)
 
 
 def optimal_error(
-    features: Any, inputs: InputLaw, target: Any, noise: float, modes: Modes
+    features: AnyMap, inputs: InputLaw, target: Any, noise: float, modes: Modes
 ) -> float:
     """J_opt = s^2 + E f^2 - p'R^-1 p, in closed form where `cross_moment` and `power` have one."""
     p = modes.vectors.T @ cross_moment(features, inputs, target)

@@ -11,6 +11,7 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.base.random_numbers import draw_recipe, normal_quantile, uniforms
+from dokl.learning.features import AnyMap
 from dokl.simulation.theory.inputs import InputLaw
 from dokl.simulation.theory.moments import autocorrelation, feature_rows, product, trace
 
@@ -51,7 +52,7 @@ class Modes:
 
 
 def leading_modes(
-    features: Any, inputs: InputLaw, r: int | None = None, tail: float = 1e-4
+    features: AnyMap, inputs: InputLaw, r: int | None = None, tail: float = 1e-4
 ) -> Modes:
     """The r leading modes; without r, as many as leave at most `tail` of E|z|^2 outside.
 
@@ -82,14 +83,14 @@ def _cut(modes: Modes, r: int | None, tail: float) -> Modes:
     return modes.first(r)
 
 
-def _dense(features: Any, inputs: InputLaw) -> Modes:
+def _dense(features: AnyMap, inputs: InputLaw) -> Modes:
     R = autocorrelation(features, inputs)
     values, vectors = np.linalg.eigh((R + R.T) / 2)
     values = np.maximum(values[::-1], 0)
-    return Modes(values, _signed(vectors[:, ::-1]), float(values.sum()), 0.0)
+    return Modes(values, _fix_signs(vectors[:, ::-1]), float(values.sum()), 0.0)
 
 
-def _iterate(features: Any, inputs: InputLaw, k: int, V: Array) -> tuple[Modes, Array]:
+def _iterate(features: AnyMap, inputs: InputLaw, k: int, V: Array) -> tuple[Modes, Array]:
     """Subspace iteration from the directions V and fresh ones up to k."""
     fresh = uniforms(0, ("modes", V.shape[1]), (features.D, k - V.shape[1]))
     Q = np.linalg.qr(np.hstack([V, normal_quantile(fresh)]))[0]
@@ -101,12 +102,12 @@ def _iterate(features: Any, inputs: InputLaw, k: int, V: Array) -> tuple[Modes, 
     values, turn = np.linalg.eigh((small + small.T) / 2)
     outside = RQ[:, k:] - Q @ (Q.T @ RQ[:, k:])
     tail_square = float((outside**2).sum() / PROBES)
-    vectors = _signed(Q @ turn[:, ::-1])
+    vectors = _fix_signs(Q @ turn[:, ::-1])
     values = np.maximum(values[::-1], 0)
     return Modes(values, vectors, trace(features, inputs), tail_square), vectors
 
 
-def _signed(vectors: Array) -> Array:
+def _fix_signs(vectors: Array) -> Array:
     """The largest entry of every vector positive: eigenvectors leave their sign open."""
     largest = np.abs(vectors).argmax(axis=0)
     signs = np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
@@ -137,7 +138,7 @@ class Basis:
         return np.asarray((self.phi * (self.weight * v)[:, None]).T @ self.phi)
 
 
-def basis(features: Any, inputs: InputLaw, modes: Modes | None = None) -> Basis:
+def basis(features: AnyMap, inputs: InputLaw, modes: Modes | None = None) -> Basis:
     """Modes (by default the leading ones) and the features on them.
 
     Modes from a closed form meet points that know E phi phi' = diag(l) only to quadrature error;
@@ -159,7 +160,7 @@ def _repair(phi: Array, weight: Array, root: Array) -> Array:
     size, axes = np.linalg.eigh((white * weight[:, None]).T @ white)
     if size[0] < 1e-3:
         raise BadInput(
-            f"{len(phi)} points cannot tell {len(root)} modes apart: give gaussian_inputs more "
+            f"{len(phi)} points cannot separate {len(root)} modes: give gaussian_inputs more "
             "points, or take fewer modes"
         )
     return np.asarray((axes / np.sqrt(size)) @ axes.T * root / root[:, None])

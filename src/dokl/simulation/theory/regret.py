@@ -9,6 +9,7 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning import schedules
+from dokl.learning.features import AnyMap
 from dokl.learning.losses import Loss
 from dokl.learning.metrics import regret
 from dokl.simulation.theory.mixing import graph_modes
@@ -23,10 +24,10 @@ def second_modulus(weights: Any) -> float:
     return float(np.abs(a[1:]).max(initial=0.0))
 
 
-def gradient_bound(loss: Loss, features: Any, largest_y: float, U_2: float) -> float:
+def gradient_bound(loss: Loss, features: AnyMap, largest_y: float, U_2: float) -> float:
     """U: a bound on |grad L| = |slope| |z| while |theta| <= U_2 and |y| <= largest_y.
 
-    The slope of a convex loss is monotone in the prediction, so its ends tell.
+    The slope of a convex loss is monotone in the prediction, so its ends suffice.
     """
     z = float(np.sqrt(features.sup_norm2))
     y = np.array([-largest_y, largest_y])[:, None]

@@ -1,7 +1,7 @@
-"""The ranks of an MPI job as a crew: all aboard, of one mind, speaking with one voice.
+"""The ranks of an MPI job: all present, with the same settings and one output.
 
 A rank that fails alone would leave the others waiting for ever. So what a rank does by itself is
-an `attempt`, after which all hear whether one failed, and raise the same error. What fails between
+an `attempt`, after which all learn whether one failed, and raise the same error. What fails between
 such meetings ends the job at once (`together`).
 """
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 Comm = Any  # mpi4py.MPI.Comm; mpi4py is optional
 log = logging.getLogger("dokl.ranks")
 
-# What launchers tell the processes they start: how many, and which one. Open MPI's mpirun under
+# What launchers pass to the processes they start: how many, and which one. Open MPI's mpirun under
 # SLURM has srun start one daemon a machine, so SLURM's own numbers are asked last.
 SIZES = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 RANKS = ("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -79,7 +79,7 @@ def _library() -> str:
     return str(mpi().Get_library_version()).split(",")[0].splitlines()[0].strip("\0 ")
 
 
-def speaks(comm: Comm) -> bool:
+def is_speaker(comm: Comm) -> bool:
     """Whether this process speaks for all: the launcher's first, in case MPI sees size-1 jobs."""
     rank = launcher_number(RANKS)
     return bool(comm.rank == 0) if rank is None or comm.size > 1 else rank == 0
@@ -134,7 +134,7 @@ def _marked(error: Exception) -> Exception:
 
 
 @contextmanager
-def together(comm: Comm) -> Iterator[None]:
+def all_or_none(comm: Comm) -> Iterator[None]:
     """Whatever is not agreed on ends the whole job: the others wait for this rank."""
     try:
         yield
@@ -157,7 +157,7 @@ def _abort(comm: Comm, error: BaseException) -> NoReturn:
 
 
 @contextmanager
-def one_voice(wanted: bool, quiet: bool = False) -> Iterator[bool]:
+def report_once(wanted: bool, quiet: bool = False) -> Iterator[bool]:
     """A command under mpirun: yields whether to print and write; errors are printed once.
 
     Without `wanted` (another engine) nothing is special.
@@ -170,12 +170,12 @@ def one_voice(wanted: bool, quiet: bool = False) -> Iterator[bool]:
     except DoklError as error:
         _farewell(error, launcher_number(RANKS) in (None, 0), None)
     _listen(not quiet and comm.rank == 0)
-    with together(comm):
+    with all_or_none(comm):
         try:
             yield bool(comm.rank == 0)
             agree(comm)
         except Exception as error:
-            _farewell(_common(comm, error), speaks(comm), comm)
+            _farewell(_common(comm, error), is_speaker(comm), comm)
 
 
 def _common(comm: Comm, error: Exception) -> Exception:
