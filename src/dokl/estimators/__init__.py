@@ -12,9 +12,7 @@
 True
 """
 
-from dokl.estimators.auto import merge
-from dokl.estimators.auto_classifier import AutoClassifier
-from dokl.estimators.auto_regressor import AutoRegressor
+from dokl.estimators.auto import AutoClassifier, AutoRegressor, merge
 from dokl.estimators.diffusion import DiffusionClassifier, DiffusionRegressor
 from dokl.estimators.kernel import KernelClassifier, KernelRegressor
 from dokl.estimators.lags import Lags

@@ -1,4 +1,4 @@
-"""What the estimators without settings share: a bank of experts behind scikit-learn's habits."""
+"""Estimators without settings: a bank of experts behind scikit-learn's habits."""
 
 from __future__ import annotations
 
@@ -6,29 +6,84 @@ import html
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dokl.base.arrays import Array
+from dokl.base.arrays import LARGEST, Array, check_whole
 from dokl.base.errors import BadInput, MissingExtra, UnknownName
-from dokl.estimators.checked import checked_weight, everywhere, machine_memory, whole
-from dokl.estimators.choices import seed_of
-from dokl.estimators.frames import check_same_columns
-from dokl.estimators.grouped import group_column, grouped_last
+from dokl.estimators.choices import seed_of, set_parameters
+from dokl.estimators.inputs import (
+    NumericTargets,
+    all_or_nothing,
+    check_same_columns,
+    checked_weight,
+    everywhere,
+    machine_memory,
+    present_rows,
+)
+from dokl.estimators.labels import Calibrated, Labels, blanked
 from dokl.estimators.late import LateLearning
-from dokl.learning.experts import learn
+from dokl.estimators.plain import Savable
+from dokl.learning import calibration, intervals
+from dokl.learning.experts import learn, predicting
 from dokl.learning.experts.bank import Bank, Prediction, fingerprint, matrix_bytes, remembers, start
-from dokl.learning.experts.copies import watched
-from dokl.learning.experts.kinds import FOR_NUMBERS, Kind, Settings, of_groups
+from dokl.learning.experts.copies import watch
+from dokl.learning.experts.kinds import (
+    CLASS_PILOTS,
+    FOR_CLASSES,
+    FOR_NUMBERS,
+    Kind,
+    Settings,
+)
+
+# -- the column of groups -------------------------------------------------------------------------
+# Beyond, floats leave out whole numbers.
+MOST = 2.0**53
 
 
-class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
-    """What regressor and classifier share: a bank, checks, and what it can tell."""
+def group_column(groups: Any, d: int, names: Any = None) -> int:
+    """The place of a column among d inputs, by its place (-1 is the last) or its name."""
+    if isinstance(groups, str):
+        if names is None:
+            raise BadInput(
+                f"groups={groups!r} is a name, and these inputs have none: give a data frame, or "
+                "the place of the column (-1 is the last one)"
+            )
+        known = list(names)
+        if groups not in known:
+            raise UnknownName("column of groups", groups, known)
+        return known.index(groups)
+    if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
+        raise BadInput(f"groups must be the place or the name of a column, got {groups!r}")
+    if not -d <= groups < d:
+        raise BadInput(f"groups={groups} names no column: there are {d} inputs")
+    return int(groups) % d
+
+
+def grouped_last(X: Array, at: int) -> Array:
+    """Rows X: (n, d) with column `at`, of whole numbers, at the end."""
+    if X.shape[1] < 2:
+        raise BadInput(
+            "the column of groups is the only input: with no other there is nothing to learn but "
+            "the mean of each group"
+        )
+    group = X[:, at]
+    wrong = np.flatnonzero((group != np.rint(group)) | (np.abs(group) > MOST))
+    if len(wrong):
+        raise BadInput(
+            f"groups are whole numbers, and row {wrong[0]} has {group[wrong[0]]:g} in column {at}: "
+            "number them first, for example with sklearn.preprocessing.OrdinalEncoder, or train "
+            "from a table (dokl.fit_table, dokl train), where they may be texts"
+        )
+    return X if at == X.shape[1] - 1 else np.hstack([np.delete(X, at, axis=1), X[:, at : at + 1]])
+
+
+# -- what both share ------------------------------------------------------------------------------
+class Auto(Savable, LateLearning, BaseEstimator):  # type: ignore[misc]
+    """What regressor and classifier share: a bank, checks, and what it can report."""
 
     n_components: int
     experts: str
@@ -49,7 +104,7 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
         sets = self._sets
         if self.experts not in sets:
             raise UnknownName("experts", self.experts, sets)
-        most = whole("n_components", self.n_components)
+        most = check_whole("n_components", self.n_components)
         if not self.bound > 0:
             raise BadInput(f"bound must be above 0 standard deviations, got {self.bound!r}")
         kinds, lasting = sets[self.experts](), self.experts == "one"
@@ -57,46 +112,35 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
         seed, grouped = seed_of(self.random_state), self.groups is not None
         made = Settings(kinds, most, float(self.bound), seed, sums=lasting)
         if not grouped:
-            return made
-        # One expert stays what sums say, so that models can be added and taken away.
-        return replace(made, kinds=of_groups(kinds), grouped=True, group_errors=not lasting)
+            return replace(made, beside=self.experts == "lasting" and not self._classifying)
+        # One expert stays a function of its sums, so that models can be added and taken away.
+        return replace(made, grouped=True, group_errors=not lasting)
 
     def _fit(self, X: Array, y: Array, sample_weight: Any) -> Prediction:
-        X, Y, weight, _ = self._rows(self._arranged(X), y, sample_weight)
-        if not len(X):
-            raise BadInput("all sample weights are zero: there is nothing to start from")
-        bank, told = learn.fitted(self._settings(), X, Y, weight)
+        Y = self._targets(y)
+        _, X, Y, weight, _ = present_rows(self._arrange(X), Y, sample_weight, first=True)
+        bank, prediction = learn.fit_rows(self._settings(), X, Y, weight)
         self.bank_: Bank = bank
-        return told
+        return prediction
 
     def _partial_fit(self, X: Array, y: Array, sample_weight: Any) -> Prediction:
-        """Learn once; what was said of each row before, NaN for rows of weight 0."""
-        X, Y, weight, kept = self._rows(self._arranged(X), y, sample_weight)
+        """Learn once; its prediction of each row before, NaN for rows of weight 0."""
+        Y = self._targets(y)
+        n, X, Y, weight, kept = present_rows(self._arrange(X), Y, sample_weight, first=False)
         if not hasattr(self, "bank_"):
             bank = start(X.shape[1], Y.shape[1], self._settings())
             watching = not (self._classifying or bank.settings.grouped)
-            self.bank_ = watched(bank) if watching else bank
-        self.bank_, told = learn.learn(self.bank_, X, Y, weight)
-        return Prediction(*(everywhere(part, kept, len(y)) for part in vars(told).values()))
-
-    def _rows(
-        self, X: Array, y: Array, sample_weight: Any
-    ) -> tuple[Array, Array, Array | None, Array | None]:
-        """Rows, targets (n, m) and weights of those that have any, and which ones these are."""
-        Y = self._targets(y)
-        if sample_weight is None:
-            return X, Y, None, None
-        weight = checked_weight(sample_weight, len(X))
-        kept = np.flatnonzero(weight)
-        if len(kept) == len(X):
-            return X, Y, np.array(weight), None
-        return X[kept], Y[kept], weight[kept], kept
+            self.bank_ = watch(bank) if watching else bank
+        self.bank_, prediction = learn.learn(self.bank_, X, Y, weight)
+        if kept is None:
+            return prediction
+        return Prediction(*(everywhere(part, kept, n) for part in vars(prediction).values()))
 
     def _inputs(self, X: Any) -> Array:
         check_is_fitted(self, "bank_")
-        return self._arranged(self._read_rows(X))
+        return self._arrange(self._read_rows(X))
 
-    def _arranged(self, X: Array) -> Array:
+    def _arrange(self, X: Array) -> Array:
         """Rows X: (n, d) as the bank wants them: the number of the group last."""
         if self.groups is None:
             return X
@@ -116,7 +160,7 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
     def _group_name(self, names: tuple[str, ...]) -> str | None:
         return None if self.groups is None else names[group_column(self.groups, len(names), names)]
 
-    # -- what it can tell --------------------------------------------------------------------
+    # -- what it can report ------------------------------------------------------------------
     @property
     def relevance_(self) -> Array:
         """How much the learned function bends along each input, summing to 1: (d,).
@@ -191,7 +235,7 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
                 f"there is no map yet after {self.bank_.seen} rows: it comes with row "
                 f"{min(self.bank_.settings.pilots, default=30)}"
             )
-        self.bank_ = learn.frozen(self.bank_)
+        self.bank_ = learn.freeze(self.bank_)
         return self
 
     def fresh(self) -> Any:
@@ -201,18 +245,12 @@ class Auto(LateLearning, BaseEstimator):  # type: ignore[misc]
         other = clone(self)
         learned = {k: v for k, v in vars(self).items() if k not in self.get_params()}
         vars(other).update(learned)
-        other.bank_ = learn.emptied(self.freeze().bank_)
+        other.bank_ = learn.forget_all(self.freeze().bank_)
         return other
 
     def without(self, other: Any) -> Any:
         """The model that never had the rows of `other`, which has the same map."""
-        return combined(self, other, -1)
-
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write the fitted estimator to a data file; `dokl.load` reads it back."""
-        from dokl.estimators.saving import save  # which knows all the estimators, this one too
-
-        return save(self, path)
+        return combine(self, other, -1)
 
 
 def experts_html(estimator: Any) -> str:
@@ -249,10 +287,10 @@ def merge(a: Any, b: Any) -> Any:
 
     `b = a.fresh()` makes one with the map of a. Exact for experts='one', whose knowledge is sums.
     """
-    return combined(a, b, 1)
+    return combine(a, b, 1)
 
 
-def combined(a: Any, b: Any, sign: int) -> Any:
+def combine(a: Any, b: Any, sign: int) -> Any:
     """A new model with the sums of a, and those of b added or taken away."""
     from sklearn.base import clone
 
@@ -266,5 +304,269 @@ def combined(a: Any, b: Any, sign: int) -> Any:
     check_same_columns(a, b)
     other = clone(a)
     vars(other).update({k: v for k, v in vars(a).items() if k not in a.get_params()})
-    other.bank_ = learn.combined(a.bank_, b.bank_, sign)
+    other.bank_ = learn.combine_sums(a.bank_, b.bank_, sign)
     return other
+
+
+# -- regression -----------------------------------------------------------------------------------
+class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
+    """Online regression without settings: eighteen experts of exact least squares, mixed.
+
+    Length scales are learned from the first rows (and again at 60, 125, ... 100,000), inputs and
+    targets are brought to unit size, memories from ten rows to all of them compete, beside inputs
+    as they are two experts take them by their ranks, and each row is predicted before it is
+    learned. Memory never grows with the stream.
+
+    X is an array, in which NaN is a missing value, or a data frame (pandas, polars) of numbers,
+    truth values, texts, categories and times, read as `dokl train` reads files. The first call
+    decides what the columns are, and which levels texts have; later frames are matched by name.
+
+    Parameters
+    ----------
+    n_components : centres of the widest experts' maps. More follow finer detail; time per row
+        grows with the square.
+    experts : "all" mixes eighteen; "lasting" those that forget nothing and a linear one, which is
+        better where a model stays frozen for long or targets come late; "one" is a single expert
+        that remembers everything, whose models can be merged and subtracted (`fresh`, `merge`,
+        `without`).
+    bound : a target that is off by more standard deviations pulls like one of this size.
+    groups : the place (-1 is the last) or the name of a column of X whose whole numbers say which
+        group a row belongs to: a station, a customer, an animal. Groups are no quantities: each
+        gets a place that is learned, near those which are like it, and its last errors correct its
+        next prediction. Thousands of groups are welcome. One that was not seen is predicted like
+        an average one, and so is a negative or missing number, which stands for none.
+    random_state : seed of the rows that are kept for learning scales again; an integer gives the
+        same model for the same rows.
+    verbose : unused so far; kept for symmetry with other estimators.
+
+    Attributes
+    ----------
+    relevance_ : (d,) how much the function bends along each input, summing to 1.
+    inputs_ : names of these inputs: columns of X, levels of texts, circles of times.
+    experts_ : a list of the experts with weights, memories and errors.
+    remembers_ : in words, how far back predictions reach.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
+    >>> y = 1e4 + np.sin(3 * X[:, 0])  # any offset, any scale; the second input is useless
+    >>> model = AutoRegressor(random_state=0)
+    >>> f = model.prequential(X, y)  # predicts each row, then learns it
+    >>> bool(np.var((y - f)[200:]) < 0.02 * np.var(y)), bool(model.relevance_[0] > 0.8)
+    (True, True)
+    >>> lower, upper = model.predict_interval(X[:3], coverage=0.9)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 1000,
+        *,
+        experts: str = "all",
+        bound: float = 10.0,
+        groups: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        set_parameters(self, locals())
+
+    @property
+    def _outputs(self) -> int:
+        return self.bank_.m
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoRegressor:
+        """Learn from scratch, in the order given; scales are learned from all rows."""
+        with all_or_nothing(self):
+            X, y = self._checked(X, y, True, sample_weight)
+            usual = float(np.median(np.abs(y)))
+            if usual > LARGEST:
+                raise BadInput(
+                    f"targets are about {usual:.0e}, and {LARGEST:.0e} at most can be learned: "
+                    "divide them by a unit"
+                )
+            self._fit(X, y, sample_weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoRegressor:
+        """Learn from these rows, in this order, once."""
+        self.prequential(X, y, sample_weight)
+        return self
+
+    def prequential(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        return_std: bool = False,
+        return_interval: float | None = None,
+    ) -> Any:
+        """`partial_fit` that returns what it predicted for each row just before learning it, and
+        with return_std how sure it was. Rows of weight 0 are not looked at: NaN stands there.
+
+        return_interval: a coverage such as 0.9; then the lower and the upper ends follow, too.
+        """
+        with all_or_nothing(self):
+            level = None if return_interval is None else intervals.check_level(return_interval)
+            X, y = self._checked(X, y, not hasattr(self, "bank_"), sample_weight)
+            prediction = self._partial_fit(X, y, sample_weight)
+        sd, found = np.sqrt(prediction.variance), [prediction.mean]
+        found += [sd] if return_std else []
+        if level is not None:
+            reach = sd * intervals.width_at(self.bank_.tracker, level, prediction.widths)
+            found += [prediction.mean - reach, prediction.mean + reach]
+        shaped = tuple(map(self._shaped, found))
+        return shaped[0] if len(shaped) == 1 else shaped
+
+    def predict(
+        self, X: Any, return_std: bool = False, keys: Any = None, steps_ahead: Any = None
+    ) -> Any:
+        """Predictions (n,), or (n, m) for several outputs; with return_std also their standard
+        deviations, noise included.
+
+        keys: a name for each row, by which `learn` finds it when its target is known. steps_ahead:
+        how many rows beyond the last learned one these lie, a number for all of them or one for
+        each, where a model of a series stays as it is. Beyond the next row, a linear function of
+        the inputs and each input itself (an earlier value) count as far as frozen copies of the
+        model did worse along its stream.
+        """
+        rows = self._inputs(X)
+        if keys is not None:
+            self._wait(X, keys)
+        if not return_std:
+            return self._shaped(predicting.predict(self.bank_, rows, steps_ahead))
+        prediction = predicting.predict_with_variance(self.bank_, rows, steps_ahead)
+        return self._shaped(prediction.mean), self._shaped(np.sqrt(prediction.variance))
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, steps_ahead: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends that hold the target in this share of rows.
+
+        steps_ahead: how many rows beyond the last learned one these lie, a number for all of them
+        or one for each. 1 is the next row, for a model that learns each row after predicting it.
+        The further, the wider, as frozen copies of the model erred along its stream; where rows
+        came in no order that is no wider. The middle is what `predict` says there. None: unknown.
+        Then intervals are those at an eighth of the rows learned, which stands for all rows up to a
+        quarter: the same for a row in whatever company it is predicted.
+        """
+        ends = predicting.frozen_ends(self.bank_, self._inputs(X), coverage, steps_ahead)
+        return self._shaped(ends[0]), self._shaped(ends[1])
+
+
+# -- classification -------------------------------------------------------------------------------
+class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
+    """Online classification without settings: ten experts, one matrix for all classes in each.
+
+    Parameters are those of `AutoRegressor`, but that `bound` is infinite (a class that comes late
+    is no wild target), and:
+
+    class_weight : {label: weight}, or "balanced" by how often each class was seen so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(600, 2))
+    >>> y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    >>> model = AutoClassifier(random_state=0)
+    >>> labels = model.prequential(X, y, classes=["other", "same"])
+    >>> bool(np.mean(labels[300:] == y[300:]) > 0.9)
+    True
+    """
+
+    class_weight: Any
+    _sets = FOR_CLASSES
+
+    def __init__(
+        self,
+        n_components: int = 1000,
+        *,
+        experts: str = "all",
+        bound: float = math.inf,
+        groups: int | str | None = None,
+        class_weight: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        set_parameters(self, locals())
+
+    def _settings(self) -> Settings:
+        given = {"classes": len(getattr(self, "classes_", ())), "pilots": CLASS_PILOTS}
+        return replace(super()._settings(), **given)  # type: ignore[arg-type]
+
+    def _weights(self, y: Array, weight: Array) -> Array:
+        """Sample weights (n,) times class weights."""
+        if self.class_weight is None:
+            return weight
+        at = self._numbers(y)
+        if isinstance(self.class_weight, str):
+            if self.class_weight != "balanced":
+                raise UnknownName("class_weight", self.class_weight, ("balanced",))
+            seen = getattr(self, "class_count_", np.zeros(len(self.classes_)))
+            self.class_count_ = seen + np.bincount(at, minlength=len(self.classes_))
+            each = self.class_count_.sum() / np.maximum(self.class_count_, 1) / len(self.classes_)
+        else:
+            each = np.array([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
+        return np.asarray(each[at] * weight)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AutoClassifier:
+        """Learn from scratch, in the order given; scales are learned from all rows."""
+        with all_or_nothing(self):
+            X, y = self._checked(X, y, True, sample_weight)
+            if hasattr(self, "class_count_"):
+                del self.class_count_
+            weight = checked_weight(1.0 if sample_weight is None else sample_weight, len(y))
+            if not weight.any():
+                raise BadInput("all sample weights are zero: there is nothing to start from")
+            X, y, weight = (a[weight > 0] for a in (X, y, weight))
+            self._meet(y)
+            weight = self._weights(y, weight)
+            prediction = self._fit(X, y, None if (weight == 1.0).all() else weight)
+            self.calibration_ = calibration.start(len(self.classes_))
+            finite = np.isfinite(prediction.mean[:, 0])
+            self._follow(prediction.mean[finite], y[finite], weight[finite])
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> AutoClassifier:
+        """Learn from these rows, in this order, once; the first call names all classes."""
+        self.prequential(X, y, classes, sample_weight)
+        return self
+
+    def prequential(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Array:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        A row of weight 0 is not looked at: NaN (float labels) or None stands in its place.
+        """
+        with all_or_nothing(self):
+            fresh = not hasattr(self, "bank_")
+            X, y = self._checked(X, y, fresh, sample_weight)
+            self._meet_again(classes, fresh)
+            weight = checked_weight(1.0 if sample_weight is None else sample_weight, len(y))
+            weight = self._weights(y, weight)
+            prediction = self._partial_fit(X, y, None if (weight == 1.0).all() else weight)
+            if fresh:
+                self.calibration_ = calibration.start(len(self.classes_))
+            level = self._follow(prediction.mean, y, weight)
+        return blanked(self.classes_[level.argmax(axis=1)], weight == 0)
+
+    def _follow(self, scores: Array, y: Array, weight: Array) -> Array:
+        """Calibrate by rows that were just predicted: the levels (n, classes) before each."""
+        seen, level = weight > 0, np.zeros((len(y), len(self.classes_)))
+        given = calibration.both(scores[seen]), self._numbers(y[seen]), weight[seen]
+        self.calibration_, level[seen] = calibration.follow(self.calibration_, *given)
+        return level
+
+    def predict(self, X: Any, keys: Any = None) -> Array:
+        """Labels (n,): the most probable.
+
+        keys: a name for each row, by which `learn` finds it when its target is known.
+        """
+        labels = super().predict(X)
+        if keys is not None:
+            self._wait(X, keys)
+        return np.asarray(labels)
+
+    def _scores(self, X: Any) -> Array:
+        X = self._inputs(X)
+        return predicting.predict(self.bank_, X)

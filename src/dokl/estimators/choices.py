@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dokl.base.arrays import Array, is_sparse
+from dokl.base.arrays import is_sparse
 from dokl.base.errors import BadInput, UnknownName
 from dokl.base.random_numbers import check_seed, generator
 from dokl.learning import kernels, losses, schedules
@@ -175,65 +175,3 @@ def passes_of(passes: Any, rows_per_node: int) -> int:
     if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes < 1:
         raise BadInput(f"passes must be a whole number, at least 1, or 'auto', got {passes!r}")
     return int(passes)
-
-
-# More steps than this, times those that end where a node comes again, show no order among nodes.
-REPEATED = 1.25
-
-
-def dealt(K: int, owner: Array, rng: np.random.Generator | None = None) -> Array:
-    """Which row each node sees at each step: (steps, K), -1 where a node has no more rows.
-
-    owner: (n,) the node of each row. With rng each node's rows come in a new order.
-
-    >>> dealt(2, np.array([0, 1, 0]))
-    array([[ 0,  1],
-           [ 2, -1]])
-    """
-    n = len(owner)
-    if K == 1:
-        return (np.arange(n) if rng is None else rng.permutation(n)).reshape(n, 1)
-    # Sorting by (node, random number) shuffles every node's rows by themselves.
-    order = np.lexsort((np.arange(n) if rng is None else rng.random(n), owner))
-    counts = np.bincount(owner, minlength=K)
-    place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
-    index = np.full((int(counts.max(initial=0)), K), -1, np.int64)
-    index[place, owner[order]] = order
-    return index
-
-
-def in_order(K: int, owner: Array) -> Array:
-    """The same for rows that come in the order of time, (steps, K), -1 where a node has none.
-
-    No row comes before one that was given earlier: a node that misses hours would otherwise run
-    ahead of the others, and teach them what is yet to come. A step ends where a node comes again,
-    and where nodes keep an order among each other also where it begins anew. Rows that are grouped
-    by node give nearly as many steps as rows, and one node learns after the other.
-
-    >>> in_order(3, np.array([0, 1, 2, 1, 2, 0, 1, 2]))
-    array([[ 0,  1,  2],
-           [-1,  3,  4],
-           [ 5,  6,  7]])
-    """
-    n, nodes = len(owner), owner.tolist()
-    plain = _steps(nodes, [0] * K)
-    rank = [0] * K
-    for i, k in enumerate(dict.fromkeys(nodes)):
-        rank[k] = i
-    step = _steps(nodes, rank)
-    if n and step[-1] > REPEATED * (1 + plain[-1]):  # they keep none
-        step = plain
-    index = np.full((1 + step[-1] if n else 0, K), -1, np.int64)
-    index[step, owner] = np.arange(n)
-    return index
-
-
-def _steps(nodes: list[int], rank: list[int]) -> list[int]:
-    """The step of each row: a new one where its node has had one, or ranks before the first."""
-    found, last, step, first = list[int](), [-1] * len(rank), -1, len(rank)
-    for k in nodes:
-        if last[k] == step or rank[k] < first:
-            step, first = step + 1, rank[k]
-        last[k] = step
-        found.append(step)
-    return found

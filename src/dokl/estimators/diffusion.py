@@ -6,9 +6,8 @@ from typing import Any
 
 from dokl.base.arrays import Array
 from dokl.estimators.choices import set_parameters
-from dokl.estimators.learner import Estimator
+from dokl.estimators.learner import Classification, Estimator, Regression, if_logistic, logarithm
 from dokl.estimators.nodes import GraphNodes
-from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
 from dokl.network.exchange import Exchange
 
 

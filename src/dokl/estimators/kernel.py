@@ -6,7 +6,7 @@ from typing import Any
 
 from dokl.base.arrays import Array
 from dokl.estimators.choices import set_parameters
-from dokl.estimators.targets import Classification, Regression, if_logistic, logarithm
+from dokl.estimators.learner import Classification, Regression, if_logistic, logarithm
 
 
 class KernelRegressor(Regression):
@@ -25,7 +25,7 @@ class KernelRegressor(Regression):
         variance of the columns, as scikit-learn's gamma="scale" for standardised ones) or "median"
         (median distance): of all
         rows given to `fit`, or of the first ones given to `partial_fit`. There the first 64 that
-        differ from the one before are kept, and learned anew where they show that the width was
+        differ from the one before are kept, and learned again where they show that the width was
         more than a tenth off; then it stays. One row alone has no variance and counts as 1.
     n_components : D, the length of the model's vector; even for all features but "cos".
     features : "auto" (orthogonal where the kernel allows it, else paired; cos if n_components is

@@ -1,4 +1,4 @@
-"""What estimators know about their targets, numbers or labels, whatever learns behind them."""
+"""Labels: classes as targets, and their calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sklearn.utils.validation import column_or_1d
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.learning import answers
+from dokl.learning import calibration, classification
+from dokl.learning.calibration import Calibration
 
 
 def checked_labels(y: Any) -> Array:
@@ -25,40 +26,6 @@ def checked_labels(y: Any) -> Array:
             options=["--task regression"],
         ) from None
     return np.asarray(column_or_1d(y))
-
-
-class NumericTargets:
-    """One output or several, in float64; y: (n,) or (n, m)."""
-
-    _flat: bool  # whether y is (n,)
-
-    @property
-    def _outputs(self) -> int:
-        """m, once the model has started."""
-        raise NotImplementedError
-
-    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Array, Array]:
-        rules = {"multi_output": True, "y_numeric": True}
-        X, y = self._learn_rows(X, y, reset, weight, **rules)  # type: ignore[attr-defined]
-        y = np.asarray(y, np.float64)
-        outputs = 1 if y.ndim == 1 else y.shape[1]
-        if reset:
-            self._flat = y.ndim == 1
-        elif outputs != self._outputs:
-            raise BadInput(f"y has {outputs} outputs, the model was started with {self._outputs}")
-        return X, y
-
-    def _targets(self, y: Array) -> Array:
-        return y.reshape(len(y), -1)
-
-    def _shaped(self, values: Array) -> Array:
-        return values[:, 0] if self._flat else values
-
-    def __sklearn_tags__(self) -> Any:
-        """Several outputs are welcome, too."""
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.target_tags.multi_output = True
-        return tags
 
 
 class Labels:
@@ -80,7 +47,7 @@ class Labels:
             )
 
     def _meet_again(self, classes: Any, fresh: bool) -> None:
-        """What `partial_fit` was told: all classes in the first call, the same or none later."""
+        """What `partial_fit` was given: all classes in the first call, the same or none later."""
         if fresh and classes is None:
             raise BadInput(
                 "the first call of partial_fit must name all classes: partial_fit(X, y, "
@@ -108,7 +75,7 @@ class Labels:
 
     def _targets(self, y: Array) -> Array:
         """-1 and 1: (n, 1) for two classes, (n, classes) for more."""
-        return answers.targets(self._numbers(y), len(self.classes_))
+        return classification.targets(self._numbers(y), len(self.classes_))
 
 
 def blanked(labels: Array, absent: Array) -> Array:
@@ -119,3 +86,48 @@ def blanked(labels: Array, absent: Array) -> Array:
     labels = labels.copy() if floats else labels.astype(object)
     labels[absent] = np.nan if floats else None
     return labels
+
+
+# -- probabilities from scores --------------------------------------------------------------------
+class Calibrated:
+    """A classifier's label once its scores have become probabilities."""
+
+    classes_: Array
+    calibration_: Calibration
+
+    def _scores(self, X: Any) -> Array:
+        """The model's own scores: (n, m)."""
+        raise NotImplementedError
+
+    def _levels(self, X: Any) -> Array:
+        scores = calibration.both(self._scores(X))
+        return calibration.levels(self.calibration_, scores)
+
+    def predict(self, X: Any) -> Array:
+        """Labels (n,): the most probable."""
+        level = self._levels(X)
+        return np.asarray(self.classes_[level.argmax(axis=1)])
+
+    def decision_function(self, X: Any) -> Array:
+        """Log odds (n,) for two classes (positive: the second), else log probabilities but for a
+        constant (n, classes).
+        """
+        return decision(self._levels(X))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n, classes), calibrated by every row so far before it was learned."""
+        return calibration.softmax(self._levels(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of `predict_proba`."""
+        return log_probabilities(self._levels(X))
+
+
+def decision(level: Array) -> Array:
+    """Levels (n, classes) as a decision function: (n,) of two classes, else as they are."""
+    return level[:, 1] - level[:, 0] if level.shape[1] == 2 else level
+
+
+def log_probabilities(level: Array) -> Array:
+    """Levels (n, classes) as logarithms of probabilities, none of them infinite."""
+    return np.asarray(np.log(np.maximum(calibration.softmax(level), 1e-300)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -11,7 +12,10 @@ from sklearn.utils.validation import _check_feature_names, check_array, check_is
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.estimators.learner import all_or_nothing
+from dokl.estimators.inputs import all_or_nothing
+from dokl.learning.cells.cells import MISSING, quote_cell
+from dokl.learning.cells.frames import column_names, plain_cells
+from dokl.learning.cells.times import seconds
 from dokl.learning.columns import LagColumns, LagPlan, RecentRows, Span, is_text, require
 
 Back = Any  # how far back: 24, "24h", a list of these, or {column: such a list}
@@ -31,9 +35,10 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         one, a list, or {column: list}. A lag is the value so far before; a rolling mean is that of
         the newest values; a difference is the newest value less the one so far before it.
     columns : those that a list is for; None: all columns of numbers.
-    by : the column that tells groups apart (stations, customers). Each has a past of its own.
-    time : the column of times (datetimes, or seconds). Times must rise in each group; a repeated or
-        earlier time is an error that names the row. Without it rows count as they come.
+    by : the column of groups (stations, customers). Each has a past of its own.
+    time : the column of times: datetimes, texts such as 2024-12-31 14:30, or seconds. Times must
+        rise in each group; a repeated or earlier time is an error that names the row. Without it
+        rows count as they come.
     horizon : how far after a row its target lies; `targets` finds it.
     drop : columns that are remembered and not passed on: a target that is not known yet when its
         row is predicted. Its rolling means and differences are those of the rows before.
@@ -87,7 +92,7 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Transform the rows of X, the first of which has nothing before it; remember them."""
         with all_or_nothing(self):
             table = self._table(X, reset=True)
-            self.memory_ = LagColumns(self._planned(table))
+            self.memory_ = LagColumns(self._plan(table))
             self.names_ = [n for n in table if n not in (*self._left_out, self._name(self.by))]
             return self._transformed(table)
 
@@ -109,7 +114,7 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "memory_")
         table = self._table(X)
         self.memory_.check(table)
-        return self._joined(table, self.memory_.extend(table)[0])
+        return self._join(table, self.memory_.extend(table)[0])
 
     def targets(self, X: Any, y: Any) -> Array:
         """The target of each row: y (n,) `horizon` later, in the same group; NaN where X ends
@@ -126,7 +131,7 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         out = np.full(len(y), np.nan)
         for group in RecentRows.none([span], self.max_groups).join(by, times, y)[0]:
             at = group.find(span)
-            later = np.flatnonzero(at >= 0)[::-1]  # of several, the first row so much later
+            later = np.flatnonzero(at >= 0)[::-1]  # of several, the first row at that time
             out[group.rows[at[later]]] = y[group.rows[later], 0]
         return out
 
@@ -139,7 +144,7 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _table(self, X: Any, reset: bool = False) -> dict[str, Array]:
         """X by name, times in seconds; an array's columns are x0, x1, ..."""
         _check_feature_names(self, X, reset=reset)
-        if hasattr(X, "columns") and hasattr(X, "iloc"):
+        if column_names(X) or hasattr(X, "iloc"):
             table = {str(name): np.asarray(X[name]) for name in X.columns}
         else:
             plain = self.by is None and self.time is None
@@ -169,7 +174,7 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _left_out(self) -> tuple[str | None, ...]:
         return (self._name(self.time), *map(self._name, self.drop))
 
-    def _planned(self, table: Mapping[str, Array]) -> LagPlan:
+    def _plan(self, table: Mapping[str, Array]) -> LagPlan:
         by, time = self._name(self.by), self._name(self.time)
         if self.columns is None:
             usual = [n for n in table if n not in (by, time) and not is_text(table[n])]
@@ -197,11 +202,11 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _transformed(self, table: Mapping[str, Array]) -> Array:
         self.memory_.check(table)
         made, memory = self.memory_.extend(table)
-        out = self._joined(table, made)
+        out = self._join(table, made)
         self.memory_ = memory
         return out
 
-    def _joined(self, table: Mapping[str, Array], made: Mapping[str, Array]) -> Array:
+    def _join(self, table: Mapping[str, Array], made: Mapping[str, Array]) -> Array:
         for name in self.names_:
             if is_text(table[name]):
                 raise BadInput(
@@ -240,16 +245,43 @@ def seconds_column(name: str, column: Array) -> Array:
     """Times as seconds since 1970; numbers are seconds already."""
     if column.dtype.kind in "biuf":
         return column.astype(np.float64)
+    cells = plain_cells(column) if column.dtype.kind in "OU" else []
+    if any(isinstance(cell, str) for cell in cells):
+        return _written(name, cells)
     try:
-        if column.dtype.kind == "O" and not any(isinstance(c, str) for c in column.tolist()):
+        if column.dtype.kind == "O":
             numbers = _plain(column)
             if numbers.dtype.kind == "f":
                 return numbers
-            column = np.array([None if c is None or c != c else _clock(c) for c in column.tolist()])
+            column = np.array([None if c is None or c != c else _clock(c) for c in cells])
         moments = column.astype("datetime64[us]")
     except (TypeError, ValueError) as error:
         raise BadInput(f"column {name!r} holds no times: {error}") from None
     return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
+
+
+def _written(name: str, cells: list[Any]) -> Array:
+    """Times that are texts: as in files, except for dates whose order is ambiguous, since
+    single rows do not show it.
+    """
+    known: dict[Any, float | None] = dict.fromkeys((*MISSING, "NaT"), np.nan)
+    for cell in set(cells) - set(known):
+        gone = cell is None or cell != cell
+        given = cell.strip() if isinstance(cell, str) else cell
+        found = np.nan if gone else seconds(given, "ymd")
+        if found is None and isinstance(given, str):
+            if re.fullmatch(r"\d{4}", given):
+                found = seconds(f"{given}-01-01", "ymd")
+            elif "." in given:
+                found = seconds(given, "dmy")
+        if found is None:
+            raise BadInput(
+                f"column {name!r} holds no times: {quote_cell(cell)}. Texts are read as "
+                "2024-12-31 14:30, 31.12.2024, 31 Dec 2024, 2024-12 or 2024; convert others "
+                "before (pandas.to_datetime)"
+            )
+        known[cell] = found
+    return np.array([known[cell] for cell in cells], np.float64)
 
 
 def _clock(cell: Any) -> np.datetime64:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.estimators.frames import EncodedRows, FrameInputs
+from dokl.estimators.inputs import EncodedRows, FrameInputs
 from dokl.estimators.plain import pack, unpack
 
 MOST, HOURS = 100_000, 168.0  # as agents and `dokl serve` have them
@@ -116,7 +116,7 @@ class LateLearning(FrameInputs):
         """Learn the rows that were predicted under these keys, in this order, now that their
         targets y are known: (n,), or (n, m) for several outputs. A row is learned once.
 
-        Keys without a row are told, and the others learned. A call that fails changes nothing.
+        Keys without a row are reported, and the others learned. A call that fails changes nothing.
         """
         names = checked_keys(keys)
         targets = np.asarray([y] if np.ndim(y) == 0 else y)
@@ -151,7 +151,7 @@ class LateLearning(FrameInputs):
         """Remember rows that were predicted, X as it came; nodes: their numbers."""
         if isinstance(keys, str | int):
             keys = [keys]
-        names, rows = checked_keys(keys), self._encoded(X)
+        names, rows = checked_keys(keys), self._encode(X)
         if len(names) != len(rows):
             raise BadInput(f"there are {len(rows)} rows and {len(names)} keys: one for each")
         owner = np.full(len(rows), NOBODY) if nodes is None else nodes

@@ -1,47 +1,54 @@
-"""What gradient estimators share: a problem, an exchange, a state, blocks fed to an engine."""
+"""The estimators that learn by gradients: their habits, and what y means to them.
+
+For one node and for a network alike: regression of one output or several, or labels.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from numpy.typing import DTypeLike
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dokl.base.arrays import Array, Block, is_sparse
-from dokl.base.errors import Diverged
+from dokl.base.arrays import Array, Block, check_whole, is_sparse
+from dokl.base.errors import BadInput, Diverged
 from dokl.base.fingerprints import agreed_fingerprint
 from dokl.base.progress import progress
 from dokl.base.random_numbers import generator
-from dokl.estimators import units
-from dokl.estimators.checked import (
+from dokl.estimators.choices import kernel_of, loss_of, passes_of, seed_of, step_of, variant_of
+from dokl.estimators.guesses import (
+    APART,
+    FirstRows,
+    agreed_unit,
+    changes,
+    near_unit,
+    none_yet,
+    settled,
+    unit_of,
+    wanted_by,
+)
+from dokl.estimators.inputs import (
+    NumericTargets,
+    all_or_nothing,
+    check_numbers,
     everywhere,
     float_type,
     not_negative,
     only,
     plain_numbers,
     present_rows,
-    whole,
+    valid_numbers,
 )
-from dokl.estimators.choices import (
-    dealt,
-    kernel_of,
-    loss_of,
-    passes_of,
-    seed_of,
-    step_of,
-    variant_of,
-)
-from dokl.estimators.first import APART, FirstRows, changes, none_yet, settled
-from dokl.estimators.frames import valid_numbers
-from dokl.estimators.units import unit_of, wanted_by
-from dokl.learning.answers import class_numbers
+from dokl.estimators.labels import Labels, blanked, checked_labels
+from dokl.estimators.nodes import dealt
+from dokl.estimators.plain import Savable
+from dokl.learning import classification
+from dokl.learning.classification import class_numbers
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.features import sample
 from dokl.network.exchange import Exchange
@@ -49,20 +56,7 @@ from dokl.simulation.diffusion import Problem
 from dokl.simulation.learner import Learner
 from dokl.simulation.methods import gradient
 
-
-@contextmanager
-def all_or_nothing(estimator: Any) -> Iterator[None]:
-    """A call that fails leaves the estimator as it was, whatever it had set by then."""
-    before = dict(estimator.__dict__)
-    try:
-        yield
-    except BaseException:
-        estimator.__dict__.clear()
-        estimator.__dict__.update(before)
-        raise
-
-
-# From so many inputs on, those that matter may drown among the others.
+# From this many inputs on, those that matter may drown among the others.
 MANY_INPUTS = 100
 
 
@@ -70,7 +64,7 @@ class NothingLearned(UserWarning):
     """A constant would have predicted as well."""
 
 
-class Estimator(BaseEstimator):  # type: ignore[misc]
+class Estimator(Savable, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators; subclasses say what targets are and which network there is."""
 
     # Parameters: the constructors, whose signatures scikit-learn reads, set them.
@@ -85,7 +79,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     intercept: Any
     passes: Any
     shuffle: bool
-    dtype: Any
+    dtype: DTypeLike
     engine: str
     verbose: bool
     random_state: Any
@@ -123,7 +117,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _agreed(self) -> dict[str, Any]:
         """What nodes must agree on besides the features."""
-        return {} if self._unit is None else {"targets": units.agreed(self._unit)}
+        return {} if self._unit is None else {"targets": agreed_unit(self._unit)}
 
     # -- starting ----------------------------------------------------------------------------
     def _start(self, X: Any, Y: Array) -> None:
@@ -133,7 +127,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.dtype_ = float_type(self.dtype)
         kernel = kernel_of(self.kernel, self.sigma, X)
         self.sigma_ = float(getattr(kernel, "sigma", np.nan))
-        D = whole("n_components", self.n_components)
+        D = check_whole("n_components", self.n_components)
         variant = variant_of(self.features, kernel, D)
         self.feature_map_ = sample(kernel, X.shape[1], D, variant, self._seed)
         K, weights = self._network(self._seed)
@@ -216,14 +210,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _look_again(
         self, first: FirstRows, X: Any, Y: Array, weight: Array | None, owner: Array
     ) -> None:
-        """Guess the width, and the targets' unit, anew with more rows; where they were far off,
+        """Guess the width, and the targets' unit, again with more rows; where they were far off,
         start again from the first.
         """
         rows = first.and_then(X, Y, weight, owner)
         if rows.looks(first):
             sigma, unit = rows.guess(), None if self._unit is None else unit_of(rows.Y)
             wide = sigma is not None and not 1 / APART <= sigma / self.sigma_ <= APART
-            if wide or not (unit is None or self._unit is None or units.near(unit, self._unit)):
+            if wide or not (unit is None or self._unit is None or near_unit(unit, self._unit)):
                 self._begin_again(sigma if wide else None, unit)
                 self._learn_once(first.X, first.Y, first.weight, first.owner)
         self._first = rows.kept()
@@ -243,7 +237,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.state_ = self._learner.start()
 
     def _meet_again(self, classes: Any, fresh: bool) -> None:
-        """What `partial_fit` is told about y beforehand; nothing in a regression."""
+        """What `partial_fit` is given about y beforehand; nothing in a regression."""
 
     def _rows(self, X: Any) -> Any:
         """Rows to predict, checked."""
@@ -295,15 +289,15 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             return
         Y, f = Y[half:], f[half:]
         if self._classifying:
-            labels, said = class_numbers(Y), class_numbers(f)
-            useful = np.mean(said == labels) > np.bincount(labels).max() / len(labels)
+            labels, predicted = class_numbers(Y), class_numbers(f)
+            useful = np.mean(predicted == labels) > np.bincount(labels).max() / len(labels)
         else:
             useful = np.mean((Y - f) ** 2) < np.mean((Y - Y.mean(axis=0)) ** 2)
         if not useful:
             other = "AutoClassifier" if self._classifying else "AutoRegressor"
             warnings.warn(
                 "nothing was learned: rows that it had not seen were predicted no better than by a "
-                f"constant. All {d:,} inputs count alike here: leave out those that say nothing, "
+                f"constant. All {d:,} inputs count equally here: leave out irrelevant ones, "
                 f"try a larger sigma than {self.sigma_:.3g}, or take dokl.{other}, which learns "
                 "which inputs matter",
                 NothingLearned,
@@ -311,7 +305,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             )
 
     def _owners(self, n: int, numbers: Array | None) -> Array:
-        """The node of each of n rows: as told, or dealt out."""
+        """The node of each of n rows: as given, or dealt out."""
         if numbers is not None:
             return numbers
         K = len(self.state_.theta)
@@ -369,14 +363,139 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             theta = theta * self._unit.size[:, None]
         return theta[0] if len(theta) == 1 else theta
 
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write the fitted estimator to a data file; `dokl.load` reads it back."""
-        from dokl.estimators.saving import save  # which knows all the estimators, this one too
-
-        return save(self, path)
-
     def __sklearn_tags__(self) -> Any:
         """Sparse input is welcome."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+# -- regression and classification ----------------------------------------------------------------
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Regression(NumericTargets, RegressorMixin, Estimator):  # type: ignore[misc]
+    """One output or several, in the precision of the model or of the targets' unit."""
+
+    @property
+    def _outputs(self) -> int:
+        return int(self.state_.theta.shape[1])
+
+    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Any, Array]:
+        plain = None if reset else self._plain_rows(X)
+        if plain is not None and type(y) is np.ndarray and y.dtype.kind == "f" and y.ndim == 1:
+            Y = plain_numbers(y, self.dtype_ if self._unit is None else np.float64)
+            if Y is not None and len(Y) == plain.shape[0] and self._outputs == 1:
+                return plain, Y.reshape(-1, 1)
+        check_numbers(self, y)
+        rules = self._rules(reset)
+        X, y = valid_numbers(self, X, y=y, reset=reset, multi_output=True, y_numeric=True, **rules)
+        scaled = wanted_by(loss_of(self.loss, False)) if reset else self._unit is not None
+        Y = plain_numbers(y.reshape(len(y), -1), np.float64 if scaled else rules["dtype"])
+        if Y is None:
+            raise BadInput("y has values too large for float32: scale it, or use dtype='float64'")
+        if reset:
+            self._flat = y.ndim == 1
+        elif Y.shape[1] != self._outputs:
+            outputs = Y.shape[1]
+            raise BadInput(f"y has {outputs} outputs, the model was started with {self._outputs}")
+        return X, Y
+
+    def _targets(self, y: Array) -> Array:
+        return y
+
+    def _predict(self, X: Any, nodes: Any = None) -> Array:
+        return self._shaped(self._scores(X, nodes))
+
+    def prequential(self, X: Any, y: Any, sample_weight: Any = None, nodes: Any = None) -> Array:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        The honest error of an online learner: every row is a test row first. A row of weight 0 is
+        not looked at, and NaN stands in its place.
+        """
+        return self._shaped(self._partial_fit(X, y, sample_weight, nodes))
+
+
+class AvailableOrTold:
+    """A method that is there where `check(self)` raises nothing; else its error gives the reason.
+
+    Scikit-learn's `available_if` does the same, and keeps the reason to itself.
+    """
+
+    def __init__(self, method: Callable[..., Any], check: Callable[[Any], Any]) -> None:
+        self.method, self.check = method, check
+        self.__doc__ = method.__doc__
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self.method
+        self.check(instance)
+        return self.method.__get__(instance, owner)
+
+
+def _check_probabilities(self: Any) -> None:
+    loss = self.loss if isinstance(self.loss, str) else self.loss.name
+    if loss != "logistic":
+        name = type(self).__name__
+        raise AttributeError(
+            f"predict_proba needs loss='logistic'; this model has {loss!r}: "
+            f"{name}(loss='logistic') has it (dokl train --method gradient --loss logistic), and "
+            "so have AutoClassifier and NetworkClassifier; decision_function gives scores"
+        )
+
+
+def if_logistic(method: Method) -> Method:
+    """A method that only a model with the logistic loss has."""
+    made: Any = AvailableOrTold(method, _check_probabilities)
+    return made  # type: ignore[no-any-return]
+
+
+class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
+    """Labels of any kind; y: (n,)."""
+
+    def _agreed(self) -> dict[str, Any]:
+        return {"classes": self.classes_}
+
+    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Any, Array]:
+        plain = None if reset else self._plain_rows(X)
+        simple = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biufU"
+        if plain is not None and simple and len(y) == plain.shape[0]:
+            return plain, y  # labels must be known ones, `_numbers` sees to that
+        X, y = valid_numbers(self, X, y=y, reset=reset, **self._rules(reset))
+        return X, checked_labels(y)
+
+    def _decide(self, X: Any, nodes: Any = None) -> Array:
+        scores = self._scores(X, nodes)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def _predict(self, X: Any, nodes: Any = None) -> Array:
+        return self._labels(self._scores(X, nodes))
+
+    def _labels(self, scores: Array) -> Array:
+        """The label of the highest score; scores: (n, m)."""
+        return np.asarray(self.classes_[classification.class_numbers(scores)])
+
+    def prequential(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, nodes: Any = None
+    ) -> Array:
+        """`partial_fit` that returns what it predicted for each row just before learning it.
+
+        The honest error of an online learner: every row is a test row first. It is that of the
+        last vector, before any averaging.
+
+        A row of weight 0 is not looked at, and has no prediction. Where there are such rows, NaN
+        stands in their places if labels are floats; else the labels come as an array of objects
+        with None in those places.
+        """
+        scores = self._partial_fit(X, y, sample_weight, nodes, classes)
+        return blanked(self._labels(scores), np.isnan(scores[:, 0]))
+
+    def _probabilities(self, X: Any, nodes: Any = None) -> Array:
+        """(n, classes); several classes: one against the rest, scaled to sum to one."""
+        return classification.probabilities(self._scores(X, nodes))
+
+
+def logarithm(p: Array) -> Array:
+    """log p, minus infinity where p is 0, without a warning."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(p))

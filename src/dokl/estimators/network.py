@@ -1,45 +1,49 @@
-"""A network whose nodes are lone learners that also listen, as a single estimator."""
+"""A network whose nodes are learners that also learn from others, as a single estimator."""
 
 from __future__ import annotations
 
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dokl.base.arrays import Array, is_sparse
-from dokl.base.errors import BadInput
+from dokl.base.arrays import Array, check_whole, is_sparse
+from dokl.base.errors import BadInput, UnknownName
 from dokl.base.fingerprints import agreed_fingerprint
-from dokl.estimators.calibrated import decision, log_probabilities
-from dokl.estimators.checked import everywhere, only, present_rows, whole
-from dokl.estimators.choices import in_order, seed_of, set_parameters
-from dokl.estimators.labels import Labels, NumericTargets, blanked
+from dokl.estimators.choices import seed_of, set_parameters
+from dokl.estimators.inputs import (
+    NumericTargets,
+    all_or_nothing,
+    everywhere,
+    only,
+    present_rows,
+)
+from dokl.estimators.labels import Labels, blanked, decision, log_probabilities
 from dokl.estimators.late import NOBODY, LateLearning
-from dokl.estimators.learner import all_or_nothing
-from dokl.estimators.nodes import GraphNodes
-from dokl.estimators.old_networks import OldNetwork
-from dokl.estimators.parameters import check_components
-from dokl.estimators.worth import SharingWorth, sharing_worth
-from dokl.learning import answers, calibration, intervals
+from dokl.estimators.nodes import GraphNodes, in_order
+from dokl.estimators.old_files import OldNetwork
+from dokl.estimators.plain import Savable, check_components
+from dokl.estimators.sharing_worth import SharingWorth, sharing_worth
+from dokl.learning import calibration, classification, intervals
 from dokl.learning.experts.bank import Prediction, fingerprint
-from dokl.learning.experts.kinds import CLASS_PILOTS, Settings, for_classes, for_numbers
+from dokl.learning.experts.kinds import CLASS_PILOTS, FOR_CLASSES, FOR_NUMBERS, Settings
 from dokl.network import banks
 from dokl.network.banks import LEAST_WEIGHT
 from dokl.network.sharing import SharingRule, diameter
 
 # With more inputs, length scales take minutes to learn.
 MOST_INPUTS = 300
+EXPERTS = "all", "lasting"
 
 
-class NetworkEstimator(GraphNodes, LateLearning):
+class NetworkEstimator(Savable, GraphNodes, LateLearning):
     """Parameters, checks and names around `network_`, which `dokl.network.banks` learns."""
 
     share: str
     every: int
     n_components: int
+    experts: str
     verbose: bool
     random_state: Any
     network_: Any  # banks.BankNetwork, or an OldNetwork, which predicts and no more
@@ -72,17 +76,20 @@ class NetworkEstimator(GraphNodes, LateLearning):
 
     # -- learning ----------------------------------------------------------------------------
     def _settings(self, seed: int) -> Settings:
-        """Those of a lone learner with as many components."""
-        most = whole("n_components", self.n_components)
+        """Those of a single learner with as many components."""
+        most = check_whole("n_components", self.n_components)
+        if self.experts not in EXPERTS:
+            raise UnknownName("experts", self.experts, EXPERTS)
         if self._classifying:
             about = {"classes": len(self.classes_), "pilots": CLASS_PILOTS}
-            return Settings(for_classes(), most, np.inf, seed, **about)  # type: ignore[arg-type]
-        return Settings(for_numbers(), most, seed=seed)
+            kinds = FOR_CLASSES[self.experts]()
+            return Settings(kinds, most, np.inf, seed, **about)  # type: ignore[arg-type]
+        return Settings(FOR_NUMBERS[self.experts](), most, seed=seed)
 
     def _start(self, X: Array, Y: Array) -> None:
         seed = seed_of(self.random_state)
         K, weights = self._network(seed)
-        every = whole("every", self.every)
+        every = check_whole("every", self.every)
         self.weights_ = weights
         links = self._links()
         degree = np.bincount(links.nonzero()[0], minlength=K)
@@ -213,7 +220,8 @@ class NetworkEstimator(GraphNodes, LateLearning):
             self._wait(X, keys, owner)
         if isinstance(self.network_, OldNetwork):
             return self.network_.predict(rows, owner)
-        return banks.predict_mean(self.network_, rows, _anywhere(owner, len(rows)))
+        network = banks.for_later_rows(self.network_)
+        return banks.predict_mean(network, rows, _anywhere(owner, len(rows)))
 
     @property
     def fingerprint_(self) -> str:
@@ -233,8 +241,8 @@ class NetworkEstimator(GraphNodes, LateLearning):
 
     @property
     def cooperation_(self) -> SharingWorth:
-        """What sharing is worth to each node so far, compared with a lone learner on its rows, and
-        who is alike.
+        """What sharing is worth to each node so far, compared with a single learner on its rows,
+        and who is alike.
         """
         check_is_fitted(self, "network_")
         links = self._links().toarray() != 0
@@ -243,12 +251,6 @@ class NetworkEstimator(GraphNodes, LateLearning):
     def plot_nodes(self, ax: Any = None) -> Any:
         """The map of nodes: those that lie together learn alike. Returns the axes."""
         return self.cooperation_.plot(ax)
-
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write the fitted estimator to a data file; `dokl.load` reads it back."""
-        from dokl.estimators.saving import save  # which knows all the estimators, this one too
-
-        return save(self, path)
 
 
 def _check_some(labelled: Array) -> None:
@@ -277,11 +279,11 @@ def _rows(X: Array, Y: Array, weight: Array | None) -> tuple[Array, Array, Array
 
 
 class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Regression over a network: every node is a lone learner that also listens.
+    """Regression over a network: every node is a learner that also learns from others.
 
     Each row belongs to a node. A node has its own `AutoRegressor`, on its own rows; a bank over
     (row, node) that learns what everybody shares, with a learned place for every node; and
-    corrections of that bank's errors on its own rows. It mixes the three by what each would have
+    corrections of the errors of both on its own rows. It mixes the three by what each would have
     gained on its own rows, so where nodes differ a node is not much worse than alone, and where
     they are alike it learns from all. `cooperation_` says what sharing is worth to each node,
     `plot_nodes` draws who is alike.
@@ -291,11 +293,13 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
     every row. Both are simulated, with the delay that the graph causes, and `sent_bytes_` counts.
 
     `fit(X, y, nodes=...)` names the node of each row (without, rows are dealt out evenly). Rows
-    are taken in the order given, all nodes together, so that nobody hears what is yet to come:
+    are taken in the order given, all nodes together, so that no node learns from later rows:
     sort them by time. Each call begins a new step.
 
     `predict(X, nodes=...)` is each node's own prediction, `predict(X)` what the network predicts
-    for a node that it has not seen. The names are those of the graph's nodes, in `nodes_`.
+    for a node that it has not seen. Both are for rows of any time; what the last errors say of the
+    very next row counts in `prequential` alone. The names are those of the graph's nodes, in
+    `nodes_`.
 
     X is as in `AutoRegressor`: numbers, or a data frame with texts, times and missing values. What
     columns are, and the means that stand for missing numbers, is known to all nodes.
@@ -314,15 +318,17 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
     every : nodes exchange every n steps.
     n_components : centres of the widest experts' maps, as in `AutoRegressor`. Networks of very
         many nodes take fewer for each node's own bank, so that all of them fit into 4 GB.
+    experts : "all", or "lasting" for those that forget nothing: where targets come long after their
+        rows, as they do with a horizon.
     verbose : unused so far; kept for symmetry with other estimators.
     random_state : seed of graph and pilots.
 
     Examples
     --------
     >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(800, 2))
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
     >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
-    >>> model = NetworkRegressor("ring", n_nodes=8, random_state=0).fit(X, y)
+    >>> model = NetworkRegressor("ring", n_nodes=4, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.9)
     True
     """
@@ -336,6 +342,7 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         share: str = "sums",
         every: int = 1,
         n_components: int = 1000,
+        experts: str = "all",
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -390,7 +397,8 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         """
         rows, owner = self._inputs(X, nodes)
         level = intervals.check_level(coverage)
-        predicted = banks.predict(self._learning(), rows, _anywhere(owner, len(rows)))
+        network = banks.for_later_rows(self._learning())
+        predicted = banks.predict(network, rows, _anywhere(owner, len(rows)))
         lower, upper = _ends(predicted, level)
         return self._shaped(lower), self._shaped(upper)
 
@@ -401,9 +409,9 @@ class NetworkClassifier(Labels, NetworkEstimator, ClassifierMixin, BaseEstimator
     Examples
     --------
     >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(800, 2))
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
     >>> y = X[:, 0] * X[:, 1] > 0
-    >>> model = NetworkClassifier("complete", n_nodes=5, random_state=0).fit(X, y)
+    >>> model = NetworkClassifier("complete", n_nodes=3, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.95)
     True
     """
@@ -419,6 +427,7 @@ class NetworkClassifier(Labels, NetworkEstimator, ClassifierMixin, BaseEstimator
         share: str = "sums",
         every: int = 1,
         n_components: int = 1000,
+        experts: str = "all",
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -434,8 +443,8 @@ class NetworkClassifier(Labels, NetworkEstimator, ClassifierMixin, BaseEstimator
     def _follow(self, scores: Array, Y: Array, weight: Array) -> Array:
         """Calibrate by rows that were just predicted; the levels (n, classes) before each."""
         weight = np.where(weight >= LEAST_WEIGHT, weight, 0.0)
-        given = calibration.both(scores), answers.class_numbers(Y), weight
-        self.calibration_, level = calibration.followed(self.calibration_, *given)
+        given = calibration.both(scores), classification.class_numbers(Y), weight
+        self.calibration_, level = calibration.follow(self.calibration_, *given)
         return level
 
     def _levels(self, X: Any, nodes: Any, keys: Any = None) -> Array:

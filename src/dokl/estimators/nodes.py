@@ -1,4 +1,4 @@
-"""The graph of a network: its weights, the names of its nodes, and the node of each row."""
+"""The graph of a network: its weights, the names of its nodes, and which row each learns when."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ class GraphNodes:
         except KeyError as missing:
             raise BadInput(
                 f"node {missing} is not in the graph, whose {len(self.nodes_)} nodes are "
-                f"{', '.join(map(repr, self.nodes_[:5]))}{'...' if len(self.nodes_) > 5 else ''}"
+                f"{', '.join(map(repr, self.nodes_[:5]))}{'...' if len(self.nodes_) > 5 else ''}. "
+                "Rows of an unknown node are predicted without nodes; to learn one, add it to the "
+                "graph before the first row"
             ) from None
         except TypeError:  # lists within lists
             raise BadInput("nodes must be one name, or a list with a name for each row") from None
@@ -99,7 +101,7 @@ def _weights(graph: Any, rule: str) -> Any:
 
 
 def _matrix(graph: Any) -> Any:
-    """A doubly stochastic matrix; whether it connects the nodes, the exchange will tell."""
+    """A doubly stochastic matrix; whether it connects the nodes, the exchange will check."""
     try:
         return graphs.check_weights(graph, connected=False)
     except BadGraph:
@@ -109,3 +111,66 @@ def _matrix(graph: Any) -> Any:
             "graph must be the name of a topology, a networkx graph or a square matrix of weights, "
             f"got {graph!r}"
         ) from None
+
+
+# -- the order of rows ---------------------------------------------------------------------------
+# More steps than this, times those that end where a node comes again, show no order among nodes.
+REPEATED = 1.25
+
+
+def dealt(K: int, owner: Array, rng: np.random.Generator | None = None) -> Array:
+    """Which row each node sees at each step: (steps, K), -1 where a node has no more rows.
+
+    owner: (n,) the node of each row. With rng each node's rows come in a new order.
+
+    >>> dealt(2, np.array([0, 1, 0]))
+    array([[ 0,  1],
+           [ 2, -1]])
+    """
+    n = len(owner)
+    if K == 1:
+        return (np.arange(n) if rng is None else rng.permutation(n)).reshape(n, 1)
+    # Sorting by (node, random number) shuffles every node's rows by themselves.
+    order = np.lexsort((np.arange(n) if rng is None else rng.random(n), owner))
+    counts = np.bincount(owner, minlength=K)
+    place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+    index = np.full((int(counts.max(initial=0)), K), -1, np.int64)
+    index[place, owner[order]] = order
+    return index
+
+
+def in_order(K: int, owner: Array) -> Array:
+    """The same for rows that come in the order of time, (steps, K), -1 where a node has none.
+
+    No row comes before one that was given earlier: a node that misses hours would otherwise run
+    ahead of the others, and teach them what is yet to come. A step ends where a node comes again,
+    and where nodes keep an order among each other also where it starts over. Rows that are grouped
+    by node give nearly as many steps as rows, and one node learns after the other.
+
+    >>> in_order(3, np.array([0, 1, 2, 1, 2, 0, 1, 2]))
+    array([[ 0,  1,  2],
+           [-1,  3,  4],
+           [ 5,  6,  7]])
+    """
+    n, nodes = len(owner), owner.tolist()
+    plain = _steps(nodes, [0] * K)
+    rank = [0] * K
+    for i, k in enumerate(dict.fromkeys(nodes)):
+        rank[k] = i
+    step = _steps(nodes, rank)
+    if n and step[-1] > REPEATED * (1 + plain[-1]):  # they keep none
+        step = plain
+    index = np.full((1 + step[-1] if n else 0, K), -1, np.int64)
+    index[step, owner] = np.arange(n)
+    return index
+
+
+def _steps(nodes: list[int], rank: list[int]) -> list[int]:
+    """The step of each row: a new one where its node has had one, or ranks before the first."""
+    found, last, step, first = list[int](), [-1] * len(rank), -1, len(rank)
+    for k in nodes:
+        if last[k] == step or rank[k] < first:
+            step, first = step + 1, rank[k]
+        last[k] = step
+        found.append(step)
+    return found

@@ -6,29 +6,43 @@
 >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
 Accuracy: 8...%
 
-A feature's frequencies are drawn from its name (see `dokl.estimators.river_named`), so nothing has
+A feature's frequencies are drawn from its name (see `dokl.estimators.river_inputs`), so nothing has
 to be known beforehand; a feature that is absent, None or NaN contributes nothing, as if it were 0.
 Bring features to comparable sizes first, with River's StandardScaler or `standardise=True`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from dokl.base.arrays import Array
+from dokl.base.arrays import Array, Block, check_whole
 from dokl.base.errors import BadInput, MissingExtra
-from dokl.estimators.checked import checked_weight, not_negative, whole
 from dokl.estimators.choices import Seeded, loss_of, set_parameters, step_of
-from dokl.estimators.river_machine import Machine
-from dokl.estimators.river_named import numbers_of, numbers_of_frame
-from dokl.estimators.river_running import Running
+from dokl.estimators.inputs import checked_weight, not_negative
+from dokl.estimators.lags import as_list, seconds_column
+from dokl.estimators.river_inputs import (
+    NamedFrequencies,
+    Running,
+    SparseRows,
+    Table,
+    numbers_of,
+    numbers_of_frame,
+)
 from dokl.learning import kernels
-from dokl.learning.answers import shares
+from dokl.learning.classification import shares
+from dokl.learning.columns import LagColumns, LagPlan
+from dokl.learning.features import FeatureMap
+from dokl.learning.kernels import Kernel
+from dokl.learning.losses import Loss
+from dokl.learning.schedules import Schedule
 from dokl.network.exchange import Exchange
 from dokl.network.state import State
+from dokl.simulation.diffusion import Problem
+from dokl.simulation.learner import Learner
+from dokl.simulation.methods import gradient
 
 try:
     from river import base
@@ -36,12 +50,61 @@ except ImportError:
     raise MissingExtra("dokl.estimators.river", "river") from None
 
 from dokl.estimators.river_auto import AutoClassifier, AutoRegressor
-from dokl.estimators.river_lags import Lags
 
 __all__ = ["AutoClassifier", "AutoRegressor", "KernelClassifier", "KernelRegressor", "Lags"]
 
 Sample = Mapping[Hashable, Any]
 Named = tuple[list[Hashable], Array]  # names of inputs, and their values: (n, names)
+
+
+class Machine:
+    """What a model computes with, apart from its state; made again where a pickle left it out.
+
+    One object, so that a copy of a model has a plan and a table that belong together.
+    """
+
+    def __init__(
+        self, kernel: Kernel, D: int, seed: int, limit: int, exchange: Exchange, loss: Loss,
+        schedule: Schedule, lam: float,
+    ) -> None:  # fmt: skip
+        if D % 2:
+            raise BadInput(f"n_components are pairs (cos, sin) and must be even: use {D + 1}")
+        self.kernel, self.D, self.exchange = kernel, D, exchange
+        self.table = Table(NamedFrequencies(kernel, D // 2, seed), limit)
+        self.method = gradient(loss, schedule, lam)
+        self.learner = self._learner()
+
+    def _map(self) -> FeatureMap:
+        """A map as large as the table, empty: its frequencies are written into the plan."""
+        seed, F = self.table.frequencies.seed, self.table.frequencies.F
+        d = len(self.table.turns)
+        nothing = np.broadcast_to(0.0, (d, F))
+        return FeatureMap(self.kernel, d, self.D, "paired", seed, omega=nothing)
+
+    def _learner(self) -> Learner:
+        problem = Problem(self._map(), self.method)
+        learner = Learner(problem, self.exchange, dtype=np.float64, engine="numba")
+        F, rows = self.table.frequencies.F, learner.plan.map.freq
+        rows[:, :F] = self.table.turns[:, :F]  # the plan pads its rows
+        self.table.turns = rows  # the loops see new rows from now on
+        return learner
+
+    def rows(self, names: Iterable[Hashable], values: Array) -> SparseRows:
+        """values: (n, names) -> n rows for the engine."""
+        slots = np.array(self.table.slots(names), np.int64)
+        if len(self.table.turns) != self.learner.d:
+            self.learner = self._learner()
+        shape = len(values), len(self.table.turns)
+        if len(values) == 1:
+            return SparseRows(values[0], slots, np.array([0, len(slots)]), shape)
+        there = values != 0
+        starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+        return SparseRows(values[there], slots[np.nonzero(there)[1]], starts, shape)
+
+    def advance(self, state: State, X: Any, Y: Array, w: Array | None) -> State:
+        """The state after these rows, one after another; Y: (n, m)."""
+        index = np.arange(len(Y), dtype=np.int64).reshape(-1, 1)
+        return self.learner.advance(state, Block(X, Y, w, index))[0]
 
 
 class _Learner(Seeded):
@@ -76,8 +139,8 @@ class _Learner(Seeded):
         loss = loss_of(self.loss, self._classifying)
         alpha, c = not_negative("alpha", self.alpha), not_negative("intercept", +self.intercept)
         schedule = step_of(self.step, loss, alpha, 1 + c * c, self._classifying)
-        sizes = whole("n_components", self.n_components), self._seed
-        limit = whole("max_features", self.max_features)
+        sizes = check_whole("n_components", self.n_components), self._seed
+        limit = check_whole("max_features", self.max_features)
         exchange = Exchange(intercept=float(c), average=self.average)
         return Machine(kernel, *sizes, limit, exchange, loss, schedule, alpha)
 
@@ -108,7 +171,7 @@ class _Learner(Seeded):
         X = self.machine.rows(names, values)  # which may need another learner
         return self.machine.learner.predict(self._state, X)
 
-    def _advanced(self, state: State, rows: Named, Y: Array, w: Any) -> State:
+    def _advance(self, state: State, rows: Named, Y: Array, w: Any) -> State:
         """The state after these rows; their scaling goes along, unless something fails."""
         weight = None if isinstance(w, float | int) and w == 1 else checked_weight(w, len(Y))
         names, values = rows
@@ -188,7 +251,7 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
     def learn_one(self, x: Sample, y: float, w: float = 1.0) -> None:
         """Take one step towards y; w multiplies it."""
         Y = np.array([[y]], np.float64)
-        self._state = self._advanced(self._state, self._one(x), Y, w)
+        self._state = self._advance(self._state, self._one(x), Y, w)
 
     def predict_one(self, x: Sample) -> float:
         """The prediction; 0 before anything was learned, where steps begin from. Targets far from 0
@@ -200,7 +263,7 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         """Learn the rows of a data frame, in their order."""
         if len(X):
             Y = np.array(y, np.float64).reshape(-1, 1)
-            self._state = self._advanced(self._state, self._many(X), Y, w)
+            self._state = self._advance(self._state, self._many(X), Y, w)
 
     def predict_many(self, X: Any) -> Any:
         """A Series of predictions."""
@@ -213,7 +276,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
     """Online kernel classification, for named features and classes that come and go.
 
     Any number of classes, one vector each, one class against the rest. Classes need not be
-    known beforehand: a vector that is told "none of these" at every sample is what a class not
+    known beforehand: a vector that learns "none of these" at every sample is what a class not
     yet seen would have learned, and a new class starts from it. So the order in which classes
     appear makes no difference.
 
@@ -328,8 +391,8 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         classes = {label: i + 1 for i, label in enumerate(known)} if new else self._classes
         Y = np.full((len(labels), len(known) + 1), -1.0)
         Y[np.arange(len(labels)), [classes[label] for label in labels]] = 1.0
-        state = _grown(self._state, len(new)) if new else self._state
-        self._state, self._classes = self._advanced(state, X, Y, w), classes
+        state = _grow(self._state, len(new)) if new else self._state
+        self._state, self._classes = self._advance(state, X, Y, w), classes
 
     def _probabilities(self, X: Named) -> Array:
         """(n, classes): each class against the rest, scaled to sum to one."""
@@ -339,10 +402,98 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         return shares(positive)
 
 
-def _grown(s: State, count: int) -> State:
+def _grow(s: State, count: int) -> State:
     """The state with more outputs, all of them like the first: what an unseen class would have."""
 
     def more(rows: Array) -> Array:  # (1,), (1, m) or (1, m, D)
         return rows if rows.ndim == 1 else np.concatenate([rows, *[rows[:, :1]] * count], axis=1)
 
     return s.each(more)
+
+
+# -- earlier values as features -------------------------------------------------------------------
+class Lags(base.Transformer):  # type: ignore[misc]
+    """Lags, rolling means and differences of features, and of the target.
+
+    `transform_one` adds what was before a sample, and `learn_one` remembers the sample. It counts
+    as supervised, since River lets other transformers learn a sample before they transform it.
+
+    Parameters
+    ----------
+    lags, rolling, differences
+        {feature: how far back, or a list}: rows (24), or times ("24h").
+    by
+        The feature that names the group.
+    time
+        The feature with the time of a sample, a datetime or seconds, which must rise.
+    target
+        A name for the target, so that its past can be used: lags={"y": [1, 24]}, target="y".
+    max_groups
+        More groups than this are an error.
+
+    What is not known yet is left out of the sample, and so are `by` and `time`.
+
+    Examples
+    --------
+    >>> lags = Lags({"temp": 1, "y": 1}, target="y")
+    >>> lags.learn_one({"temp": 20.0}, 3.0)
+    >>> lags.transform_one({"temp": 21.0})
+    {'temp': 21.0, 'temp lag 1': 20.0, 'y lag 1': 3.0}
+    """
+
+    def __init__(
+        self,
+        lags: Mapping[str, Any] | None = None,
+        rolling: Mapping[str, Any] | None = None,
+        differences: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        time: str | None = None,
+        target: str | None = None,
+        max_groups: int = 1000,
+    ) -> None:
+        self.lags, self.rolling, self.differences = lags, rolling, differences
+        self.by, self.time, self.target, self.max_groups = by, time, target, max_groups
+        given = [
+            [(name, v) for name, values in (back or {}).items() for v in as_list(values)]
+            for back in (lags, rolling, differences)
+        ]
+        hidden = () if target is None else (target,)
+        how: dict[str, Any] = {"by": by, "time": time, "hidden": hidden, "most_groups": max_groups}
+        self._memory = LagColumns(LagPlan.of(*given, **how))
+
+    @property
+    def _supervised(self) -> bool:  # of base.Transformer: pipelines know transformers by that
+        return True
+
+    def transform_one(self, x: Sample) -> dict[Hashable, Any]:
+        """The sample, and what was before it; nothing is remembered."""
+        row = self._row(x)
+        self._memory.check(row)
+        made = self._memory.extend(row)[0]
+        known = {name: float(v[0]) for name, v in made.items() if v[0] == v[0]}
+        left_out = (self.by, self.time)
+        return {name: v for name, v in x.items() if name not in left_out} | known
+
+    def learn_one(self, x: Sample, y: Any = None) -> None:
+        """Remember a sample, and its target if that has a name."""
+        row = self._row(x)
+        if self.target is not None:
+            row[self.target] = np.array([np.nan if y is None else y], np.float64)
+        self._memory.check(row)
+        self._memory = self._memory.extend(row)[1]
+
+    def _row(self, x: Sample) -> dict[str, Any]:
+        """The features that are looked at; one that is absent is missing."""
+        plan, row = self._memory.plan, dict[str, Any]()
+        for name in plan.columns:
+            if name != self.target:
+                value = x.get(name)
+                row[name] = np.array([np.nan if value is None else value], np.float64)
+        for key in (plan.by, plan.time):
+            if key is not None and key not in x:
+                raise BadInput(f"the sample has no {key!r}, which lags need")
+        if plan.by is not None:
+            row[plan.by] = np.array([x[plan.by]], object)
+        if plan.time is not None:
+            row[plan.time] = seconds_column(plan.time, np.array([x[plan.time]]))
+        return row

@@ -12,13 +12,11 @@ from river import base
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, UnknownName
-from dokl.estimators import auto_classifier, auto_regressor, river_first_rows
-from dokl.estimators.checked import checked_weight
+from dokl.estimators import auto, river_inputs
 from dokl.estimators.choices import Seeded, set_parameters
-from dokl.estimators.learner import all_or_nothing
-from dokl.estimators.river_first_rows import InputColumns, Piece
-from dokl.estimators.river_named import numbers_of, numbers_of_frame
-from dokl.learning.answers import class_numbers
+from dokl.estimators.inputs import all_or_nothing, checked_weight
+from dokl.estimators.river_inputs import InputColumns, Piece, numbers_of, numbers_of_frame
+from dokl.learning.classification import class_numbers
 
 Sample = Mapping[Hashable, Any]
 MISSING = ("mean", "zero")
@@ -91,25 +89,25 @@ class _Auto(Seeded):
         with all_or_nothing(self):
             self._estimator, at = copy.copy(self._estimator), 0
             while at < len(y):
-                stop = min(len(y), at + river_first_rows.until_intake(self.seen))
+                stop = min(len(y), at + river_inputs.until_intake(self.seen))
                 self._learn_piece(Piece(names, values[at:stop], y[at:stop], weight[at:stop]))
                 at = stop
 
     def _learn_piece(self, piece: Piece) -> None:
-        self._columns = river_first_rows.met(self._columns, piece)
-        if self._columns.waiting and self.seen < river_first_rows.INTAKES[0]:
+        self._columns = river_inputs.met(self._columns, piece)
+        if self._columns.waiting and self.seen < river_inputs.INTAKES[0]:
             self._take_in()
             return
-        X = river_first_rows.placed(self._columns, piece.names, piece.values)
-        self._columns, X = river_first_rows.learned(self._columns, X)
+        X = river_inputs.placed(self._columns, piece.names, piece.values)
+        self._columns, X = river_inputs.learned(self._columns, X)
         self._fit(X, piece.y, piece.w)
-        if self._columns.waiting and self.seen in river_first_rows.INTAKES:
+        if self._columns.waiting and self.seen in river_inputs.INTAKES:
             self._take_in()
-        self._columns = river_first_rows.closed(self._columns, self.seen)
+        self._columns = river_inputs.closed(self._columns, self.seen)
 
     def _take_in(self) -> None:
         """The rows so far, these among them, are learned again with the inputs that wait."""
-        self._columns = river_first_rows.taken(self._columns)
+        self._columns = river_inputs.taken(self._columns)
         self._begin_again()
 
     def _begin_again(self) -> None:
@@ -118,7 +116,7 @@ class _Auto(Seeded):
             X, Y, w = self._estimator.bank_.stored.all()
             y = class_numbers(Y)  # only classes come so late
         else:
-            self._columns, X, y, w = river_first_rows.again(self._columns)
+            self._columns, X, y, w = river_inputs.again(self._columns)
         self._estimator = self._fresh()
         if len(y):
             self._fit(X, y, w)
@@ -127,7 +125,7 @@ class _Auto(Seeded):
         self._estimator.partial_fit(X, y, sample_weight=None if (w == 1).all() else w)
 
     def _inputs(self, rows: tuple[list[Hashable], Array]) -> Array:
-        return river_first_rows.inputs(self._columns, *rows)
+        return river_inputs.inputs(self._columns, *rows)
 
 
 class AutoRegressor(_Auto, base.MiniBatchRegressor):  # type: ignore[misc]
@@ -170,7 +168,7 @@ class AutoRegressor(_Auto, base.MiniBatchRegressor):  # type: ignore[misc]
     'ordinal_date'
     """
 
-    _kind = auto_regressor.AutoRegressor
+    _kind = auto.AutoRegressor
 
     def __init__(
         self,
@@ -250,7 +248,7 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
     True
     """
 
-    _kind = auto_classifier.AutoClassifier
+    _kind = auto.AutoClassifier
 
     def __init__(
         self,
@@ -263,7 +261,7 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
         random_state: int | None = None,
     ) -> None:
         self._begin(locals())
-        self._classes: dict[Hashable, int] = _numbered(classes or ())
+        self._classes: dict[Hashable, int] = _number(classes or ())
 
     @property
     def _multiclass(self) -> bool:
@@ -302,7 +300,7 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
         if None in labels:
             raise BadInput("None is no label: leave rows without one out")
         with all_or_nothing(self):
-            classes = _numbered((*self._classes, *labels))
+            classes = _number((*self._classes, *labels))
             more = len(classes) > max(2, len(self._classes))
             self._classes = classes
             if more:
@@ -312,9 +310,9 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
     def _fit(self, X: Array, y: Array, w: Array) -> None:
         """Two classes from the start: the second has no name until it comes up."""
         fresh = not hasattr(self._estimator, "bank_")
-        told = {"classes": np.arange(max(2, len(self._classes)))} if fresh else {}
+        known = {"classes": np.arange(max(2, len(self._classes)))} if fresh else {}
         weight = None if (w == 1).all() else w
-        self._estimator.partial_fit(X, y, sample_weight=weight, **told)
+        self._estimator.partial_fit(X, y, sample_weight=weight, **known)
 
     def _labels(self, rows: tuple[list[Hashable], Array]) -> list[Any]:
         names = list(self._classes)
@@ -331,5 +329,5 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
         return np.asarray(self._estimator.predict_proba(self._inputs(rows)))
 
 
-def _numbered(labels: Any) -> dict[Hashable, int]:
+def _number(labels: Any) -> dict[Hashable, int]:
     return {label: i for i, label in enumerate(dict.fromkeys(labels))}

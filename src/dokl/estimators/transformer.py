@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dokl.base.arrays import Array
-from dokl.estimators.checked import float_type, whole
+from dokl.base.arrays import Array, check_whole
 from dokl.estimators.choices import kernel_of, seed_of, variant_of
-from dokl.estimators.frames import valid_numbers
-from dokl.estimators.learner import all_or_nothing
+from dokl.estimators.inputs import all_or_nothing, float_type, valid_numbers
+from dokl.estimators.plain import Savable
 from dokl.learning.features import sample
 
 
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class RandomFeatures(Savable, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Map rows x to z(x) with z(x)'z(y) close to a shift-invariant kernel of x - y.
 
     What scikit-learn's `RBFSampler` does, for more kernels and with better maps; parameters are
@@ -41,7 +39,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         sigma: Any = "scale",
         n_components: int = 500,
         features: str = "auto",
-        dtype: Any = "float64",
+        dtype: DTypeLike = "float64",
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -57,7 +55,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             X = valid_numbers(self, X, accept_sparse="csr", dtype=float_type(self.dtype))
             kernel = kernel_of(self.kernel, self.sigma, X)
             self.sigma_ = float(getattr(kernel, "sigma", np.nan))
-            D = whole("n_components", self.n_components)
+            D = check_whole("n_components", self.n_components)
             variant = variant_of(self.features, kernel, D)
             self.feature_map_ = sample(kernel, X.shape[1], D, variant, seed_of(self.random_state))
             self.fingerprint_ = self.feature_map_.fingerprint
@@ -74,12 +72,6 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             rows = slice(start, start + 4096)
             out[rows] = self.feature_map_.transform(X[rows])
         return out
-
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write the fitted estimator to a data file; `dokl.load` reads it back."""
-        from dokl.estimators.saving import save  # which knows all the estimators, this one too
-
-        return save(self, path)
 
     def __sklearn_tags__(self) -> Any:
         """Sparse input is welcome."""

@@ -1,9 +1,9 @@
 """What sharing is worth to the nodes of a network, and who is alike: a table, words, pictures.
 
 Errors are those of predictions made before each of the last 1000 rows or so was learned, the first
-50 left out; "alone" is what a lone learner predicted on that node's rows. Who is alike is read off
-the learned places (`dokl.learning.experts.places`): the less two nodes are apart, the more their
-functions agree.
+50 left out; "alone" is what a single learner predicted on that node's rows. Who is alike is read
+off the learned places (`dokl.learning.experts.places`): the less two nodes are apart, the more
+their functions agree.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class SharingWorth:
 
         worth = 100 * self.worth
         most = max(float(np.nan_to_num(np.abs(worth)).max()), 1.0)
-        colours = matplotlib.colormaps["RdYlGn"].with_extremes(bad="0.8")  # too few rows to say
-        alone = 0.5 * (self.apart - _squared(self.places)).min(
+        colours = matplotlib.colormaps["RdYlGn"].with_extremes(bad="0.8")  # too few rows to decide
+        alone = 0.5 * (self.apart - _square(self.places)).min(
             axis=1, initial=np.inf, where=~np.eye(len(x), dtype=bool)
         )
         size = 60.0 + 240.0 * np.minimum(np.where(np.isfinite(alone), alone, 0.0), 2.0)
@@ -157,7 +157,8 @@ class SharingWorth:
         ax.figure.colorbar(drawn, ax=ax, label="error saved by sharing, %")
         ax.set_aspect("equal", adjustable="datalim")
         ax.margins(0.25)
-        ax.set_title("nodes that lie together learn alike; large circles learn alone", fontsize=9)
+        ax.locator_params(nbins=5)  # small distances have long numbers
+        ax.set_title("nearby nodes share most; large circles learn alone", fontsize=9)
         return ax
 
 
@@ -181,7 +182,7 @@ def _together(names: list[Any], places: Array) -> list[tuple[list[str], Array]]:
     return list(found.values())
 
 
-def _squared(points: Array) -> Array:
+def _square(points: Array) -> Array:
     from dokl.learning.scales import squared_distances
 
     return squared_distances(points, points)
@@ -193,7 +194,7 @@ def _words(row: dict[str, Any]) -> str:
 
 
 def sharing_worth(network: BankNetwork, names: list[Any], links: Array) -> SharingWorth:
-    """What a network tells of its nodes; links: (K, K) bool."""
+    """What a network reports of its nodes; links: (K, K) bool."""
     K, each = network.K, [node.errors for node in network.nodes]
     counted = np.array([errors.weight for errors in each])
     total = np.array([[*errors.total, errors.covered] for errors in each])

@@ -1,8 +1,13 @@
-"""The first rows of a stream, kept until they tell how wide the kernel should be.
+"""What the first rows show a gradient learner: how wide its kernel is, and the unit of its targets.
 
 A width guessed from one row, or from fifty that are all the same, would be wrong for good: theta
-means nothing under another width. So the rows are kept, fewer than a hundred, and where the
-guess turns out wrong the model starts again from them.
+means nothing under another width. So the rows are kept, fewer than a hundred, and where the guess
+turns out wrong the model starts again from them.
+
+A loss whose slope is bounded pulls with the same force however far off a target is: an offset of
+10^4 would take 10^4 steps, and a spread of 10^-6 would drown in a single one. So targets are
+learned as (y - centre)/size, by median and quartiles (these losses are there for what is far out),
+and answers are given in the units that targets came in.
 """
 
 from __future__ import annotations
@@ -15,10 +20,12 @@ import numpy as np
 
 from dokl.base.arrays import Array, is_sparse
 from dokl.estimators.choices import SIGMAS, width
+from dokl.learning.experts.scaling import Scaling
+from dokl.learning.losses import Loss
 
-# So many rows, each different from the one before, settle the width.
+# This many rows, each different from the one before, settle the width.
 ENOUGH = 64
-# A guess that is off by this factor costs more than a new start.
+# A guess that is off by this factor costs more than a new start; less is not worth one.
 APART = 1.1
 
 
@@ -38,7 +45,7 @@ class FirstRows:
         """These rows and some more."""
         weight = np.ones(len(Y)) if weight is None else weight
         pairs = (self.Y, Y), (self.weight, weight), (self.owner, owner)
-        return FirstRows(self.sigma, _stacked(self.X, X), *map(np.concatenate, pairs))
+        return FirstRows(self.sigma, _stack(self.X, X), *map(np.concatenate, pairs))
 
     def looks(self, before: FirstRows) -> bool:
         """Whether there are enough more rows than `before` for another guess: looking at each
@@ -98,7 +105,7 @@ def unpacked(sigma: str | None, arrays: Mapping[str, Array], K: int, m: int, d: 
 
 
 def settled(X: Any) -> bool:
-    """Whether rows X: (n, d) are enough to tell the width; a look at few is mostly enough."""
+    """Whether rows X: (n, d) are enough to find the width; a look at few is mostly enough."""
     return any(int(changes(X[:n]).sum()) >= ENOUGH for n in (2 * ENOUGH, X.shape[0]))
 
 
@@ -109,9 +116,40 @@ def changes(X: Any) -> Array:
     return np.concatenate([np.ones(min(1, X.shape[0]), bool), np.asarray(apart).ravel()])
 
 
-def _stacked(a: Any, b: Any) -> Any:
+def _stack(a: Any, b: Any) -> Any:
     if not is_sparse(a) and not is_sparse(b):
         return np.concatenate([a, b])
     from scipy.sparse import csr_array, vstack
 
     return vstack([csr_array(a), csr_array(b)], format="csr")
+
+
+# -- the unit of targets --------------------------------------------------------------------------
+# Quartiles of a normal law are this many standard deviations apart.
+QUARTILES = 1.349
+
+
+def near_unit(unit: Scaling, other: Scaling) -> bool:
+    """Whether the two are about the same."""
+    ratio, off = unit.size / other.size, np.abs(unit.centre - other.centre) / other.size
+    return bool(((ratio >= 1 / APART) & (ratio <= APART) & (off <= APART - 1.0)).all())
+
+
+def agreed_unit(unit: Scaling) -> dict[str, list[float]]:
+    """What nodes must agree on, for a fingerprint."""
+    return {"centre": unit.centre.tolist(), "size": unit.size.tolist()}
+
+
+def wanted_by(loss: Loss) -> bool:
+    """Whether targets need a unit for this loss."""
+    return loss.bounded and not loss.margin
+
+
+def unit_of(Y: Array) -> Scaling:
+    """By targets Y: (n, m); size 1 where nothing varies."""
+    Y = np.asarray(Y, np.float64)
+    low, centre, high = np.percentile(Y, (25.0, 50.0, 75.0), axis=0)
+    quartiles, spread = (high - low) / QUARTILES, Y.std(axis=0)
+    least = 1e-12 * np.maximum(np.abs(Y).max(axis=0), 1e-290)
+    size = np.where(quartiles > least, quartiles, np.where(spread > least, spread, 1.0))
+    return Scaling(centre, size)

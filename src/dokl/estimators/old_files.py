@@ -1,8 +1,8 @@
-"""Networks from files of earlier versions: they predict as they did, and learn no more.
+"""Files of earlier versions: what is in them becomes what files hold now.
 
-Their nodes had vectors on one map that all agreed on; here each is folded into what predicts.
-Inputs with long tails were bent first, each by the power that made its rows most like a Gaussian
-(Yeo and Johnson 2000).
+Networks of then predict as they did, and learn no more. Their nodes had vectors on one map that all
+agreed on; here each is folded into what predicts. Inputs with long tails were bent first, each by
+the power that made its rows most like a Gaussian (Yeo and Johnson 2000).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _bent(rows: Array, power: Array) -> Array:
     return out
 
 
-def from_arrays(
+def network(
     meta: Mapping[str, Any], arrays: Mapping[str, Array], names: int, fingerprint: str
 ) -> OldNetwork:
     """The network that was written; KeyError, TypeError or ValueError where that cannot be."""
@@ -128,3 +128,79 @@ def _check(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -
             raise ValueError(f"{name} is {arrays[name].shape}, not {shape}")
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"{name} has values that are not finite")
+
+
+# -- one class that was both kinds of network ----------------------------------------------------
+def of_two_classes(meta: dict[str, Any]) -> dict[str, Any]:
+    """The description of a file from the time when one class was both kinds of network.
+
+    Its parameters are those of both. A file that has a "network" is of nodes that cooperate, any
+    other of gradient diffusion, also if it is older than the parameter `learner`.
+    """
+    kind, params = str(meta["class"]), dict(meta["params"])
+    cooperates = "network" in meta
+    if not kind.startswith("Network") or "banks" in meta:
+        return meta
+    if cooperates and "learner" not in params:
+        return meta
+    params.pop("learner", None)
+    auto = {"every": 1, "n_components": 300 if cooperates else 500}
+    params |= {name: n for name, n in auto.items() if params.get(name) == "auto"}
+    if cooperates:
+        params = {name: value for name, value in params.items() if name not in _of_diffusion()}
+        return {**meta, "params": params}
+    return {**meta, "class": kind.replace("Network", "Diffusion"), "params": params}
+
+
+def _of_diffusion() -> set[str]:
+    """Parameters of gradient diffusion, which files of cooperating nodes once had as well."""
+    from dokl.estimators import DiffusionRegressor, NetworkRegressor  # which know old networks
+
+    made = DiffusionRegressor._get_param_names(), NetworkRegressor._get_param_names()
+    return set(made[0]) - set(made[1])
+
+
+# -- what predicts only, with arrays by names of their own ---------------------------------------
+def folded(about: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[Any, dict[str, Array]]:
+    """The JSON value and the arrays that the codec would have written."""
+    known = dict(arrays)
+    if "parts" in about:
+        given = [(f"{i}.", kernels) for i, kernels in enumerate(about["parts"])]
+    else:
+        given = [("", about["kernels"])]
+    known["energy"] = np.zeros_like(arrays["widths"])
+    names = {"levels": "levels", "width": "widths", "energy": "energy"}
+    return {
+        "$": "FoldedModel",
+        "parts": [_part(prefix, kernels, known) for prefix, kernels in given],
+        "tracker": _named("Tracker", names, known),
+        **{name: {"@": name} for name in ("spread", "relevance")},
+        **{name: about[name] for name in ("rows", "remembers")},
+        "counts": {"@": "drift"} if "drift" in known else None,
+    }, known
+
+
+def _part(prefix: str, kernels: list[str], known: dict[str, Array]) -> dict[str, Any]:
+    if kernels == ["waves"]:
+        names = {name: prefix + name for name in ("omega", "phases", "theta", "constant")}
+        return _named("Waves", names, known) | {"scale": float(known[f"{prefix}scale"])}
+    parts = ("lengths", "centres", "heights", "apart", "slope")
+    bumps = []
+    for i, kernel in enumerate(kernels):
+        names = {name: f"{prefix}map.{i}.{name}" for name in parts}
+        known.setdefault(names["apart"], np.zeros(0))
+        ranked = names["slope"] in known
+        bumps.append(_named("Bumps", names, known) | {"kernel": kernel, "ranked": ranked})
+    made: dict[str, Any] = {name: {"@": prefix + name} for name in ("base", "slope")}
+    for name in ("inputs", "targets"):
+        names = {part: f"{prefix}{name}.{part}" for part in ("centre", "size")}
+        made[name] = _named("Scaling", names, known)
+    ranks = {name: f"{prefix}ranks.{name}" for name in ("values", "scores")}
+    made["ranks"] = _named("Ranks", ranks, known) if ranks["values"] in known else None
+    return {"$": "Folded", **made, "bumps": bumps}
+
+
+def _named(kind: str, names: Mapping[str, str], known: Mapping[str, Array]) -> dict[str, Any]:
+    """A record of these arrays, None for those that are not there."""
+    fields = {field: {"@": name} if name in known else None for field, name in names.items()}
+    return {"$": kind, **fields}

@@ -1,22 +1,27 @@
-"""Raw tables as inputs: data frames with texts, times and gaps, and arrays with NaN.
+"""What a person gives to an estimator: raw tables as inputs; rows, weights and numbers, checked.
 
-One reading with the files: `learning.cells` reads the cells, a `Preprocessor` makes inputs of them,
-as for `dokl train`. Rows of numbers alone pass through as they are.
+Tables are data frames with texts, times and gaps, and arrays with NaN. One reading with the files:
+`learning.cells` reads the cells, a `Preprocessor` makes inputs of them, as for `dokl train`. Rows
+of numbers alone pass through as they are. A call that fails leaves the estimator as it was.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_X_y, validate_data
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, listed
-from dokl.learning.cells.forms import TEXT, Form
+from dokl.learning.cells.cells import number, quote_cell
+from dokl.learning.cells.forms import TEXT, Form, guess_forms
 from dokl.learning.cells.frames import (
     array_of,
     by_name,
@@ -24,15 +29,16 @@ from dokl.learning.cells.frames import (
     column_names,
     declared_levels,
     is_category,
+    is_unnamed,
     length_of,
     typed_numbers,
     typed_seconds,
     written_cells,
 )
-from dokl.learning.cells.guessing import guess_forms
 from dokl.learning.columns import MAX_LEVELS, Preprocessor, require
 
 Table = Mapping[str, Any]
+NOBODY = -1.0  # the number of no group
 _NOT_NUMBERS = (str, datetime.date, datetime.time, np.datetime64)
 # In one order, which decides how products of matrices are rounded.
 _NUMBERS: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": "allow-nan"}
@@ -41,7 +47,7 @@ _AS_TYPES = "In a data frame, give the column as numbers, as times, or as a cate
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows that are inputs already, (n, d), but that missing numbers are NaN: as `_encoded` has
+    """Rows that are inputs already, (n, d), but that missing numbers are NaN: as `_encode` has
     them.
     """
 
@@ -93,15 +99,16 @@ class FrameInputs:
             X, y = validate_data(self, X, y, reset=reset, **how)
             if self._raw and (reset or known is not None):
                 fresh = Preprocessor(column_names_of(self), {}, "off") if known is None else known
-                prepared = fresh.copied()
-                X, self.preprocessor_ = _filled(prepared, X, kept), prepared
+                prepared, X = fresh.copied(), self._with_nobody(X, fresh)
+                X, self.preprocessor_ = _fill(prepared, X, kept), prepared
             else:
                 _check_full(X)
             return X, y
         if reset or known is None:
-            prepared, columns = self._planned(X, table or {}, kept, reset)
+            prepared, columns = self._plan_columns(X, table or {}, kept, reset)
         else:
-            prepared, columns = known.copied(), _columns(known, _matched(known, X, table))
+            prepared, columns = known.copied(), _columns(known, _match(known, X, table))
+        columns = self._columns_with_nobody(columns, prepared)
         some = columns if kept is None else {name: cells[kept] for name, cells in columns.items()}
         made = prepared.learn_transform(some)
         if kept is not None:
@@ -113,7 +120,7 @@ class FrameInputs:
         return made, y
 
     def _forget(self) -> None:
-        """Begin anew: let go what belongs to the columns before."""
+        """Start over: let go what belongs to the columns before."""
 
     def _group_name(self, names: tuple[str, ...]) -> str | None:
         """Which of the columns by these names holds groups, if one does."""
@@ -122,14 +129,15 @@ class FrameInputs:
     def _learn_encoded(
         self, X: Array, y: Any, kept: Array | None, **rules: Any
     ) -> tuple[Array, Array]:
-        """The same of rows that `_encoded` made."""
+        """The same of rows that `_encode` made."""
         if hasattr(self, "preprocessor_"):
             prepared = self.preprocessor_.copied()
-            X, self.preprocessor_ = _filled(prepared, X, kept), prepared
+            X = self._with_nobody(X, prepared)
+            X, self.preprocessor_ = _fill(prepared, X, kept), prepared
         made: tuple[Array, Array] = check_X_y(X, y, dtype=np.float64, estimator=self, **rules)
         return made
 
-    def _encoded(self, X: Any) -> Array:
+    def _encode(self, X: Any) -> Array:
         """Inputs (n, d) of rows, with NaN for missing numbers, which `learn` fills once it may
         learn from them.
         """
@@ -139,7 +147,7 @@ class FrameInputs:
             return rows
         if known.numbers_only and _table_of(X) is None:
             return np.asarray(validate_data(self, X, reset=False, **_NUMBERS))
-        return known.with_gaps(rows, _columns(known, _matched(known, X, _table_of(X))))
+        return known.with_gaps(rows, _columns(known, _match(known, X, _table_of(X))))
 
     def _read_rows(self, X: Any) -> Array:
         """Inputs (n, d) of rows to predict, checked."""
@@ -149,12 +157,34 @@ class FrameInputs:
             rows: Array = np.asarray(validate_data(self, X, reset=False, **_NUMBERS))
             if known is None:
                 _check_full(rows)
-            return rows if known is None else known.fill(rows)
+            return rows if known is None else known.fill(self._with_nobody(rows, known))
         if known is None:
             raise _numbers_only()
-        return known.copied().transform(_columns(known, _matched(known, X, table)))
+        columns = _columns(known, _match(known, X, table))
+        return known.copied().transform(self._columns_with_nobody(columns, known))
 
-    def _planned(
+    def _with_nobody(self, X: Array, known: Preprocessor) -> Array:
+        """Inputs X (n, d) in which a missing number of a group is NOBODY's, no mean of numbers."""
+        if not np.isnan(X).any():
+            return X
+        name = self._group_name(known.columns)
+        if name not in known.numeric:
+            return X
+        X, at = X.copy(), known.names_out.index(name)
+        X[np.isnan(X[:, at]), at] = NOBODY
+        return X
+
+    def _columns_with_nobody(
+        self, columns: dict[str, Array], known: Preprocessor
+    ) -> dict[str, Array]:
+        """The same of columns (n,) by name."""
+        name = self._group_name(known.columns)
+        if name is None or name not in known.numeric:
+            return columns
+        numbers = columns[name]
+        return {**columns, name: np.where(np.isnan(numbers), NOBODY, numbers)}
+
+    def _plan_columns(
         self, X: Any, table: Table, kept: Array | None, reset: bool
     ) -> tuple[Preprocessor, dict[str, Array]]:
         """What columns are, by the first rows; and these rows as columns."""
@@ -226,9 +256,10 @@ def _columns(prepared: Preprocessor, table: Table) -> dict[str, Array]:
     return {name: column(name, table[name], kind) for name, kind in kinds.items()}
 
 
-def _matched(prepared: Preprocessor, X: Any, table: Table | None) -> Table:
+def _match(prepared: Preprocessor, X: Any, table: Table | None) -> Table:
     """Cells by name, those of the model and no others; an array has them in its order."""
-    found = by_name(X, prepared.columns) if table is None else table
+    unnamed = isinstance(X, np.ndarray | list | tuple) and is_unnamed(X)
+    found = by_name(X, prepared.columns) if table is None or unnamed else table
     _check_some(found)
     for name in prepared.columns:
         require(name, found, "was there in training and is missing now")
@@ -289,7 +320,7 @@ def _kept(sample_weight: Any) -> Array | None:
     return None if some.ndim != 1 or some.all() else some
 
 
-def _filled(prepared: Preprocessor, X: Array, kept: Array | None) -> Array:
+def _fill(prepared: Preprocessor, X: Array, kept: Array | None) -> Array:
     """X (n, d) without gaps, in the rows that are looked at."""
     if kept is None or len(kept) != len(X):
         return prepared.fill(X, learn=True)
@@ -354,3 +385,153 @@ def _numbers_only() -> BadInput:
         "X has columns of text or times, and this model takes numbers only: it was saved by an "
         "earlier version of dokl. Encode them, or fit the model again"
     )
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """A call that fails leaves the estimator as it was, whatever it had set by then."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
+
+
+# -- numbers, weights and rows, checked -----------------------------------------------------------
+def plain_numbers(values: Array, kind: Any) -> Array | None:
+    """The array as `kind` in C order; None if something in it is not finite."""
+    if values.dtype != kind:
+        with np.errstate(over="ignore"):  # too large for float32 is infinite, and found just below
+            values = values.astype(kind)
+    values = np.ascontiguousarray(values)
+    return values if np.isfinite(values).all() else None
+
+
+# Beside heavier rows, rows of weight 1 are lost to rounding.
+HEAVIEST = 1e9
+
+
+def checked_weight(sample_weight: Any, n: int) -> Array:
+    """A number or one number for each of the n rows, none of them negative: (n,)."""
+    try:
+        weight = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"sample_weight must be numbers: {error}") from None
+    if weight.ndim and weight.shape != (n,):
+        raise BadInput(f"sample_weight must have shape ({n},), as y has; got {weight.shape}")
+    weight = np.broadcast_to(weight, n)
+    bad = np.flatnonzero(~((weight >= 0) & (weight <= HEAVIEST)))
+    if bad.size:
+        value = weight[bad[0]]
+        raise BadInput(
+            f"sample_weight of row {bad[0]} is {value:g}: it must be from 0 to {HEAVIEST:g}; a row "
+            "of weight 2 counts as two rows"
+        )
+    return weight
+
+
+def present_rows(X: Any, y: Array, sample_weight: Any, first: bool) -> Any:
+    """(n, X, y, weight, kept): rows of weight 0 are left out, as if never given.
+
+    n counts all rows; kept are the numbers of those that stay, None for all.
+    """
+    n = X.shape[0]
+    if sample_weight is None:
+        return n, X, y, None, None
+    weight = checked_weight(sample_weight, n)
+    kept = np.flatnonzero(weight)
+    if first and not kept.size:
+        raise BadInput("all sample weights are zero: there is nothing to start from")
+    if len(kept) == n:
+        return n, X, y, weight, None
+    return n, X[kept], y[kept], weight[kept], kept
+
+
+def only(values: Array | None, kept: Array | None) -> Array | None:
+    """Of values (n,), if any, those of the rows that are kept."""
+    return values if values is None or kept is None else values[kept]
+
+
+def everywhere(values: Array, kept: Array | None, n: int) -> Array:
+    """Values of the rows that are kept among n, NaN for the others: (n, m)."""
+    if kept is None:
+        return values
+    out = np.full((n, *values.shape[1:]), np.nan)
+    out[kept] = values
+    return out
+
+
+def float_type(dtype: DTypeLike) -> Any:
+    """np.float32 or np.float64."""
+    try:
+        kind = np.dtype(dtype).type
+    except (TypeError, ValueError, SyntaxError):  # of what is a description of several fields
+        kind = None
+    if kind not in (np.float32, np.float64):
+        raise BadInput(f"dtype must be float32 or float64, got {dtype!r}")
+    return kind
+
+
+def machine_memory() -> float:
+    """Bytes of this machine."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def not_negative(name: str, value: Any) -> float:
+    """A parameter that is a finite number, at least 0."""
+    real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (real and np.isfinite(value) and value >= 0):
+        raise BadInput(f"{name} must be a finite number, at least 0, got {value!r}")
+    return float(value)
+
+
+# -- numbers as targets ---------------------------------------------------------------------------
+def check_numbers(model: Any, y: Any) -> None:
+    """Refuse targets that are texts, and name the class that learns them."""
+    try:
+        values = np.asarray(y).ravel()
+    except ValueError:  # lists of different lengths, which scikit-learn refuses
+        return
+    for cell in values if values.dtype.kind in "OU" else ():
+        if isinstance(cell, str) and number(cell) is None:
+            other = type(model).__name__.replace("Regressor", "Classifier")
+            raise BadInput(
+                f"y must hold numbers, not texts like {quote_cell(cell)}; {other} learns classes"
+            )
+
+
+class NumericTargets:
+    """One output or several, in float64; y: (n,) or (n, m)."""
+
+    _flat: bool  # whether y is (n,)
+
+    @property
+    def _outputs(self) -> int:
+        """m, once the model has started."""
+        raise NotImplementedError
+
+    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Array, Array]:
+        check_numbers(self, y)
+        rules = {"multi_output": True, "y_numeric": True}
+        X, y = self._learn_rows(X, y, reset, weight, **rules)  # type: ignore[attr-defined]
+        y = np.asarray(y, np.float64)
+        outputs = 1 if y.ndim == 1 else y.shape[1]
+        if reset:
+            self._flat = y.ndim == 1
+        elif outputs != self._outputs:
+            raise BadInput(f"y has {outputs} outputs, the model was started with {self._outputs}")
+        return X, y
+
+    def _targets(self, y: Array) -> Array:
+        return y.reshape(len(y), -1)
+
+    def _shaped(self, values: Array) -> Array:
+        return values[:, 0] if self._flat else values
+
+    def __sklearn_tags__(self) -> Any:
+        """Several outputs are welcome, too."""
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.target_tags.multi_output = True
+        return tags
