@@ -36,13 +36,14 @@ from dokl.estimators import AutoClassifier, AutoRegressor
 from dokl.learning import calibration, intervals
 from dokl.learning.cells.frames import by_name, column, typed_numbers
 from dokl.learning.columns import Preprocessor, are_classes
-from dokl.learning.experts import kept as keeping
+from dokl.learning.experts import buffer as keeping
 from dokl.learning.experts.bank import Bank, features, numbers_of, start
 from dokl.learning.experts.learn import on_all_cores
-from dokl.learning.experts.pilots import generation, with_nothing_learned
+from dokl.learning.experts.pilots import run_pilot, with_nothing_learned
 from dokl.learning.squares import sums
 from dokl.learning.squares.sums import Sums
-from dokl.tables.models import TableModel, columns
+from dokl.tables.models import TableModel
+from dokl.tables.models.rows import chunk_for, inputs_for, targets_for
 
 try:
     import dask
@@ -87,14 +88,14 @@ def fit_squares(
         raise UnknownName("task", task, TASKS)
     parts = _partitions(rows)
     client = _active() if client is None else client
-    (found,) = _computed([_pilot(parts, pilot_rows, random_state)], client)
+    (found,) = _compute([_pilot(parts, pilot_rows, random_state)], client)
     model, X, Y = _agreed(found, target, task, classes, exclude, n_components, random_state)
     shared = model if client is None else client.scatter(model, broadcast=True)
     leaves = [delayed(_sums_of, pure=True)(shared, part) for part in parts]
     total = _total(leaves, client, progress)
     if not total.sums.rows:
         raise BadInput(f"no row has a target {target!r}")
-    return _solved(model, total, X, Y)
+    return _solve(model, total, X, Y)
 
 
 def _partitions(rows: Any) -> list[Any]:
@@ -119,7 +120,7 @@ def _active() -> Any:
         return None
 
 
-def _computed(tasks: list[Any], client: Any) -> list[Any]:
+def _compute(tasks: list[Any], client: Any) -> list[Any]:
     if client is None:
         return list(dask.compute(*tasks))
     return list(client.gather(client.compute(tasks)))
@@ -134,7 +135,7 @@ def _pilot(parts: list[Any], rows: int, seed: int) -> Any:
 
 
 def _some(part: Any, most: int, seed: int, number: int) -> dict[str, list[Any]]:
-    """At most so many rows of a partition, always the same for a seed."""
+    """At most n rows of a partition, always the same for a seed."""
     part = _rows(part)
     if not len(part):
         return {}
@@ -166,7 +167,7 @@ def _rows(part: Any) -> Any:
     return part if hasattr(part, "__len__") else list(part)
 
 
-def _typed(name: str, cells: list[Any]) -> Array:
+def _convert_types(name: str, cells: list[Any]) -> Array:
     """Numbers where all that is there are numbers, else texts."""
     real = all(isinstance(c, int | float | np.number) for c in cells if c is not None)
     return column(name, cells, None if real else ())
@@ -177,7 +178,7 @@ def _agreed(
     exclude: Sequence[str], n_components: int, seed: int,
 ) -> tuple[TableModel, Array, Array]:  # fmt: skip
     """An empty model with what all partitions are to share, and the pilot's X (n, d), Y (n, m)."""
-    table = {name: _typed(name, cells) for name, cells in found.items()}
+    table = {name: _convert_types(name, cells) for name, cells in found.items()}
     if target not in table:
         raise BadInput(f"there is no column {target!r}; there are {', '.join(table) or 'no rows'}")
     inputs = {name: cells for name, cells in table.items() if name != target}
@@ -188,15 +189,15 @@ def _agreed(
     made: Any = AutoClassifier if known else AutoRegressor
     how: dict[str, Any] = {"experts": "one", "bound": math.inf, "random_state": seed}
     model = TableModel(made(n_components, **how), prepared, target)
-    chunk = columns.chunk_for(model, table)
-    y, keep = columns.targets_for(model, chunk, table[target])
+    chunk = chunk_for(model, table)
+    y, keep = targets_for(model, chunk, table[target])
     if not len(y):
         raise BadInput(f"no row of the pilot has a target {target!r}")
-    X = columns.inputs_for(model, chunk)[keep]
-    return model, X, _mapped(model.estimator, X, y, classes)
+    X = inputs_for(model, chunk)[keep]
+    return model, X, _install_map(model.estimator, X, y, classes)
 
 
-def _mapped(estimator: Any, X: Array, y: Array, classes: Sequence[Any] | None) -> Array:
+def _install_map(estimator: Any, X: Array, y: Array, classes: Sequence[Any] | None) -> Array:
     """Give an estimator the map and the scalings of the pilot, X (n, d), and nothing learned;
     returns Y (n, m).
     """
@@ -207,7 +208,7 @@ def _mapped(estimator: Any, X: Array, y: Array, classes: Sequence[Any] | None) -
         estimator._flat = True
     Y: Array = estimator._targets(y)
     empty = start(X.shape[1], Y.shape[1], replace(estimator._settings(), pilots=()))
-    now = generation(empty, X, Y, np.ones(len(X)))
+    now = run_pilot(empty, X, Y, np.ones(len(X)))
     estimator.bank_ = with_nothing_learned(replace(empty, now=now), now)
     return Y
 
@@ -215,7 +216,7 @@ def _mapped(estimator: Any, X: Array, y: Array, classes: Sequence[Any] | None) -
 # -- sums --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class PartTotal:
-    """The sums of rows, of which so many were read and so many had no target."""
+    """The sums of rows, with the numbers of rows and of rows without a target."""
 
     sums: Sums
     read: int
@@ -227,21 +228,21 @@ def _sums_of(model: TableModel, part: Any) -> PartTotal:
     bank: Bank = model.estimator.bank_
     now, part = bank.now, _rows(part)
     assert now is not None
-    total = sums.nothing(now.maps[bank.kinds[0].features].D, bank.m)
+    total = sums.no_rows(now.maps[bank.kinds[0].features].D, bank.m)
     if not len(part):
         return PartTotal(total, 0, 0)
-    chunk = columns.chunk_for(model, part, target=True)
-    y, keep = columns.targets_for(model, chunk)
-    X = columns.inputs_for(model, chunk)[keep]
+    chunk = chunk_for(model, part, target=True)
+    y, keep = targets_for(model, chunk)
+    X = inputs_for(model, chunk)[keep]
     Y = now.targets.inward(model.estimator._targets(y)) if len(y) else np.empty((0, bank.m))
     with on_all_cores(many=False):  # workers are as many as cores
         for at in range(0, len(X), ROWS):
             some = slice(at, at + ROWS)
-            total = sums.added(total, features(bank, now, X[some], [0])[0], Y[some])
+            total = sums.add(total, features(bank, now, X[some], [0])[0], Y[some])
     return PartTotal(total, chunk.n, chunk.n - len(y))
 
 
-def _added(parts: Sequence[PartTotal]) -> PartTotal:
+def _add(parts: Sequence[PartTotal]) -> PartTotal:
     """One total of some."""
     total = parts[0]
     for part in parts[1:]:
@@ -255,7 +256,7 @@ def _total(leaves: list[Any], client: Any, show: bool) -> PartTotal:
         from dask.diagnostics import ProgressBar
 
         with ProgressBar() if show else nullcontext():
-            (found,) = dask.compute(_tree(leaves, delayed(_added, pure=True)))
+            (found,) = dask.compute(_tree(leaves, delayed(_add, pure=True)))
         return found  # type: ignore[no-any-return]
     return _by_groups(leaves, client, show)
 
@@ -273,7 +274,7 @@ def _by_groups(leaves: list[Any], client: Any, show: bool) -> PartTotal:
     total: PartTotal | None = None
 
     def add(parts: list[Any]) -> Any:
-        return client.submit(_added, parts, pure=False)
+        return client.submit(_add, parts, pure=False)
 
     for at in range(0, len(leaves) + 2 * GROUP, GROUP):
         group = leaves[at : at + GROUP]
@@ -287,7 +288,7 @@ def _by_groups(leaves: list[Any], client: Any, show: bool) -> PartTotal:
 
                 progress(futures, notebook=False)
             found = root.result()
-            total = found if total is None else _added([total, found])
+            total = found if total is None else _add([total, found])
             for future in (*futures, root):
                 future.release()
     assert total is not None
@@ -295,13 +296,13 @@ def _by_groups(leaves: list[Any], client: Any, show: bool) -> PartTotal:
 
 
 # -- the model ---------------------------------------------------------------------------------
-def _solved(model: TableModel, total: PartTotal, X: Array, Y: Array) -> TableModel:
+def _solve(model: TableModel, total: PartTotal, X: Array, Y: Array) -> TableModel:
     """The model of these sums. X, Y: the pilot's rows, kept for what comes later."""
     estimator, bank = model.estimator, model.estimator.bank_
     numbers = numbers_of(bank, bank.now, 0)
-    memory = sums.solved(total.sums, numbers.rho)
+    memory = sums.solve(total.sums, numbers.rho)
     settings = bank.settings
-    kept = keeping.and_then(bank.kept, X, Y, np.ones(len(X)), settings.kept, settings.seed)
+    kept = keeping.append(bank.kept, X, Y, np.ones(len(X)), settings.kept, settings.seed)
     kept = replace(kept, seen=total.sums.rows)
     estimator.bank_ = replace(bank, memories=(memory,), sums=(total.sums,), kept=kept)
     _calibrate(estimator, X, Y)
@@ -310,8 +311,9 @@ def _solved(model: TableModel, total: PartTotal, X: Array, Y: Array) -> TableMod
 
 
 def _calibrate(estimator: Any, X: Array, Y: Array) -> None:
-    """Widths of intervals, and probabilities, by what the model says of the pilot's rows without
-    them: with z'Pz = h, a row's error without itself is e/(1 - h), and its variance 1/(1 - h).
+    """Widths of intervals, and probabilities, by what the model predicts for the pilot's rows
+    without them: with z'Pz = h, a row's error without itself is e/(1 - h), and its variance 1/(1 -
+    h).
     """
     bank: Bank = estimator.bank_
     now, memory = bank.now, bank.memories[0]
@@ -323,7 +325,7 @@ def _calibrate(estimator: Any, X: Array, Y: Array) -> None:
     fresh = intervals.start(bank.settings.levels, bank.m)
     estimator.bank_ = replace(bank, tracker=intervals.follow_scores(fresh, scores)[0])
     if hasattr(estimator, "classes_"):
-        told = calibration.both(now.targets.outward(y - error / left))
+        both_scores = calibration.both(now.targets.outward(y - error / left))
         numbers = calibration.both(Y).argmax(axis=1)
         first = calibration.start(len(estimator.classes_))
-        estimator.calibration_ = calibration.followed(first, told, numbers)[0]
+        estimator.calibration_ = calibration.follow(first, both_scores, numbers)[0]

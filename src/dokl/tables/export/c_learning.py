@@ -10,8 +10,7 @@ from dokl.learning.columns import Moments
 from dokl.learning.experts.scaling import Scaling
 from dokl.learning.losses import Loss
 from dokl.learning.schedules import Schedule
-from dokl.tables.export.c_parts import inputs_call, raw_numbers
-from dokl.tables.export.c_words import Reals, doubles
+from dokl.tables.export.c_parts import Reals, doubles, inputs_call, raw_numbers
 from dokl.tables.export.formula import LabelAnswer, is_waves, node_number
 from dokl.tables.models import TableModel
 

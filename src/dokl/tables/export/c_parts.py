@@ -1,23 +1,110 @@
-"""The part of a C source that goes from raw columns to scores. See `c_source`."""
+"""The part of a C source that goes from raw columns to scores, and the words of C99 for it."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning.columns.times import DAY
 from dokl.learning.experts.folding import Bumps, Folded, Part, Waves
 from dokl.learning.experts.ranks import Ranks
-from dokl.learning.experts.scaling import CLIP
-from dokl.tables.export.c_words import braces, doubles, identifiers, quoted, remark_of
-from dokl.tables.export.fewer import grid_step
+from dokl.learning.experts.scaling import CLIP, limits
+from dokl.tables.export.fewer_centres import grid_step
 from dokl.tables.export.formula import LabelAnswer
 
 if TYPE_CHECKING:
     from dokl.tables.export.c_source import Writing
 
+KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "auto break case char const continue default do double else enum extern float for goto if "
+        "inline int long register restrict return short signed sizeof static struct switch "
+        "typedef union unsigned void volatile while asm",
+    )
+)
+PER_LINE = 12
+
+
+@dataclass(frozen=True)
+class Reals:
+    """How numbers of one precision are written."""
+
+    precision: str
+
+    @property
+    def end(self) -> str:
+        """What functions and constants of this precision end in."""
+        return "f" if self.precision == "float" else ""
+
+    def number(self, value: float) -> str:
+        """A constant, to the last bit."""
+        if self.precision == "float":
+            with np.errstate(over="ignore"):
+                text = repr(float(str(np.float32(value))))
+            return f"{text}f"
+        return repr(float(value))
+
+    def array(self, values: Array) -> str:
+        """What stands between the braces of an array, nested as the array is."""
+        return braces(np.asarray(values), self.number)
+
+
+def doubles(values: Array) -> str:
+    """An array of doubles, whatever the precision of the rest."""
+    return braces(np.asarray(values), lambda value: repr(float(value)))
+
+
+def braces(values: Array, number: object) -> str:
+    """Nested braces with some numbers a line."""
+    if values.ndim > 1:
+        return "{" + ",\n".join(braces(part, number) for part in values) + "}"
+    texts = [number(value) for value in values.tolist()]  # type: ignore[operator]
+    lines = (",".join(texts[i : i + PER_LINE]) for i in range(0, len(texts), PER_LINE))
+    return "{" + ",\n ".join(lines) + "}"
+
+
+def quoted(text: str) -> str:
+    """A string constant; what is no plain ASCII, and question marks, as octal escapes."""
+    out = []
+    for byte in text.encode():
+        plain = 32 <= byte < 127 and chr(byte) not in '"\\?'
+        out.append(chr(byte) if plain else f"\\{byte:03o}")
+    return '"' + "".join(out) + '"'
+
+
+def remark_of(text: str) -> str:
+    """Any text, fit to stand in a comment."""
+    return json.dumps(text).replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")
+
+
+def identifiers(names: Iterable[str]) -> dict[str, str]:
+    """{name: identifier}, each another one.
+
+    >>> identifiers(["temp", "wind speed", "wind-speed", "2nd", "int"])
+    {'temp': 'temp', 'wind speed': 'wind_speed', 'wind-speed': 'wind_speed_2', '2nd': 'c2nd',
+     'int': 'int_'}
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "column"
+        plain = f"c{plain}" if plain[0].isdigit() else plain
+        plain = f"{plain}_" if plain in KEYWORDS else plain
+        taken, made, k = set(found.values()), plain, 2
+        while made in taken:
+            made, k = f"{plain}_{k}", k + 1
+        found[name] = made
+    return found
+
+
+# -- from raw columns to scores -------------------------------------------------------------------
 # cos(2 pi u) = s P(s^2), s = 1/4 - |u - rint(u)|: to float's last digit, and Taylor's for doubles.
 POLY32 = (6.28318516, -41.34165503, 81.60100408, -76.54978247, 39.53670726)
 POLY64 = tuple(
@@ -208,10 +295,10 @@ def _waves(w: Writing, core: Waves) -> list[str]:
     fixed = f"""    static const {n}_real theta{size} = {r.array(core.theta)};
     static const {n}_real constant[] = {r.array(core.constant)};
 """
-    told = "sum"
+    result = "sum"
     if w.learning is not None:
         (theta, constant), fixed = w.learning.predicts(r), w.learning.units(r, n)
-        told = "sum" if w.learning.unit is None else "sum * size[k] + centre[k]"
+        result = "sum" if w.learning.unit is None else "sum * size[k] + centre[k]"
     return [_wave(w, core.scale), _features(w, core), f"""{_scores_head(w)}
 {{
 {fixed}    {n}_real x[{big}_INPUTS], z[{big}_FEATURES];
@@ -222,7 +309,7 @@ def _waves(w: Writing, core: Waves) -> list[str]:
         {n}_real sum = {constant};
         for (i = 0; i < {big}_FEATURES; i++)
             sum += {theta}[k][i] * z[i];
-        f[k] = {told};
+        f[k] = {result};
     }}
 }}
 """]  # fmt: skip
@@ -301,12 +388,15 @@ def _part(w: Writing, number: int, core: Folded) -> list[str]:
     if core.ranks is not None:
         texts.append(_ranks(w, number, core.ranks))
         more, calls = f", ranked[{big}_INPUTS]", f"    {n}_ranks_{number}(u, ranked);\n{calls}"
-    inward = "(x[j] - centre[j]) / size[j]"
+    inward, most, beyond = "(x[j] - centre[j]) / size[j]", str(CLIP), ""
+    if core.extent is not None:
+        most = "most[j]"
+        beyond = f"    static const double most[] = {doubles(np.asarray(limits(core.extent)))};\n"
     return [*texts, f"""static void {n}_part_{number}(const double *x, {n}_real *f)
 {{
     static const double centre[] = {doubles(core.inputs.centre)};
     static const double size[] = {doubles(core.inputs.size)};
-    static const {n}_real slope[{big}_OUTPUTS][{big}_INPUTS] = {r.array(core.slope)};
+{beyond}    static const {n}_real slope[{big}_OUTPUTS][{big}_INPUTS] = {r.array(core.slope)};
     static const {n}_real base[] = {r.array(core.base)};
     static const {n}_real target_centre[] = {r.array(core.targets.centre)};
     static const {n}_real target_size[] = {r.array(core.targets.size)};
@@ -314,7 +404,7 @@ def _part(w: Writing, number: int, core: Folded) -> list[str]:
     int j, k;
     for (j = 0; j < {big}_INPUTS; j++) {{
         const double v = {inward};
-        u[j] = ({n}_real)(v < -{CLIP} ? -{CLIP} : v > {CLIP} ? {CLIP} : v);
+        u[j] = ({n}_real)(v < -{most} ? -{most} : v > {most} ? {most} : v);
     }}
     for (k = 0; k < {big}_OUTPUTS; k++) {{
         g[k] = base[k];

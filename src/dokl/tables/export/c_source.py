@@ -23,9 +23,9 @@ from typing import Any
 
 from dokl.base.errors import BadInput, UnknownName
 from dokl.base.files import PathLike, atomic_text
-from dokl.tables.export import c_answers, c_learning, c_parts
+from dokl.tables.export import c_learning, c_outputs, c_parts
 from dokl.tables.export.c_learning import Learning, learning_of
-from dokl.tables.export.c_words import KEYWORDS, Reals, remark_of
+from dokl.tables.export.c_parts import KEYWORDS, Reals, remark_of
 from dokl.tables.export.formula import Formula, formula_of
 from dokl.tables.models import TableModel
 
@@ -140,11 +140,11 @@ def _header(w: Writing) -> tuple[str, str]:
 
 def _declared(w: Writing) -> str:
     """What others see of the functions."""
-    parts = c_parts.declarations(w), c_answers.declarations(w), c_learning.declarations(w)
+    parts = c_parts.declarations(w), c_outputs.declarations(w), c_learning.declarations(w)
     return "\n".join(line for part in parts for line in part)
 
 
 def _body(w: Writing) -> list[str]:
     """Constants and functions."""
     scores = [*c_parts.inputs(w), *c_parts.scores(w)]
-    return [*scores, *c_answers.functions(w), *c_learning.functions(w)]
+    return [*scores, *c_outputs.functions(w), *c_learning.functions(w)]

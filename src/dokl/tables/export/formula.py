@@ -3,9 +3,9 @@
     raw columns -> inputs x -> scores f -> answers
 
 `raw` says how raw columns become x (one number each, or one per level of a text), `core` how x
-becomes scores: a sum of waves (gradient methods) or of folded banks (one of a lone learner, several
-of a node of a network), and `answer` what is made of scores. `spread` is how sure a lone learner is
-of a row.
+becomes scores: a sum of waves (gradient methods) or of folded banks (one of a single learner,
+several of a node of a network), and `answer` what is made of scores. `spread` is how sure a single
+learner is of a row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dokl.estimators import (
     folded,
 )
 from dokl.estimators.network import NetworkEstimator
-from dokl.estimators.old_networks import OldNetwork
+from dokl.estimators.old_files import OldNetwork
 from dokl.estimators.predict_only import FoldedClassifier, FoldedRegressor
 from dokl.learning import intervals
 from dokl.learning.columns import Preprocessor, TimeParts
@@ -202,7 +202,7 @@ def core_of(estimator: Any, k: int | None) -> Waves | tuple[Part, ...]:
                 "exported. Train it again, and export that"
             )
         return folded_parts(network, -1 if k is None else k)
-    return tuple(_folded(estimator).folded_)
+    return tuple(_fold(estimator).folded_)
 
 
 def _vector(state: State, k: int | None) -> tuple[Array, Array]:
@@ -218,7 +218,7 @@ def _waves(estimator: Any, theta: Array, bias: Array) -> Waves:
     made = estimator.feature_map_
     theta = np.asarray(theta, np.float64)
     constant, unit = estimator.exchange_.intercept * np.asarray(bias, np.float64), estimator._unit
-    if unit is not None:  # learned in units of its own, told in the targets'
+    if unit is not None:  # learned in units of its own, given in the targets'
         theta, constant = theta * unit.size[:, None], unit.outward(constant)
     phases = None if made.paired else made.phases
     return Waves(made.dense_omega(), phases, made.scale, theta, constant)
@@ -232,7 +232,7 @@ def node_number(estimator: Any, node: str) -> int:
     return names.index(node)
 
 
-def _folded(estimator: Any) -> Any:
+def _fold(estimator: Any) -> Any:
     return estimator if isinstance(estimator, FOLDED) else folded(estimator)
 
 
@@ -247,7 +247,7 @@ def _numbers(estimator: Any, level: float, std: bool, k: int | None) -> NumberAn
         if network is not None:
             width = interval_width(network, -1 if k is None else k, level)
         return NumberAnswer(bool(estimator._flat), width, level)
-    small = _folded(estimator)
+    small = _fold(estimator)
     width = intervals.width_at(small.tracker_, level)
     return NumberAnswer(bool(small._flat), width if std else width * small.spread_, level)
 
@@ -272,7 +272,7 @@ def _spread_of(estimator: Any) -> Spread:
             root = _root(memory.covariance())
             found.append(SpreadExpert(kind.features, float(w), memory.theta, root, noise))
     used = dict.fromkeys(expert.features for expert in found)
-    maps: dict[Any, Any] = {key: bank.now.maps[key] for key in used}  # of a lone bank, ungrouped
+    maps: dict[Any, Any] = {key: bank.now.maps[key] for key in used}  # of a single bank, ungrouped
     return Spread(maps, tuple(found))
 
 

@@ -5,7 +5,7 @@ texts with "" there; a model without preprocessing has one input `X`, (rows, d).
 
     prediction      (rows,), or (rows, outputs): numbers, or labels
     lower, upper    the ends of intervals, of models of experts and of networks of them
-    std             standard deviations, of lone models where they were asked for
+    std             standard deviations, of single models where they were asked for
     probabilities   (rows, classes), of classifiers that have them
     scores          as `decision_function` gives them, of classifiers
 
@@ -35,18 +35,19 @@ from dokl.base.arrays import Array
 from dokl.base.errors import MissingExtra, UnknownName
 from dokl.base.files import PathLike, atomic_write
 from dokl.learning.calibration import FARTHEST, SMOOTH
+from dokl.learning.columns.times import DAY
 from dokl.learning.experts.folding import Folded, Part, Waves
 from dokl.learning.experts.ranks import Ranks
-from dokl.learning.experts.scaling import CLIP
+from dokl.learning.experts.scaling import CLIP, limits
 from dokl.tables.export.formula import (
     Formula,
     LabelAnswer,
     NumberAnswer,
+    RawInputs,
     Spread,
     formula_of,
     whitening,
 )
-from dokl.tables.export.onnx_inputs import inputs
 
 try:
     import onnx
@@ -104,7 +105,7 @@ def onnx_model(
     elif formula.spread is not None:
         scores, spread = _with_spread(graph, _only_bank(core), formula.spread, x)
     else:
-        scores = _added(graph, [_part(graph, part, x) for part in core])
+        scores = _add(graph, [_part(graph, part, x) for part in core])
     if isinstance(formula.answer, LabelAnswer):
         _labels(graph, formula.answer, scores, formula.m)
     else:
@@ -183,23 +184,23 @@ def _waves(graph: Graph, core: Waves, x: str) -> str:
 
 
 def _only_bank(core: tuple[Part, ...]) -> Folded:
-    """The one part of a lone learner."""
+    """The one part of a single learner."""
     (part,) = core
     assert isinstance(part, Folded)
     return part
 
 
 def _part(graph: Graph, core: Part, x: str) -> str:
-    """(rows, m), to be added to what other parts say."""
+    """(rows, m), to be added to other parts."""
     return _waves(graph, core, x) if isinstance(core, Waves) else _bumps(graph, core, x)
 
 
 def _bumps(graph: Graph, core: Folded, x: str) -> str:
     """(rows, m)."""
-    rows = _standardised(graph, core, x)
+    rows = _standardise(graph, core, x)
     total = graph.op("MatMul", rows, graph.constant(core.slope.T))
     total = graph.op("Add", total, graph.constant(core.base))
-    ranked = rows if core.ranks is None else _ranked(graph, core.ranks, rows)
+    ranked = rows if core.ranks is None else _rank(graph, core.ranks, rows)
     for each in core.bumps:
         own = ranked if each.ranked else rows
         near = _kernel(graph, each.kernel, own, each.lengths, each.centres, each.apart)
@@ -210,13 +211,16 @@ def _bumps(graph: Graph, core: Folded, x: str) -> str:
     return _outward(graph, core, total)
 
 
-def _standardised(graph: Graph, core: Folded, x: str) -> str:
+def _standardise(graph: Graph, core: Folded, x: str) -> str:
     rows = graph.op("Sub", x, graph.constant(core.inputs.centre))
     rows = graph.op("Div", rows, graph.constant(core.inputs.size))
-    return graph.op("Clip", rows, _number(graph, -CLIP), _number(graph, CLIP))
+    if core.extent is None:
+        return graph.op("Clip", rows, _number(graph, -CLIP), _number(graph, CLIP))
+    most = np.asarray(limits(core.extent))
+    return graph.op("Max", graph.op("Min", rows, graph.constant(most)), graph.constant(-most))
 
 
-def _ranked(graph: Graph, ranks: Ranks, rows: str) -> str:
+def _rank(graph: Graph, ranks: Ranks, rows: str) -> str:
     """Standardised rows by their ranks: how far they are between values, added up."""
     d = ranks.values.shape[1]
     each = graph.op("Reshape", rows, graph.constant(np.array([-1, d, 1]), np.int64))
@@ -253,8 +257,8 @@ def _kernel(
 
 def _with_spread(graph: Graph, core: Folded, spread: Spread, x: str) -> tuple[str, str]:
     """Means and standard deviations, (rows, m) each: those of the experts, and how they differ."""
-    rows, d = _standardised(graph, core, x), core.slope.shape[1]
-    ranked = rows if core.ranks is None else _ranked(graph, core.ranks, rows)
+    rows, d = _standardise(graph, core, x), core.slope.shape[1]
+    ranked = rows if core.ranks is None else _rank(graph, core.ranks, rows)
     nothing = graph.op("Mul", _columns(graph, rows, 1), _number(graph, 0))
     ones = graph.op("Add", nothing, _number(graph, 1))
     whole, means, variances = {}, [], []
@@ -279,22 +283,22 @@ def _with_spread(graph: Graph, core: Folded, spread: Spread, x: str) -> tuple[st
         one_more = graph.op("Add", q, _number(graph, 1))
         variances.append(graph.op("Mul", one_more, graph.constant(each.noise)))
     weights = [each.weight for each in spread.experts]
-    mean = _mixed(graph, weights, means)
+    mean = _mix(graph, weights, means)
     for i, f in enumerate(means):
         off = graph.op("Sub", f, mean)
         variances[i] = graph.op("Add", variances[i], graph.op("Mul", off, off))
-    return mean, graph.op("Sqrt", _mixed(graph, weights, variances))
+    return mean, graph.op("Sqrt", _mix(graph, weights, variances))
 
 
-def _mixed(graph: Graph, weights: list[float], parts: list[str]) -> str:
+def _mix(graph: Graph, weights: list[float], parts: list[str]) -> str:
     """Parts, weighed and added."""
     weighed = [
         graph.op("Mul", part, _number(graph, w)) for w, part in zip(weights, parts, strict=True)
     ]
-    return _added(graph, weighed)
+    return _add(graph, weighed)
 
 
-def _added(graph: Graph, parts: list[str]) -> str:
+def _add(graph: Graph, parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else graph.op("Sum", *parts)
 
 
@@ -314,10 +318,10 @@ def _numbers(graph: Graph, answer: NumberAnswer, f: str, std: str | None, m: int
     graph.give("prediction", f, shape)
     if answer.width is None:
         return
-    reach = graph.constant(answer.width)
-    reach = reach if std is None else graph.op("Mul", std, reach)
-    graph.give("lower", graph.op("Sub", f, reach), shape)
-    graph.give("upper", graph.op("Add", f, reach), shape)
+    half = graph.constant(answer.width)
+    half = half if std is None else graph.op("Mul", std, half)
+    graph.give("lower", graph.op("Sub", f, half), shape)
+    graph.give("upper", graph.op("Add", f, half), shape)
     if std is not None:
         graph.give("std", std, shape)
 
@@ -382,3 +386,62 @@ def _logistic(graph: Graph, scores: str, classes: int) -> str:
     some = graph.op("Greater", total, _number(graph, 0))
     share = graph.op("Div", positive, total)
     return graph.op("Where", some, share, _number(graph, 1 / classes))
+
+
+# -- inputs of raw columns ------------------------------------------------------------------------
+RESULTS = ("prediction", "lower", "upper", "std", "probabilities", "scores")
+
+
+def inputs(graph: Graph, raw: RawInputs) -> str:
+    """x: (rows, d). Entries in the order of the columns, x as the model has it."""
+    names = {
+        name: graph.entry(_entry_name(name), 1, text=name in raw.levels, exact=name in raw.times)
+        for name in raw.columns
+    }
+    numbers = [names[name] for name in raw.numeric]
+    numbers += [_days(graph, names[name], raw.times[name].start) for name in raw.since]
+    parts = [_scale(graph, raw, numbers)] if numbers else []
+    for name, times in raw.times.items():
+        parts += [_circle(graph, names[name], seconds) for seconds in times.rounds]
+    for name, levels in raw.levels.items():
+        if levels:
+            parts.append(_one_hot(graph, names[name], levels))
+    return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
+
+
+def _entry_name(name: str) -> str:
+    return f"column {name}" if name in RESULTS or name.startswith("dokl.") else name
+
+
+def _scale(graph: Graph, raw: RawInputs, columns: list[str]) -> str:
+    together = columns[0] if len(columns) == 1 else graph.op("Concat", *columns, axis=1)
+    scaled = graph.op("Sub", together, graph.constant(raw.centre))
+    scaled = graph.op("Mul", scaled, graph.constant(raw.factor))
+    missing = graph.op("IsNaN", together)
+    return graph.op("Where", missing, graph.constant(raw.fill), scaled)
+
+
+def _days(graph: Graph, seconds: str, start: float) -> str:
+    """Days since the start; counted in double, since seconds have ten digits."""
+    since = graph.op("Sub", seconds, graph.constant(start, np.float64))
+    days = graph.op("Div", since, graph.constant(DAY, np.float64))
+    return graph.op("Cast", days, to=graph.type_of(graph.kind))
+
+
+def _circle(graph: Graph, seconds: str, around: float) -> str:
+    """(rows, 2): cos and sin of the place on a circle of n seconds; 0 where it is missing."""
+    turns = graph.op("Div", seconds, graph.constant(around, np.float64))
+    turns = graph.op("Sub", turns, graph.op("Floor", turns))
+    angles = graph.op("Mul", turns, graph.constant(2.0 * math.pi, np.float64))
+    ahead = graph.op("Add", angles, graph.constant([[0.5 * math.pi, 0.0]], np.float64))
+    both = graph.op("Where", graph.op("IsNaN", ahead), graph.constant(0.0, np.float64),
+                    graph.op("Sin", ahead))  # fmt: skip
+    return graph.op("Cast", both, to=graph.type_of(graph.kind))
+
+
+def _one_hot(graph: Graph, text: str, levels: tuple[str, ...]) -> str:
+    hot = graph.op(
+        "OneHotEncoder", text, domain="ai.onnx.ml", cats_strings=list(levels), zeros=1
+    )  # (rows, 1, levels), of float32
+    flat = graph.op("Reshape", hot, graph.constant([-1, len(levels)], np.int64))
+    return graph.op("Cast", flat, to=graph.type_of(graph.kind))

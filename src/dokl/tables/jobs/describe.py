@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dokl.estimators.network import NetworkEstimator
-from dokl.estimators.old_networks import OldNetwork
-from dokl.estimators.worth import SharingWorth
+from dokl.estimators.old_files import OldNetwork
+from dokl.estimators.sharing_worth import SharingWorth
 from dokl.learning.experts.folding import Folded
 from dokl.tables.models import TableModel
 from dokl.tables.models.pictures import names_of

@@ -94,7 +94,7 @@ def as_text(columns: dict[str, Array], output: str, first: bool, digits: int = 9
         start = _csv_line(header) if first else ""
     else:
         pairs = zip(columns, made, strict=True)
-        row = ", ".join(f"{_escaped(json.dumps(name))}: {form}" for name, (form, _) in pairs)
+        row = ", ".join(f"{_escape(json.dumps(name))}: {form}" for name, (form, _) in pairs)
         row, start = f"{{{row}}}", ""
     cells = [cells for _, cells in made]
     n = len(cells[0])
@@ -145,5 +145,5 @@ def _csv_line(cells: list[str]) -> str:
     return line.getvalue()
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("%", "%%")

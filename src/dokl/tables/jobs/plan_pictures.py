@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dokl.base.errors import BadInput
-from dokl.tables.jobs.curves import Course
+from dokl.tables.jobs.course import Course
+from dokl.tables.jobs.pictures import draw_coverage, draw_relevance
 from dokl.tables.jobs.planning import FileSample, Sharing
-from dokl.tables.jobs.story import draw_coverage, draw_relevance
 from dokl.tables.plan import Plan
 from dokl.tables.report import COLOURS, panelled, save_picture
 
@@ -26,9 +26,9 @@ def draw(plan: Plan, title: str, sample: FileSample | None = None, ways: Any = N
     """
     panels: list[Callable[[Any], None]] = []
     pilot = plan.pilot
-    if pilot is not None and pilot.said is not None:
+    if pilot is not None and pilot.predicted is not None:
         course = Course(plan.task == "classification")
-        course.add(pilot.y, pilot.said)
+        course.add(pilot.y, pilot.predicted)
         panels.append(partial(_errors, course))
         if pilot.inside is not None:
             course.covered.add(np.asarray(pilot.inside, float))

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.tables.jobs.rolling_origin import FOLLOWING, FROZEN, Backtest, Forecasts
-from dokl.tables.jobs.rolling_peers import PEERS
-from dokl.tables.jobs.story import GREY
+from dokl.tables.jobs.pictures import GREY
+from dokl.tables.jobs.rolling_origin import FOLLOWING, FROZEN, PEERS, Backtest, Forecasts
 from dokl.tables.models.scores import LEVEL, Coverage, RegressionScore
 from dokl.tables.report import COLOURS, panelled
 
@@ -19,7 +18,7 @@ ALL = "all"  # folds together
 DISTANCES = 6  # parts of a fold, from its origin on
 MOST_DRAWN = 240  # rows in the picture of intervals
 FEW = 20  # rows of a month, or part, that count
-ALIKE = 0.01  # a difference of errors that is none
+ALIKE = 0.01  # a difference of errors that does not count
 MUCH = 1.2  # times the error of the model that follows
 
 
@@ -34,14 +33,14 @@ def scores(backtest: Backtest) -> list[dict[str, Any]]:
 def _scores(forecasts: Forecasts) -> Iterator[dict[str, Any]]:
     for fold in (ALL, *forecasts.folds):
         rows = np.ones(len(forecasts.y), bool) if fold == ALL else forecasts.fold == fold
-        found = [_score(forecasts, name, rows) for name in forecasts.said]
+        found = [_score(forecasts, name, rows) for name in forecasts.predicted]
         for each in sorted(found, key=lambda row: float(row["rmse"])):
             yield {"horizon": str(forecasts.horizon), "fold": fold, **each}
 
 
 def _score(forecasts: Forecasts, name: str, rows: Array) -> dict[str, Any]:
     score, y = RegressionScore(), forecasts.y[rows]
-    score.add(y, forecasts.said[name][rows])
+    score.add(y, forecasts.predicted[name][rows])
     figures = {"model": name, **score.figures()}
     figures.pop("mse")
     covered: dict[str, Any] = {"coverage": None, "half_width": None}
@@ -60,8 +59,8 @@ def error_by_distance(forecasts: Forecasts) -> dict[str, list[float]]:
     part = np.digitize(forecasts.steps, edges) - 1
     parts = [k for k in range(DISTANCES) if (part == k).sum() >= FEW] or [0]
     found: dict[str, list[float]] = {"rows": [float(edges[k : k + 2].mean()) for k in parts]}
-    for name, said in forecasts.said.items():
-        squares = (said - forecasts.y) ** 2
+    for name, predicted in forecasts.predicted.items():
+        squares = (predicted - forecasts.y) ** 2
         found[name] = [float(np.sqrt(squares[part == k].mean())) for k in parts]
     return found
 
@@ -120,7 +119,7 @@ def _horizon(forecasts: Forecasts) -> dict[str, Any]:
 
 # -- words -----------------------------------------------------------------------------------------
 def words(backtest: Backtest) -> list[str]:
-    """What the figures say."""
+    """Conclusions from the figures."""
     return [line for forecasts in backtest.forecasts for line in _words(forecasts)]
 
 
@@ -200,21 +199,21 @@ def draw(backtest: Backtest, title: str) -> Any:
 def _fan(forecasts: Forecasts, axes: Any) -> None:
     """Intervals of the frozen model from the last origin on, of one group."""
     rows = np.flatnonzero(forecasts.fold == forecasts.folds[-1])
-    offset, whose = rows[0], ""
+    offset, of_group = rows[0], ""
     groups = forecasts.pairs.groups
     if groups is not None:
         first = groups[forecasts.at[offset]]
-        rows, whose = rows[groups[forecasts.at[rows]] == first], f", {first}"
+        rows, of_group = rows[groups[forecasts.at[rows]] == first], f", {first}"
     rows = rows[:MOST_DRAWN]
     times = forecasts.times(forecasts.due[rows])
     x = forecasts.due[rows] + 1 if times is None else times
     for k, (level, (lower, upper)) in enumerate(sorted(forecasts.fan.items(), reverse=True), 1):
         band = {"color": _tint(COLOURS[0], 1 - 0.84**k), "lw": 0, "label": f"{100 * level:g} %"}
         axes.fill_between(x, lower[rows - offset], upper[rows - offset], **band)
-    axes.plot(x, forecasts.said[FROZEN][rows], color=COLOURS[0], lw=1.2, label="predicted")
+    axes.plot(x, forecasts.predicted[FROZEN][rows], color=COLOURS[0], lw=1.2, label="predicted")
     axes.plot(x, forecasts.y[rows], color=COLOURS[1], lw=1.0, label="observed")
     ahead = f", {forecasts.horizon.words} ahead" if forecasts.horizon else ""
-    axes.set_title(f"frozen at the last origin: intervals{ahead}{whose}", fontsize=10)
+    axes.set_title(f"frozen at the last origin: intervals{ahead}{of_group}", fontsize=10)
     axes.grid(alpha=0.25, lw=0.6)
     axes.legend(frameon=False, fontsize=8, ncols=5)
     axes.margins(x=0.01)
@@ -258,9 +257,9 @@ def _lines(axes: Any, found: dict[str, list[float]], at: list[Any]) -> None:
         look |= {"ls": "-" if known else next(styles, "-"), "marker": "o", "ms": 3}
         axes.plot(at, errors, label=name, **look)
     axes.set_ylabel("root mean square error")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.35 * axes.get_ylim()[1])  # the legend stands above the lines
     axes.grid(alpha=0.25, lw=0.6)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
 
 
 def _coverage(forecasts: Forecasts, axes: Any) -> None:
@@ -274,6 +273,6 @@ def _coverage(forecasts: Forecasts, axes: Any) -> None:
     axes.set_xticks(range(0, len(labels), few), labels[::few], fontsize=8)
     axes.set_title(f"targets inside their 90 % interval, by {unit}", fontsize=10)
     axes.set_ylabel("%")
-    axes.set_ylim(top=102)
+    axes.set_ylim(min(60.0, axes.get_ylim()[0]), 102)
     axes.grid(alpha=0.25, lw=0.6)
     axes.legend(frameon=False, fontsize=8)

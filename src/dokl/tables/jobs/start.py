@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.base.errors import BadInput, UnknownName, listed
+from dokl.base.errors import BadInput, UnknownName, counted, listed
 from dokl.estimators import (
     AutoClassifier,
     AutoRegressor,
@@ -22,6 +23,7 @@ from dokl.estimators import (
 )
 from dokl.estimators.network import NetworkEstimator
 from dokl.learning import losses
+from dokl.learning.cells.cells import number
 from dokl.learning.columns import (
     Preprocessor,
     check_some_left,
@@ -33,9 +35,9 @@ from dokl.learning.columns import (
     unused_words,
 )
 from dokl.network.sharing import FEWEST_ROWS
-from dokl.tables.jobs.lagged import LagRequest, in_order, planned_series, said_of
+from dokl.tables.jobs.course import sorted_by_target
 from dokl.tables.models import TableModel
-from dokl.tables.models.series import Series
+from dokl.tables.models.series import LagRequest, Series, in_order, lines_of, planned_series
 from dokl.tables.readers import Chunk
 
 TASKS = ("auto", "regression", "classification")
@@ -66,7 +68,8 @@ class Training:
     gradients, "fixed" for a network. node: the column that names the node of each row; graph: the
     network, a networkx graph of these names; links: where it is from, in words. lags: columns of
     earlier values, and the horizon. group: the column whose levels are groups; None is the text
-    column with the most levels, if these are too many to be an input each.
+    column with the most levels, if these are too many to be an input each. shuffle: whether rows
+    are learned in random order; None is where they are sorted by their target.
     """
 
     target: str | None = None
@@ -81,6 +84,7 @@ class Training:
     links: str = ""
     lags: LagRequest = field(default_factory=LagRequest)
     group: str | None = None
+    shuffle: bool | None = None
 
 
 def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
@@ -102,7 +106,7 @@ def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
     if target in chunk.times:
         raise BadInput(
             f"the target {target!r} holds times, and numbers or classes are predicted: take a "
-            f"column of hours, for example, and --numeric {target} if it does hold numbers"
+            f"column of hours, for example, and --numeric {quote(target)} if it does hold numbers"
         )
     named = [name for name in (target, training.group) if name is not None]
     unused = unused_texts(columns, [*given, *named, *training.levels])
@@ -128,12 +132,13 @@ def _series(training: Training, chunk: Chunk, target: str) -> Series | None:
         if training.lags.by is not None or training.lags.time is not None:
             raise BadInput("--by and --time are for lags and horizons: name some, or --lags auto")
         return None
-    if training.node is not None:
+    asked, node = training.lags, training.node
+    if node is not None and asked.by not in (None, node):
         raise BadInput(
-            "lags and horizons are for one model, and not for the nodes of a network: leave out "
-            "the nodes, and name their column by --by"
+            f"lags at the nodes of a network are taken by node: leave out --by {asked.by}, or name "
+            f"{node!r} there"
         )
-    return planned_series(training.lags, chunk, target)
+    return planned_series(asked if node is None else replace(asked, by=node), chunk, target)
 
 
 def _group(training: Training, columns: Mapping[str, Array], given: list[str]) -> str | None:
@@ -158,7 +163,7 @@ def _group(training: Training, columns: Mapping[str, Array], given: list[str]) -
 
 
 def _method(training: Training, d: int) -> str:
-    """The method; whoever has very many inputs must choose one."""
+    """The method; with very many inputs it must be given."""
     if training.method is not None and training.method not in METHODS:
         raise UnknownName("method", training.method, METHODS)
     if d > MOST_INPUTS and training.method is None:
@@ -177,8 +182,8 @@ def _scaling(training: Training, method: str) -> str:
     mode = training.standardise or usual
     if mode == "running" and method != "gradient" and training.node is None:
         raise BadInput(
-            "a standardisation that runs along would move the experts' features under them; they "
-            "bring inputs to unit size themselves: standardise off, or fixed (by the first rows)"
+            "standardise running would change the features of experts, which scale inputs "
+            "themselves: standardise off, or fixed (by the first rows)"
         )
     return mode
 
@@ -200,7 +205,7 @@ def _agree(prepared: Preprocessor, chunk: Chunk) -> None:
     """A network's scaling is fixed on the first rows, once for all nodes."""
     if prepared.standardise == "running":
         raise BadInput(
-            "nodes of a network must scale their inputs alike: standardise fixed (by the first "
+            "nodes of a network need one scaling of their inputs: standardise fixed (by the first "
             "rows), or off"
         )
     if not prepared.frozen:
@@ -293,7 +298,8 @@ def _target_name(training: Training, chunk: Chunk) -> str:
         raise BadInput(f"name the target column with --target: {listed(chunk.names)}")
     if training.target not in chunk.columns and len(chunk.names) == 1:
         (only,) = chunk.names
-        if training.target in only.split():
+        words = [word.strip("'\"") for word in only.split()]
+        if training.target in words or (only == "x1" and _numbers_in(chunk.columns[only]) > 1):
             raise BadInput(
                 f"the file has one column, {only!r}: cells seem to be separated by spaces",
                 options=["--delimiter ' '"],
@@ -303,15 +309,55 @@ def _target_name(training: Training, chunk: Chunk) -> str:
     return training.target
 
 
+def _numbers_in(cells: Array) -> int:
+    """How many numbers the first cell holds, with spaces between them; 0 if it is no such cell."""
+    words = str(cells[0]).split() if len(cells) else []
+    return len(words) if all(number(word) is not None for word in words) else 0
+
+
 def _classifying(training: Training, y: Array) -> bool:
-    """What was told, else what the targets look like."""
+    """What was given, else what the targets look like."""
     if training.task != "auto":
         return training.task == "classification"
     return bool(training.classes) or guessed_task(y, training.target or "y")[0]
 
 
+def random_order(training: Training, chunk: Chunk, model: TableModel | None = None) -> str:
+    """Why rows are learned in random order, as a line; empty where they keep theirs.
+
+    Rows that are sorted by their target show one part of it at a time, and what was learned first
+    is forgotten. A date among the columns gives rows an order that matters. model: the one that
+    learns these rows, where there is one; chunk: the first of them.
+    """
+    node = training.node is not None if model is None else model.node is not None
+    if training.lags if model is None else model.series is not None:
+        if training.shuffle:
+            raise BadInput("lags and horizons need the rows in order of time: leave out --shuffle")
+        return ""
+    if training.shuffle is not None:
+        why = "the rows are learned in random order; --no-shuffle keeps theirs"
+        return why if training.shuffle else ""
+    target = training.target if model is None else model.target
+    y = chunk.y if chunk.y is not None else chunk.columns.get(target or "")
+    if y is None or y.ndim != 1 or node or chunk.times:
+        return ""
+    classifying = _classifying(training, y) if model is None else model.classifying
+    if y.dtype == object:
+        y = np.array([label for label in y.tolist() if label is not None], str)
+    else:
+        y = y[~np.isnan(y)]
+    if (y.dtype.kind == "U" and not classifying) or not sorted_by_target(y, classifying):
+        return ""
+    return (
+        f"the rows are sorted by {target or 'their target'!r}, and learned in random order; "
+        "--no-shuffle keeps theirs"
+    )
+
+
 def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, ...]:
-    """What was found out about the file, and made of it: a line each, with what says otherwise."""
+    """What was found out about the file, and made of it: a line each, with the option that changes
+    it.
+    """
     found = list(chunk.guesses)
     prepared = model.preprocessor
     open_ = [] if prepared is None else [n for n in prepared.levels if n not in training.levels]
@@ -329,7 +375,7 @@ def guesses(training: Training, chunk: Chunk, model: TableModel) -> tuple[str, .
     if isinstance(model.estimator, NetworkEstimator):
         found.append(LEAVES[model.estimator.share])
     if model.series is not None:
-        found += said_of(model.series, training.lags, chunk, str(model.target))
+        found += lines_of(model.series, training.lags, chunk, str(model.target))
     if training.task == "auto" and not training.classes:
         y = chunk.y if chunk.y is not None else chunk.columns[str(model.target)]
         found.append(guessed_task(y, model.target or "y")[1])
@@ -348,7 +394,7 @@ def not_used(chunk: Chunk, model: TableModel) -> Iterable[str]:
 def _sizes(prepared: Preprocessor, name: str) -> str:
     """How many levels a column has, and how many of them are inputs."""
     kept, beyond = len(prepared.levels[name]), prepared.not_kept.get(name, 0)
-    levels = f"{kept + beyond:,} level{'' if kept + beyond == 1 else 's'}"
+    levels = counted(kept + beyond, "level")
     return f"{levels}, of which the {kept} most frequent are inputs" if beyond else levels
 
 
@@ -360,7 +406,7 @@ def _of_groups(training: Training, chunk: Chunk, prepared: Preprocessor) -> list
         own = "" if training.group else "--group COLUMN names another, "
         found.append(
             f"column {name!r}: {n:,} levels in the first rows, each a group with a place of its "
-            f"own; {own}--drop {name} leaves it out"
+            f"own; {own}--drop {quote(name)} leaves it out"
         )
     if training.method == "gradient" or training.node is not None or training.group is not None:
         return found
@@ -368,7 +414,7 @@ def _of_groups(training: Training, chunk: Chunk, prepared: Preprocessor) -> list
     likely = like_identifiers(used, list(prepared.forms))
     return found + [
         f"column {name!r}: {n:,} whole numbers that look like names of things and are taken as a "
-        f"quantity; --group {name} gives each a place of its own"
+        f"quantity; --group {quote(name)} gives each a place of its own"
         for name, n in likely.items()
     ]
 

@@ -1,4 +1,4 @@
-"""`dokl graph`: build a topology, describe it, draw it, write its weights."""
+"""Graphs by name or from files, in words and pictures; and the network of `dokl train --nodes`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dokl.base.errors import BadInput
-from dokl.base.files import atomic_write, read_text
+from dokl.base.errors import BadInput, listed
+from dokl.base.files import atomic_write, read_named_text
 from dokl.network import graphs
 from dokl.tables import report
+from dokl.tables.jobs.sources import Source, Wanted
 
 # First lines of files of edges that name the columns, and no nodes.
 HEADERS = {("from", "to"), ("source", "target"), ("node", "neighbour"), ("node", "neighbor")}
@@ -27,7 +28,7 @@ def topology(name: str, nodes: int, seed: int, parameters: dict[str, Any]) -> An
 
 
 def is_file_of_edges(name: str) -> bool:
-    """Whether a file is meant, and not the name of a topology."""
+    """Whether this names a file, and not a topology."""
     if name.replace("_", "-") in graphs.BUILDERS:
         return False
     return Path(name).suffix != "" or "/" in name or Path(name).exists()
@@ -58,8 +59,8 @@ def links_from_file(path: Path) -> Any:
     first, second = [*graph.nodes, None][:2]
     if len(graph) > 2 and [*graph[first]] == [second] and [*graph[second]] == [first]:
         raise BadInput(
-            f"{path}: its first line links {first!r} and {second!r} with each other, and nobody "
-            "else with them. If it names columns, and no nodes, leave it out, or let it read "
+            f"{path}: its first line links {first!r} and {second!r} with each other, and no "
+            "other node with them. If it names columns, and no nodes, leave it out, or let it read "
             "from,to"
         )
     return graph
@@ -67,15 +68,9 @@ def links_from_file(path: Path) -> Any:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return read_text(path, "utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise BadInput(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path} is a directory: name a file of edges") from None
+        return read_named_text(path, "a file of edges", "utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not UTF-8 text: an edge is two node names on a line") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _parts(line: str) -> list[str]:
@@ -95,9 +90,9 @@ def facts(graph: Any, rule: str) -> dict[str, Any]:
     found["steps_to_tenth"] = _steps_to_tenth(found["lambda_2"])
     sums = np.asarray(A.sum(axis=0)).ravel()
     found["doubly_stochastic"] = bool(np.abs(sums - 1).max() < 1e-9)
-    stood = graphs.liars_stood(A)
-    found["liars"] = {"least": int(stood.min()), "most": int(stood.max())}
-    found["liars"]["none"] = int((stood == 0).sum())
+    stood = graphs.faulty_tolerated(A)
+    found["faulty_tolerated"] = {"least": int(stood.min()), "most": int(stood.max())}
+    found["faulty_tolerated"]["none"] = int((stood == 0).sum())
     return found
 
 
@@ -126,3 +121,51 @@ def write_weights(graph: Any, rule: str, path: Path) -> Path:
     with atomic_write(path) as file:
         file.write(("\n".join(lines) + "\n").encode())
     return path
+
+
+# -- the network of a training --------------------------------------------------------------------
+MOST_NODES = 10_000
+
+
+def named_graph(graph: str, source: Source, column: str, seed: int) -> Any:
+    """A networkx graph whose nodes are the names in a column.
+
+    graph: a file of edges between these names, or the name of a topology, which then has as many
+    nodes as there are names; they are found by a first pass over the file.
+    """
+    if is_file_of_edges(graph):
+        return links_from_file(Path(graph))
+    if source.path == "-":
+        raise BadInput(
+            f"stdin can be read only once, and {graph!r} does not name the nodes: give a file of "
+            "edges, two node names a line"
+        )
+    import networkx as nx
+
+    names = node_names(source, column)
+    made = graphs.build(graph, len(names), seed=seed)
+    return nx.relabel_nodes(made, dict(enumerate(names)))
+
+
+def graph_words(graph: str, seed: int) -> str:
+    """Where the links of a `named_graph` are from."""
+    if is_file_of_edges(graph):
+        return f"from {graph}"
+    seeded = graph.replace("_", "-") in ("random", "small-world", "geometric")
+    return f"by the topology {graph!r}" + (f", seed {seed}" if seeded else "")
+
+
+def node_names(source: Source, column: str) -> list[str]:
+    """The different names in a column, sorted; only that column is converted."""
+    names: set[str | None] = set()
+    with source.open(Wanted((column,), (column,))) as reader:
+        for chunk in reader:
+            names.update(chunk.columns[column].tolist())
+            if len(names) > MOST_NODES:
+                raise BadInput(
+                    f"column {column!r} names over {MOST_NODES:,} nodes: is it the column of nodes?"
+                )
+    found = sorted(name for name in names if name is not None)
+    if len(found) < 2:
+        raise BadInput(f"column {column!r} names one node only, {listed(found)}: no network")
+    return found

@@ -175,29 +175,29 @@ class Coverage:
     level: float = LEVEL
     n: int = 0
     inside: int = 0
-    reach: float = 0.0
+    half: float = 0.0
 
     def add(self, y: Array, lower: Array, upper: Array) -> None:
         """Some more rows; all: (n,)."""
         self.n += len(y)
         self.inside += int(np.count_nonzero((lower <= y) & (y <= upper)))
-        self.reach += 0.5 * float(np.sum(upper - lower))
+        self.half += 0.5 * float(np.sum(upper - lower))
 
     def figures(self) -> dict[str, Any]:
         """level, rows, coverage, and half the width on average."""
         if not self.n:
             return {"level": self.level, "rows": 0}
-        share, width = self.inside / self.n, self.reach / self.n
+        share, width = self.inside / self.n, self.half / self.n
         return {"level": self.level, "rows": self.n, "coverage": share, "half_width": width}
 
     def since(self, before: Coverage) -> Coverage:
         """Of the rows since then."""
         n, inside = self.n - before.n, self.inside - before.inside
-        return Coverage(self.level, n, inside, self.reach - before.reach)
+        return Coverage(self.level, n, inside, self.half - before.half)
 
     def line(self) -> str:
         """In words."""
-        share, width = 100.0 * self.inside / max(1, self.n), self.reach / max(1, self.n)
+        share, width = 100.0 * self.inside / max(1, self.n), self.half / max(1, self.n)
         return (
             f"{100 * self.level:g} % intervals held {share:.1f} % of the targets "
             f"(plus or minus {width:.3g} on average)"
@@ -205,13 +205,13 @@ class Coverage:
 
     def sums(self) -> Array:
         """What it takes to go on later: (4,)."""
-        return np.array([self.level, self.n, self.inside, self.reach], float)
+        return np.array([self.level, self.n, self.inside, self.half], float)
 
     @classmethod
     def of(cls, sums: Array) -> Self:
         """The one that had these sums."""
-        level, n, inside, reach = (float(value) for value in sums)
-        return cls(level, int(n), int(inside), reach)
+        level, n, inside, half = (float(value) for value in sums)
+        return cls(level, int(n), int(inside), half)
 
 
 def whole_label(label: Any) -> Any:

@@ -1,4 +1,7 @@
-"""`TableModel`: an estimator with all that turns the rows of a table into its inputs."""
+"""`TableModel`: an estimator with all that turns the rows of a table into its inputs, and its file.
+
+docs/format.md specifies what is written.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,26 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.base.errors import BadInput
-from dokl.base.files import PathLike
+from dokl.base.errors import BadFile, BadInput, FingerprintMismatch
+from dokl.base.files import PathLike, whole
 from dokl.base.fingerprints import agreed_fingerprint
-from dokl.estimators import folded
-from dokl.estimators.frames import has_gaps
+from dokl.estimators import folded, saving
+from dokl.estimators.inputs import has_gaps
 from dokl.estimators.late import LateTargets, checked_keys
-from dokl.estimators.old_networks import OldNetwork
-from dokl.estimators.targets import AvailableOrTold
+from dokl.estimators.learner import AvailableOrTold
+from dokl.estimators.old_files import OldNetwork
 from dokl.learning.columns import Preprocessor
-from dokl.tables.models.columns import (
+from dokl.tables.models.rows import (
+    answers,
     chunk_for,
     inputs_for,
     late_targets,
+    learn,
     nodes_for,
+    remember,
     targets_for,
 )
-from dokl.tables.models.learning import answers, learn, remember
-from dokl.tables.models.scores import Coverage, Score, whole_label
+from dokl.tables.models.scores import Coverage, Score, finite, restored, whole_label
 from dokl.tables.models.series import Series, raw_columns, with_target
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -62,7 +67,7 @@ class TableModel:
 
     estimator: what learns and predicts. preprocessor: None if rows are taken as they are (LIBSVM
     files; estimators saved by themselves). target: the column to predict, if it has a name. node:
-    the column that says which node of a network a row belongs to. rows_read: so far; rows_skipped:
+    the column that names the node of each row. rows_read: so far; rows_skipped:
     those without a target, or without a node. tally: the prequential error of all rows so far.
     coverage: how often 90 % intervals held the target before it was learned, where there are any.
     series: lags and the horizon, with the rows that they remember; see `remember`.
@@ -136,7 +141,7 @@ class TableModel:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether it can tell in which interval a target lies."""
+        """Whether it predicts an interval of the target."""
         old = isinstance(getattr(self.estimator, "network_", None), OldNetwork)
         return hasattr(self.estimator, "predict_interval") and not old
 
@@ -162,18 +167,26 @@ class TableModel:
 
     # -- predicting --------------------------------------------------------------------------
     def predict(
-        self, rows: Any, nodes: Any = None, return_std: bool = False, keys: Any = None
+        self,
+        rows: Any,
+        nodes: Any = None,
+        return_std: bool = False,
+        keys: Any = None,
+        steps_ahead: Any = None,
     ) -> Any:
         """Predictions (n,): numbers, or labels.
 
         nodes: of a network, whose vector predicts: a name, or one for each row; else the mean.
         return_std: also their standard deviations, which regressions without settings know.
-        keys: a name for each row, by which `learn` finds it when its target is known.
+        keys: a name for each row, by which `learn` finds it when its target is known. steps_ahead:
+        of a model that stays as it is, how many rows beyond the last learned one these lie, a
+        number or one for each.
         """
         how: dict[str, Any] = {"return_std": True} if return_std else {}
         if keys is not None:
             self._check_late()
             how["keys"] = keys
+        how |= self._distances(steps_ahead)
         if return_std and not self.has_intervals:
             raise BadInput(f"a {type(self.estimator).__name__} has no standard deviations")
         (found,) = answers(self, chunk_for(self, rows), "predict", nodes=nodes, **how)
@@ -188,12 +201,16 @@ class TableModel:
         rows beyond the last learned one these lie, a number or one for each, None where unknown.
         """
         chunk, how = chunk_for(self, rows), {"coverage": coverage, "nodes": nodes}
-        if steps_ahead is not None:
-            if not self.knows_distances:
-                raise BadInput("steps_ahead is for models of one place, and this is a network")
-            how["steps_ahead"] = steps_ahead
+        how |= self._distances(steps_ahead)
         lower, upper = answers(self, chunk, "predict_interval", **how)[0]
         return lower, upper
+
+    def _distances(self, steps_ahead: Any) -> dict[str, Any]:
+        if steps_ahead is None:
+            return {}
+        if not self.knows_distances:
+            raise BadInput("steps_ahead is for regressions by --method bank in one place")
+        return {"steps_ahead": steps_ahead}
 
     @_where_there_is("decision_function")
     def decision_function(self, rows: Any, nodes: Any = None) -> Array:
@@ -287,7 +304,7 @@ class TableModel:
         """Go on to the rows after these, which are not learned: lags look back at them.
 
         Rows that are predicted are not remembered by themselves: predict, then remember. Where
-        times tell that the rows do not follow those before, what was before is forgotten.
+        times show that the rows do not follow those before, the past is forgotten.
         """
         remember(self, chunk_for(self, rows))
         return self
@@ -316,14 +333,92 @@ class TableModel:
     # -- files -------------------------------------------------------------------------------
     def save(self, path: PathLike) -> Path:
         """Write everything into one file, whole or not at all; `dokl.load` reads it back."""
-        from dokl.tables.models.saving import save  # which knows this class
-
         return save(self, path)
 
     @classmethod
     def load(cls, path: PathLike) -> TableModel:
         """Read a model file; an estimator that was saved by itself takes columns as they are."""
-        from dokl.tables.models.saving import load
-
         loaded = load(path)
         return loaded if isinstance(loaded, TableModel) else cls.of(loaded)
+
+
+# -- files ----------------------------------------------------------------------------------------
+# Any of these in a file's `extra` shows that it is the file of a TableModel.
+KEYS = {"target", "node", "preprocessing", "fingerprint"}
+
+
+def save(model: Any, path: PathLike, exact: bool = False) -> Path:
+    """Write a fitted estimator, or a `TableModel`, to a file; an earlier file is replaced.
+
+    Whole or not at all. Kernels, losses and schedules of your own are Python code: the file has
+    their names, and `load` takes them back by name.
+
+    A loaded model predicts what the saved one does. Models without settings continue to single
+    precision, in which their files hold covariances; with `exact`, which takes twice as much room,
+    they continue with the same bits. Others always do.
+    """
+    if not isinstance(model, TableModel):
+        return saving.save(model, path, exact=exact)
+    return saving.save(model.estimator, path, _extra(model) if model.started else None, exact)
+
+
+def load(path: PathLike, objects: saving.Objects = None) -> Any:
+    """The model saved in a file, ready to predict and to go on learning.
+
+    That is a `TableModel`, which predicts raw rows, where `dokl train`, `dokl agent export` or
+    `TableModel.save` wrote the file, and the estimator where that was saved by itself.
+
+    objects: {name: object} for kernels, losses and schedules of your own. A `graph` given as a
+    matrix comes back as the sparse matrix of weights, a networkx graph without its attributes, a
+    `random_state` that was a generator as the seed that was drawn from it.
+    """
+    estimator, extra = saving.load_with_extra(path, objects)
+    if not KEYS & set(extra[0]):
+        return estimator
+    try:
+        return _table_model(estimator, extra)
+    except FingerprintMismatch as error:
+        raise BadFile(f"{path}: {error}") from None
+    except (BadInput, *saving.DAMAGE) as error:
+        raise BadFile(f"{path}: the file is damaged ({error})") from None
+
+
+def _extra(model: TableModel) -> saving.Extra:
+    """What belongs to the model beside its estimator: a part for JSON, and arrays."""
+    meta: dict[str, Any] = {"target": model.target, "node": model.node}
+    meta["fingerprint"] = model.fingerprint_
+    # Counts are arrays: as JSON they would grow a digit now and then, and the file with them.
+    arrays: dict[str, Array] = {"rows": np.array([model.rows_read, model.rows_skipped], np.int64)}
+    if model.tally is not None:
+        arrays["score"] = model.tally.sums(model.labels or ())
+    if model.coverage is not None:
+        arrays["coverage"] = model.coverage.sums()
+    if model.preprocessor is None:
+        return meta, arrays
+    packed, moments = model.preprocessor.spec()
+    meta, arrays = meta | {"preprocessing": packed}, arrays | moments
+    if model.series is not None:
+        meta["series"], remembered = model.series.spec()
+        arrays |= remembered
+    return meta, arrays
+
+
+def _table_model(estimator: Any, extra: saving.Extra) -> TableModel:
+    meta, arrays = extra
+    packed = meta.get("preprocessing")
+    prepared = None if packed is None else Preprocessor.from_spec(packed, arrays)
+    for name in (meta["target"], meta["node"]):
+        if not isinstance(name, str | None):
+            raise BadInput(f"{name!r} is no name of a column")
+    rows, skipped = (whole("rows", count) for count in arrays["rows"])
+    model = TableModel(estimator, prepared, meta["target"], meta["node"], rows, skipped)
+    if "score" in arrays:
+        model.tally = restored(arrays["score"], model.labels)
+    if "coverage" in arrays:
+        model.coverage = Coverage.of(finite(arrays["coverage"]))
+    if "series" in meta and prepared is not None:
+        model.series = Series.from_spec(meta["series"], arrays, prepared.d)
+    if model.fingerprint_ != meta["fingerprint"]:
+        ours, theirs = model.fingerprint_, meta["fingerprint"]
+        raise FingerprintMismatch("the saved preprocessing", ours, theirs)
+    return model

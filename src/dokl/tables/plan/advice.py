@@ -75,13 +75,13 @@ class Plan:
 
     @property
     def widths(self) -> str:
-        """As commands are told sigma."""
+        """Sigma as an option of commands."""
         widths = (self.sigma,) if self.lengths is None else self.lengths
         return ",".join(f"{width:.4g}" for width in widths)
 
     @property
     def train_options(self) -> str:
-        """What `dokl train` is told to learn by gradients with these settings."""
+        """What `dokl train` needs to learn by gradients with these settings."""
         step = f"--alpha {self.alpha:g}" if self.alpha else f"--step {self.schedule.scale:g}"
         return (
             f"--method gradient --kernel {self.kernel} --sigma {self.widths} "
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def network_options(self) -> str:
-        """What `dokl network new` is told to do the same; agents deliver no averages."""
+        """What `dokl network new` needs to do the same; agents return no averages."""
         step = (
             f"--schedule pegasos --lam {self.alpha:g} -p n0={self.schedule.offset:g}"
             if self.alpha

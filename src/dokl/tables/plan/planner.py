@@ -26,13 +26,20 @@ from dokl.simulation.diffusion import Problem, init
 from dokl.simulation.engines import choose
 from dokl.simulation.methods import gradient
 from dokl.tables.plan.advice import Advice, Budget, Plan, step_words
-from dokl.tables.plan.experts import EXPERT_SHARE, ExpertPilot, expert_pilot
-from dokl.tables.plan.lengths import SCALE_ROWS, least_noise, lower_end, sample_scales
-from dokl.tables.plan.pilots import Pilots, even
+from dokl.tables.plan.pilots import (
+    EXPERT_SHARE,
+    SCALE_ROWS,
+    ExpertPilot,
+    Pilots,
+    even,
+    expert_pilot,
+    least_noise,
+    lower_end,
+    sample_scales,
+)
 
 DEFAULT_D = 1000
 SEARCH_SHARE = 20  # of a hundred parts of all work: widths and steps
-PLAN_SHARE = SEARCH_SHARE + EXPERT_SHARE
 THEORY_ROWS = 1500
 LONGEST_CURVE = 20_000
 # Of ridge regression, over the largest eigenvalue. Rows it has not seen choose among them:
@@ -59,17 +66,13 @@ def plan(
     X: (N, d) dense or CSR, as the learner will see it (standardise it first); y: (N,) numbers or
     labels. weights: (K, K) of the network, None for one node. The rows should be in no order.
     predict: whether theory is asked, too, which takes most of the time. bar: to show how far it is;
-    it advances by PLAN_SHARE.
+    it advances by SEARCH_SHARE + EXPERT_SHARE.
     """
     budget = budget or Budget()
     X, Y, classifying = checked_sample(X, y, task)
-    variant = "orthogonal" if kernels.resolve(kernel, 1.0).isotropic else "paired"
     size, why = _size(X.shape[1], Y.shape[1], D, budget)
-    loss = losses.hinge() if classifying else losses.squared()
-    pilots = Pilots(X, Y, classifying, loss, kernel, base(X), size, variant, seed)
-    pilots.plain = width("scale", X)
-    found = sample_scales(X, Y, classifying)
-    pilots.lengths = _lengths(found, kernel)
+    scales = sample_scales(X, Y, classifying)
+    pilots = _pilots(X, Y, classifying, kernel, size, seed, scales)
     best, error = pilots.search()
     bar = bar or Bar()
     bar.advance(SEARCH_SHARE, "learning a sample")
@@ -77,37 +80,57 @@ def plan(
     if experts.refused:
         bar.advance(EXPERT_SHARE)
     schedule, alpha, average = pilots.settings(best)
-    sigma, made_of = pilots.sigma(best), pilots.made(best)
-    lengths = made_of.lengths if isinstance(made_of, kernels.Stretched) else None
-    name = "error rate" if classifying else "mean square error"
-    lines = [
-        Advice("sigma", sigma, "pilot runs; rows are alike, and come in no order"),
-        Advice("D", size, why),
-        Advice("step", step_words(schedule), "pilot runs of one pass"),
-        Advice(f"{name} of the pilots", error, "a third of the sample, once"),
-    ]
-    if lengths is not None:
-        about = f"{min(lengths):.3g} to {max(lengths):.3g}"
-        lines.insert(
-            1, Advice("width along each input", about, f"marginal likelihood, {SCALE_ROWS} rows")
-        )
-    features = sample(made_of, X.shape[1], size, variant, seed)
+    sigma, stretched = pilots.sigma(best), pilots.made(best)
+    lengths = stretched.lengths if isinstance(stretched, kernels.Stretched) else None
+    features = sample(stretched, X.shape[1], size, pilots.variant, seed)
     predicted = None
     if predict and not classifying:
         predicted = _predict(features, X, Y[:, 0], schedule, weights)
     made = _Setting(features, schedule, weights, budget, average, Y.shape[1])
-    lines += _theory_lines(predicted, made) + _price_lines(predicted, made)
     head = experts.lines
     if predicted is not None:
-        head.append(_floor(X, Y, found, error, experts, predicted))
+        head.append(_floor(X, Y, scales, error, experts, predicted))
     if budget.accuracy is not None:
         head.append(_verdict(budget.accuracy, error, predicted, experts))
+    lines = _pilot_lines(sigma, lengths, (size, why), schedule, error, classifying)
+    lines += _theory_lines(predicted, made) + _price_lines(predicted, made)
     return Plan(
-        "classification" if classifying else "regression", kernel, sigma, size, variant, loss.name,
-        schedule, alpha, average, made.every(), predicted.r if predicted else None, head + lines,
-        predicted.curve if predicted else None, predicted.alone if predicted else None,
-        pilots.spent, lengths, "gradient" if experts.refused else "bank", experts,
+        "classification" if classifying else "regression", kernel, sigma, size, pilots.variant,
+        pilots.loss.name, schedule, alpha, average, made.every(),
+        predicted.r if predicted else None, head + lines, predicted.curve if predicted else None,
+        predicted.alone if predicted else None, pilots.spent, lengths,
+        "gradient" if experts.refused else "bank", experts,
     )  # fmt: skip
+
+
+def _pilots(
+    X: Any, Y: Array, classifying: bool, kernel: str, size: int, seed: int, scales: Scales | None
+) -> Pilots:
+    """Runs of the gradient method on the sample, before the first of them."""
+    variant = "orthogonal" if kernels.resolve(kernel, 1.0).isotropic else "paired"
+    loss = losses.hinge() if classifying else losses.squared()
+    pilots = Pilots(X, Y, classifying, loss, kernel, base(X), size, variant, seed)
+    pilots.plain, pilots.lengths = width("scale", X), _lengths(scales, kernel)
+    return pilots
+
+
+def _pilot_lines(
+    sigma: float, lengths: tuple[float, ...] | None, size: tuple[int, str], schedule: Any,
+    error: float, classifying: bool,
+) -> list[Advice]:  # fmt: skip
+    """What the pilots of the gradient method settled; size: of the model, and what decided it."""
+    lines = [Advice("sigma", sigma, "pilot runs; rows are alike, and come in no order")]
+    if lengths is not None:
+        about = f"{min(lengths):.3g} to {max(lengths):.3g}"
+        rests_on = f"marginal likelihood, {SCALE_ROWS} rows"
+        lines.append(Advice("width along each input", about, rests_on))
+    name = "error rate" if classifying else "mean square error"
+    return [
+        *lines,
+        Advice("D", *size),
+        Advice("step", step_words(schedule), "pilot runs of one pass"),
+        Advice(f"{name} of the pilots", error, "a third of the sample, once"),
+    ]
 
 
 def _floor(
@@ -258,7 +281,7 @@ def _cost(d: int) -> float:
 
 @dataclass(frozen=True)
 class _Predicted:
-    """What theory says: curves, limits, and the modes worth sending."""
+    """What theory predicts: curves, limits, and the modes worth sending."""
 
     steady: float
     steady_alone: float
@@ -274,7 +297,7 @@ class _Predicted:
 def _predict(features: FeatureMap, X: Any, y: Array, schedule: Any, weights: Any) -> _Predicted:
     """Theory on a part of the sample: the function by ridge regression, the noise by its residual.
 
-    X: (N, d), y: (N,). One half fits, the other tells the noise; then they change places.
+    X: (N, d), y: (N,). One half fits, the other estimates the noise; then they change places.
     """
     rows = min(X.shape[0], THEORY_ROWS)
     part = X[:rows].toarray() if is_sparse(X) else X[:rows]
@@ -350,7 +373,7 @@ class _Setting:
         return 4.0 * self.features.D * self.m * self.links * self.budget.rate
 
     def every(self) -> int:
-        """Combine at every so many samples, to stay within the budget."""
+        """Combine at every n samples, to stay within the budget."""
         most = self.budget.bytes_per_second
         if most is None or self.weights is None:
             return 1

@@ -70,9 +70,9 @@ class LearningCurve:
         return None if n > MOST_ROWS else math.ceil(n)
 
 
-def learning_curve(y: Array, said: Array, classifying: bool) -> LearningCurve | None:
-    """By targets and what was said of each before it was learned: (n,) each; None of few rows."""
-    each = np.asarray(said != y if classifying else (said - y) ** 2, float)
+def learning_curve(y: Array, predicted: Array, classifying: bool) -> LearningCurve | None:
+    """By targets and their predictions before learning: (n,) each; None of few rows."""
+    each = np.asarray(predicted != y if classifying else (predicted - y) ** 2, float)
     edges = [FIRST]
     while 2 * edges[-1] <= len(each):
         edges.append(2 * edges[-1])
@@ -123,7 +123,7 @@ class ColumnWorth:
 def column_worth(
     model: Any, X: Array, y: Array, owners: Sequence[str], classifying: bool
 ) -> list[ColumnWorth]:
-    """For every column its worth on rows X: (n, d), the most telling first. owners: the column of
+    """For every column its worth on rows X: (n, d), the most important first. owners: the column of
     each of the d inputs; those of one column are shuffled together.
     """
     draw, error = generator(0, "plan-columns"), _error(model.predict(X), y, classifying)
@@ -151,12 +151,12 @@ class GroupGain:
 
 
 def group_gain(
-    column: str, labels: Array, X: Array, y: Array, said: Array, classifying: bool
+    column: str, labels: Array, X: Array, y: Array, predicted: Array, classifying: bool
 ) -> GroupGain | None:
     """What the largest groups of rows gain from all others: each learned alone, beside what one
-    model of all rows said of the second half of theirs. None where groups have few rows.
+    model of all rows predicted for the second half of theirs. None where groups have few rows.
 
-    labels: (n,), the group of each row; X: (n, d), y, said: (n,), in the order of learning.
+    labels: (n,), the group of each row; X: (n, d), y, predicted: (n,), in the order of learning.
     """
     names, counts = np.unique(labels, return_counts=True)
     large = [name for name, n in zip(names, counts, strict=True) if n >= FEWEST_GROUP_ROWS]
@@ -171,14 +171,14 @@ def group_gain(
         how = {"classes": np.unique(y)} if classifying else {}
         own = model.prequential(X[its], y[its], **how)[len(its) // 2 :]
         alone.append((own, y[late]))
-        together.append((said[late], y[late]))
+        together.append((predicted[late], y[late]))
         rows += len(late)
     if len(alone) < 2:
         return None
     errors = []
     for pairs in (alone, together):
-        said, true = (np.concatenate(part) for part in zip(*pairs, strict=True))
-        errors.append(_error(said, true, classifying))
+        predicted, true = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        errors.append(_error(predicted, true, classifying))
     return GroupGain(column, len(alone), rows, *errors)
 
 
@@ -194,8 +194,8 @@ def group_column(texts: Mapping[str, Array], rows: int) -> str | None:
     return max(found, key=lambda name: found[name]) if found else None
 
 
-def _error(said: Array, y: Array, classifying: bool) -> float:
+def _error(predicted: Array, y: Array, classifying: bool) -> float:
     """Root mean square, or rate."""
     if classifying:
-        return float(np.mean(said != y))
-    return math.sqrt(float(np.mean((said - y) ** 2)))
+        return float(np.mean(predicted != y))
+    return math.sqrt(float(np.mean((predicted - y) ** 2)))

@@ -1,8 +1,8 @@
 """Ways for the nodes of a network to share: methods and exchanges, tried on a sample side by side.
 
 Vectors cost D numbers a message and learn slowly; sums of rows cost D^2 / 2 and give every node
-what all rows in one place would say. What that is worth depends on the data and on how often one
-can afford to send, so it is tried: the same rows, dealt out to the nodes, by each of them.
+what all rows in one place would predict. What that is worth depends on the data and on how often
+one can afford to send, so it is tried: the same rows, dealt out to the nodes, by each of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dokl.base.arrays import Array, is_sparse
 from dokl.base.errors import BadInput
 from dokl.base.unlocked import one_thread
 from dokl.estimators import NetworkClassifier, NetworkRegressor
-from dokl.learning import answers, kernels, losses
+from dokl.learning import classification, kernels, losses
 from dokl.learning.features import FeatureMap, sample
 from dokl.learning.scales import Scales
 from dokl.network.exchange import Exchange, Mixing, Sending
@@ -29,12 +29,11 @@ from dokl.simulation.engines import run
 from dokl.simulation.methods import gradient, squares
 from dokl.simulation.streams import Stream
 from dokl.tables.plan.advice import Budget, Plan
-from dokl.tables.plan.lengths import sample_scales
-from dokl.tables.plan.pilots import even
+from dokl.tables.plan.pilots import even, sample_scales
 from dokl.tables.plan.planner import checked_sample
 
 NETWORK_ROWS = 900  # of the sample, over all nodes; some seconds
-FEWEST = 10  # rows of each node, if there are so many
+FEWEST = 10  # rows of each node, if there are this many
 EVERY = (1, 10, 50)
 MOST_D = 300  # of squares, whose messages and time go with its square
 MOST_BYTES = 2e8  # of all nodes' matrices in the trial
@@ -43,7 +42,7 @@ RIDGE = 0.01
 
 @dataclass(frozen=True)
 class Way:
-    """One way to share, every so many rows of a node (0: never).
+    """One way to share, every n rows of a node (0: never).
 
     error: mean square or rate, over the second half of the rows that nodes had; bytes_sent: by a
     node for each of its rows; microseconds: a row, on this machine; fits: whether the budget allows
@@ -177,11 +176,16 @@ class _Trial:
         network = kind(self.weights, **given)
         n, K, d = self.stream.X.shape
         nodes, X, Y = np.tile(np.arange(K), n), self.stream.X.reshape(-1, d), self._flat()
-        y, began = answers.class_numbers(Y) if self.classifying else Y[:, 0], time.perf_counter()
+        y, began = (
+            classification.class_numbers(Y) if self.classifying else Y[:, 0],
+            time.perf_counter(),
+        )
         known = {"classes": np.arange(max(2, Y.shape[1]))} if self.classifying else {}
-        said = network.prequential(X, y, nodes=nodes, **known)
+        predicted = network.prequential(X, y, nodes=nodes, **known)
         seconds, late = (time.perf_counter() - began) / (n * K), slice(n // 2 * K, None)
-        error = np.mean(said[late] != y[late] if self.classifying else (said - y)[late] ** 2)
+        error = np.mean(
+            predicted[late] != y[late] if self.classifying else (predicted - y)[late] ** 2
+        )
         sent = float(network.sent_bytes_.sum()) / (n * K)
         made = kind(self.weights, **given)
         return self._way(f"banks, {share}", 1, float(error), sent, seconds, estimator=made)
@@ -201,9 +205,9 @@ class _Trial:
 
 def _rules_words(name: str, rules: Any) -> str:
     """Rules of an exchange in Python, what is usual left out."""
-    said = {f.name: getattr(rules, f.name) for f in fields(rules)}
+    settings = {f.name: getattr(rules, f.name) for f in fields(rules)}
     usual = type(rules)()
-    words = [f"{key}={value!r}" for key, value in said.items() if value != getattr(usual, key)]
+    words = [f"{key}={value!r}" for key, value in settings.items() if value != getattr(usual, key)]
     return f", {name}={type(rules).__name__}({', '.join(words)})" if words else ""
 
 

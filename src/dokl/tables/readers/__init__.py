@@ -15,8 +15,8 @@ that are not missing are (a wrong cell among them is then an error with its plac
 Numbers may have decimal commas, separators of thousands, a currency or a percent sign (see
 `dokl.learning.cells.forms`), times are ISO 8601 or as people write them
 (`dokl.learning.cells.times`), and come as seconds since 1970. What can be read in two ways is
-refused. Whoever knows better says so: `Options(text=..., numeric=..., decimal=..., dates=...)`.
-What was guessed is said in `guesses` of the first chunk.
+refused. To correct a guess: `Options(text=..., numeric=..., decimal=..., dates=...)`.
+The guesses are in `guesses` of the first chunk.
 
 **Missing** is an empty cell, or NA, N/A, n/a, #N/A, NaN, nan, null, NULL, None, ?, - (and a key
 that a JSON object does not have): NaN among numbers, None among texts. Blanks around a cell do not
@@ -31,8 +31,7 @@ from __future__ import annotations
 
 from dokl.learning.cells.cells import MISSING
 from dokl.learning.cells.forms import Form
-from dokl.tables.readers.options import Options
 from dokl.tables.readers.reader import FORMATS, Reader, open_table
-from dokl.tables.readers.table import Chunk, NoColumn
+from dokl.tables.readers.table import Chunk, NoColumn, Options
 
 __all__ = ["FORMATS", "MISSING", "Chunk", "Form", "NoColumn", "Options", "Reader", "open_table"]

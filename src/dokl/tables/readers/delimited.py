@@ -12,10 +12,16 @@ import numpy as np
 
 from dokl.base.errors import BadInput
 from dokl.learning.cells.cells import SKIP, number
-from dokl.tables.readers.open_file import OpenFile, decode_lines
-from dokl.tables.readers.options import Options
-from dokl.tables.readers.parsing import cells_of, csv_reader, delimiter_of, twice, width
-from dokl.tables.readers.table import Chunk, Columns
+from dokl.tables.readers.table import Chunk, Columns, Options
+from dokl.tables.readers.text import (
+    OpenFile,
+    cells_of,
+    csv_reader,
+    decode_lines,
+    delimiter_of,
+    twice,
+    width,
+)
 
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
@@ -61,7 +67,7 @@ class _Table:
         if not cells or (header is None and all(number(word) is not None for word in words)):
             raise BadInput(
                 f"{self.name}, line 1: column names are expected, and there are none. Add a "
-                "header, or say that there is no header",
+                "header, or declare that there is none",
                 options=["--no-header"],
             )
         names = tuple(cell or f"x{i + 1}" for i, cell in enumerate(cells))
@@ -161,7 +167,7 @@ class _Table:
     def _hint(self, row: list[str]) -> str:
         """What may be wrong with a row of too many cells."""
         if self.names[0].startswith("#"):
-            return ". The first line looks like a remark: leave out what stands before the names"
+            return ". The first line looks like a remark: remove what comes before the names"
         if self.delimiter != "," or len(row) <= len(self.names):
             return ""
         return ". Numbers with commas have to be quoted, or cells separated by another character"

@@ -3,7 +3,7 @@
 A number of up to 19 digits is m * 10^e with whole m. Where m < 2^53 and |e| <= 22 both factors are
 doubles, and one multiplication or division rounds correctly (Clinger 1990). Elsewhere the product
 is taken in twice the precision; its error is known, so it is also known whether rounding it could
-go either way. Then, and wherever a cell is unusual, the answer is "cannot", and whoever asked
+go either way. Then, and wherever a cell is unusual, the answer is "cannot", and the caller
 reads those lines another way.
 """
 
@@ -174,7 +174,7 @@ def _cell(text: Any, at: int, stop: int, powers: Any, missing: Any) -> tuple[flo
         exponent += power
     if at != stop:
         return 0.0, False
-    value, fine = _rounded(mantissa, exponent, powers)
+    value, fine = _round(mantissa, exponent, powers)
     return -value if negative else value, fine
 
 
@@ -217,7 +217,7 @@ def _power(text: Any, at: int, stop: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _rounded(mantissa: Any, exponent: int, powers: Any) -> tuple[float, bool]:
+def _round(mantissa: Any, exponent: int, powers: Any) -> tuple[float, bool]:
     """The double next to mantissa * 10^exponent, and whether it is sure to be that."""
     if mantissa == 0:
         return 0.0, True
@@ -232,14 +232,14 @@ def _rounded(mantissa: Any, exponent: int, powers: Any) -> tuple[float, bool]:
     low = float(np.int64(mantissa - np.uint64(high)))
     ten, rest = powers[_WIDEST + exponent, 0], powers[_WIDEST + exponent, 1]
     product = high * ten
-    tail = _lost(high, ten, product) + (high * rest + low * ten)
+    tail = _rounding_error(high, ten, product) + (high * rest + low * ten)
     margin = product * _ERROR
     value = product + tail
     return value, product + (tail + margin) == product + (tail - margin)
 
 
 @njit(cache=True, nogil=True)
-def _lost(a: float, b: float, product: float) -> float:
+def _rounding_error(a: float, b: float, product: float) -> float:
     """What rounding took from a * b, exactly (Dekker)."""
     wide_a, wide_b = _SPLITTER * a, _SPLITTER * b
     a1, b1 = wide_a - (wide_a - a), wide_b - (wide_b - b)

@@ -13,9 +13,8 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning.cells.cells import number, quote_cell
-from dokl.tables.readers.open_file import OpenFile, decode_lines
-from dokl.tables.readers.options import Options
-from dokl.tables.readers.table import Chunk
+from dokl.tables.readers.table import Chunk, Options
+from dokl.tables.readers.text import OpenFile, decode_lines
 
 LARGEST = 2**31 - 2  # feature number that scikit-learn's parser can read
 
@@ -41,17 +40,17 @@ def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
         if rows and options.refuse is not None:
             rows = _passed(rows, source.name, d, options)
         if rows:
-            X, y = _loaded(rows, source.name, d, options.zero_based)
+            X, y = _load(rows, source.name, d, options.zero_based)
             yield Chunk((), {}, [at for at, _ in rows], X, y)
 
 
 def _n_features(source: OpenFile, options: Options) -> int:
-    """As told; otherwise a first pass over the file finds the largest number."""
+    """As given; otherwise a first pass over the file finds the largest number."""
     if options.n_features is not None:
         return options.n_features
     if not source.regular:
         raise BadInput(
-            f"{source.name}: a LIBSVM stream does not say how many features there are, and can "
+            f"{source.name}: a LIBSVM stream does not contain the number of features, and can "
             "be read only once. Give the number of features",
             options=["--n-features N"],
         )
@@ -93,9 +92,7 @@ def _quick(raw: list[bytes], d: int, first: int) -> tuple[Any, Array] | None:
     return csr_matrix(tuple(matrix), shape=(len(y), d)), y
 
 
-def _loaded(
-    rows: list[tuple[int, bytes]], name: str, d: int, zero_based: bool
-) -> tuple[Any, Array]:
+def _load(rows: list[tuple[int, bytes]], name: str, d: int, zero_based: bool) -> tuple[Any, Array]:
     """X (n, d) CSR and y (n,), by scikit-learn's parser; what it refuses gets a line number."""
     from sklearn.datasets import load_svmlight_file
 

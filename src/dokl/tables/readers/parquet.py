@@ -10,9 +10,8 @@ import numpy as np
 
 from dokl.base.errors import BadInput, MissingExtra
 from dokl.learning.cells.forms import TEXT
-from dokl.tables.readers.open_file import OpenFile
-from dokl.tables.readers.options import MOST_ROWS, Options
-from dokl.tables.readers.table import Chunk, Columns
+from dokl.tables.readers.table import MOST_ROWS, Chunk, Columns, Options
+from dokl.tables.readers.text import OpenFile
 
 
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
@@ -49,7 +48,7 @@ def _chunks(file: Any, source: OpenFile, options: Options) -> Iterator[Chunk]:
 def _cells(column: Any, name: str, columns: Columns) -> Any:
     """float64 with NaN for numbers; for anything else a list of texts."""
     try:
-        return _converted(column, columns.forms.get(name) == TEXT)
+        return _convert(column, columns.forms.get(name) == TEXT)
     except importlib.import_module("pyarrow").ArrowException:
         raise BadInput(
             f"{columns.name}: column {name!r} is of type {column.type}, neither numbers nor text. "
@@ -57,7 +56,7 @@ def _cells(column: Any, name: str, columns: Columns) -> Any:
         ) from None
 
 
-def _converted(column: Any, as_text: bool) -> Any:
+def _convert(column: Any, as_text: bool) -> Any:
     types = importlib.import_module("pyarrow.types")
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()

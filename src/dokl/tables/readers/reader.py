@@ -12,15 +12,14 @@ from typing import Self
 import numpy as np
 
 from dokl.base.errors import BadInput, UnknownName
-from dokl.tables.readers import delimited, jsonlines, libsvm, parquet, spreadsheet
-from dokl.tables.readers.open_file import OpenFile, reading
-from dokl.tables.readers.options import Options
-from dokl.tables.readers.table import Chunk
+from dokl.tables.readers import delimited, json_rows, libsvm, parquet, spreadsheet
+from dokl.tables.readers.table import Chunk, Options
+from dokl.tables.readers.text import OpenFile, reading
 
 _READ: dict[str, Callable[[OpenFile, Options], Iterator[Chunk]]] = {
     "csv": delimited.read,
     "tsv": delimited.read,
-    "jsonl": jsonlines.read,
+    "jsonl": json_rows.read,
     "libsvm": libsvm.read,
     "parquet": parquet.read,
     "xlsx": spreadsheet.read,

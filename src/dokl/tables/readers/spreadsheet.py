@@ -11,10 +11,8 @@ from typing import Any
 
 from dokl.base.errors import BadInput, MissingExtra
 from dokl.learning.cells.cells import SKIP, number
-from dokl.tables.readers.open_file import OpenFile
-from dokl.tables.readers.options import MOST_ROWS, Options
-from dokl.tables.readers.parsing import twice
-from dokl.tables.readers.table import Chunk, Columns
+from dokl.tables.readers.table import MOST_ROWS, Chunk, Columns, Options
+from dokl.tables.readers.text import OpenFile, twice
 
 Row = tuple[int, list[Any]]  # its number in the sheet, from 1, and its cells
 
@@ -51,7 +49,9 @@ def _chunks(book: Any, source: OpenFile, options: Options) -> Iterator[Chunk]:
         raise BadInput(f"{source.name}: the sheet {sheet.title!r} is empty")
     names = _names(first, options.header, source.name)
     rows = itertools.chain([first], rows) if options.header is False else rows
-    which = f"spreadsheet, the first of {sheets} sheets, {sheet.title!r}; save another by itself"
+    which = (
+        f"spreadsheet, the first of {sheets} sheets, {sheet.title!r}; save another one separately"
+    )
     guesses = [which] if sheets > 1 else []
     columns = Columns(source.name, names, options, unit="row", guesses=guesses)
     while some := list(itertools.islice(rows, options.chunk or MOST_ROWS)):

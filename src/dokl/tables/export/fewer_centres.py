@@ -38,7 +38,7 @@ from dokl.tables.models import TableModel
 # Rows to solve with, kept ones and between them; of each kept row at most BETWEEN.
 ROWS, BETWEEN, NEIGHBOURS = 4500, 2, 8
 CANDIDATES = 3000  # centres to choose from, the first of each map
-HELD_BACK = 10  # one of so many rows measures the cost
+HELD_BACK = 10  # one of this many rows measures the cost
 # Ridge, of a column's mean square; a column is done with where so little of it is left.
 RIDGE, LEFT = 1e-8, 1e-7
 # Centres lie on a grid, so that C holds them in 16 bits; curves of ranks have fewer knots.
@@ -82,7 +82,7 @@ class Cost:
 
 @one_thread()
 def fewer_centres(model: TableModel, most: int, bar: Bar | None = None) -> tuple[TableModel, Cost]:
-    """A copy that predicts, with at most so many centres, and what that costs.
+    """A copy that predicts, with at most n centres, and what that costs.
 
     bar: advances by one for each centre, 2 most in all.
     """
@@ -96,10 +96,10 @@ def fewer_centres(model: TableModel, most: int, bar: Bar | None = None) -> tuple
     drawn = generator(0, "fewer-centres").permutation(len(rows))
     out, rest = np.split(drawn, [len(rows) // HELD_BACK])
     bar.advance(0, "measuring what it costs")
-    trial = _solved(full, rows[np.sort(rest)], most, bar)
+    trial = _solve(full, rows[np.sort(rest)], most, bar)
     cost = _cost(estimator, full, trial, rows[np.sort(out)])
     bar.advance(0, "solving again")
-    made = _solved(full, rows, most, bar)
+    made = _solve(full, rows, most, bar)
     small.estimator = _with(estimator, made, cost)
     return small, replace(cost, centres=_count(made))
 
@@ -147,8 +147,8 @@ def _with(estimator: PredictOnly, made: Folded, cost: Cost) -> PredictOnly:
 
 
 # -- centres, one by one -----------------------------------------------------------------------
-def _solved(full: Folded, rows: Array, most: int, bar: Bar) -> Folded:
-    """What is like the full model at rows (n, d) and between them, with at most so many centres."""
+def _solve(full: Folded, rows: Array, most: int, bar: Bar) -> Folded:
+    """What is like the full model at rows (n, d) and between them, with fewer centres."""
     rows = np.concatenate([rows, _between(full, rows)])
     Y = full.targets.inward(folding.predict(full, rows))
     start = _candidates(full)
@@ -196,7 +196,7 @@ def _between(full: Folded, rows: Array) -> Array:
     few = min(NEIGHBOURS, n - 1)
     plain = [each for each in full.bumps if not each.ranked]
     lengths = plain[0].lengths if plain else np.ones(rows.shape[1])
-    places = full.inputs.clipped(rows) / lengths
+    places = full.standardised(rows) / lengths
     apart = squared_distances(places, places)
     apart[np.diag_indices(n)] = np.inf
     near = np.argpartition(apart, few - 1, axis=1)[:, :few]
@@ -211,7 +211,7 @@ def _candidates(full: Folded) -> Folded:
     each = max(1, CANDIDATES // max(1, len(full.bumps)))
     return replace(
         full, bumps=tuple(_first(bumps, each) for bumps in full.bumps),
-        ranks=None if full.ranks is None else _thinned(full.ranks),
+        ranks=None if full.ranks is None else _thin(full.ranks),
     )  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def grid_step(centres: Array) -> float | None:
     return float(step) if (np.abs(whole - np.rint(whole)) < 1e-6).all() else None
 
 
-def _thinned(ranks: Ranks) -> Ranks:
+def _thin(ranks: Ranks) -> Ranks:
     """At most KNOTS knots for each input."""
     pairs = []
     for values, scores in zip(ranks.values.T, ranks.scores.T, strict=True):
@@ -253,7 +253,7 @@ def _longer(values: Array, scores: Array, K: int) -> tuple[Array, Array]:
 
 def _columns(full: Folded, rows: Array) -> tuple[Array, int]:
     """A: (n, p + K) and p: a constant, lines, lines of ranks, and every bump."""
-    u = full.inputs.clipped(rows)
+    u = full.standardised(rows)
     ranked = u if full.ranks is None else full.ranks.of(u)
     parts = [np.ones((len(rows), 1)), u] + ([] if full.ranks is None else [ranked])
     p = sum(part.shape[1] for part in parts)
@@ -264,7 +264,7 @@ def _columns(full: Folded, rows: Array) -> tuple[Array, int]:
 
 
 def _forward(A: Array, Y: Array, p: int, most: int, bar: Bar) -> Array:
-    """Columns of A from p on, at most so many, each where it explains most of what those before it
+    """Columns of A from p on, at most n, each where it explains most of what those before it
     leave of Y: (n, m). Their numbers count from p.
     """
     Q = np.linalg.qr(A[:, :p])[0]

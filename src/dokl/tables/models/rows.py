@@ -1,8 +1,10 @@
-"""What a `TableModel` takes of a table: the columns, the inputs, the targets and the nodes."""
+"""A `TableModel` and the rows of a table: what it takes of them, learning them, and answering."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from sklearn.utils import get_tags
 
 from dokl.base.arrays import Array, is_sparse, limited
 from dokl.base.errors import BadInput, listed
+from dokl.estimators.inputs import all_or_nothing
 from dokl.learning.cells.frames import (
     Kind,
     array_of,
@@ -21,7 +24,8 @@ from dokl.learning.cells.frames import (
     taken,
 )
 from dokl.learning.columns import class_target, is_text, numeric_target, require
-from dokl.tables.models.series import optional_columns
+from dokl.tables.models.scores import LEVEL, Coverage, make_score
+from dokl.tables.models.series import MORE, Series, optional_columns, with_target
 from dokl.tables.readers import MISSING, Chunk, Form
 
 if TYPE_CHECKING:
@@ -56,8 +60,8 @@ def forms(model: TableModel) -> dict[str, Form]:
 
 def missing_spellings(model: TableModel) -> Sequence[str]:
     """What stands for a missing value."""
-    told = () if model.preprocessor is None else model.preprocessor.missing
-    return told or MISSING
+    spellings = () if model.preprocessor is None else model.preprocessor.missing
+    return spellings or MISSING
 
 
 def _target_kind(model: TableModel, cells: Any) -> Kind:
@@ -218,3 +222,158 @@ def nodes_for(model: TableModel, chunk: Chunk, keep: Array) -> list[str]:
 def kept(values: Any, keep: Array) -> Any:
     """The rows to keep; no copy where that is all of them."""
     return values if keep.all() else values[keep]
+
+
+# -- learning and answering -----------------------------------------------------------------------
+def learn(
+    model: TableModel,
+    chunk: Chunk,
+    y: Array,
+    keep: Array,
+    nodes: Any = None,
+    classes: Any = None,
+    settled: Callable[[], None] = lambda: None,
+) -> Array:
+    """Learn the rows to keep, and return what was predicted for each of them just before.
+
+    y, keep: as `targets_for` gives them; nodes: of the rows kept. The scaling goes along with the
+    other rows, too. settled: called once the rows are learned; what interrupts before leaves the
+    model as it was, and after that only scores are left to count.
+    """
+    coverage = _coverage(model, y)
+    level = None if coverage is None else coverage.level
+    more = {"nodes": nodes, "classes": classes, "return_interval": level}
+    given = {name: value for name, value in more.items() if value is not None}
+    predicted, ends = y[:0], list[Array]()
+    chunk = with_target(model, chunk, y, keep)
+    with _or_as_before(model), _as_named(model.estimator):
+        X, before = inputs_for(model, chunk, learn=True), None
+        if model.series is not None and model.series.horizon:
+            X, before = _due(model, chunk, X)
+        X = kept(X, keep)
+        if len(y):
+            given_back = model.estimator.prequential(X, y, **given)
+            predicted, *ends = (given_back,) if level is None else given_back
+        if before is not None:
+            predicted, ends = _predicted_before(model, kept(before, keep), predicted, ends)
+        settled()
+    if len(y) and y.ndim == 1:
+        model.tally = make_score(model.classifying) if model.tally is None else model.tally
+        model.tally.add(y, predicted)
+    if coverage is not None and ends:
+        coverage.add(y, *ends)
+        model.coverage = coverage
+    model.rows_read += chunk.n
+    model.rows_skipped += chunk.n - len(y)
+    return predicted
+
+
+def _due(model: TableModel, chunk: Chunk, X: Array) -> tuple[Array, Array]:
+    """The inputs whose target comes with these rows (n, d), and what was predicted for them when
+    they came (n, 3); the rows' own, X (n, d), wait from now on.
+    """
+    assert model.series is not None
+    predictions = np.full((len(X), MORE), np.nan)
+    if model.started and len(X):
+        how: dict[str, Any] = {} if model.node is None else {"nodes": chunk.columns[model.node]}
+        found = model.estimator.predict(X, **how)
+        number = np.searchsorted(model.classes_, found) if model.classifying else found
+        predictions[:, 0] = number
+        if model.has_intervals:
+            how |= {"steps_ahead": 1} if model.knows_distances else {}
+            predictions[:, 1:] = np.transpose(
+                model.estimator.predict_interval(X, coverage=LEVEL, **how)
+            )
+    X, before, waiting = model.series.due(chunk.columns, X, predictions)
+    model.series = replace(model.series, waiting=waiting)
+    return X, before
+
+
+def _predicted_before(
+    model: TableModel, before: Array, predicted: Array, ends: list[Array]
+) -> tuple[Array, list[Array]]:
+    """What was predicted a horizon before, (n,), and its ends; of the first rows, before there was
+    a model, what was predicted just before learning.
+    """
+    known = ~np.isnan(before[:, 0])
+    if not known.any():
+        return predicted, ends
+    before_due = before[:, 0]
+    if model.classifying:
+        before_due = model.classes_[np.where(known, before_due, 0).astype(int)]
+    predicted = np.where(known, before_due, predicted)
+    return predicted, [np.where(known, v, e) for v, e in zip(before.T[1:], ends, strict=False)]
+
+
+def remember(model: TableModel, chunk: Chunk) -> None:
+    """Go on to the rows after these, which are not learned."""
+    if model.series is None:
+        return
+    series = model.series.before(chunk.columns)
+    series.lags.check(chunk.columns)
+    made, lags = series.lags.extend(chunk.columns)
+    waiting = series.waiting
+    if series.horizon and model.preprocessor is not None:
+        X = model.preprocessor.transform({**chunk.columns, **made})
+        waiting = series.due(chunk.columns, X, np.full((len(X), MORE), np.nan))[2]
+    model.series = Series(lags, series.horizon, waiting)
+
+
+def _coverage(model: TableModel, y: Array) -> Coverage | None:
+    """Where intervals are counted that stood before a row was learned; None without any."""
+    if not model.has_intervals or y.ndim != 1:
+        return None
+    return Coverage() if model.coverage is None else model.coverage
+
+
+def answers(
+    model: TableModel,
+    chunk: Chunk,
+    *methods: str,
+    nodes: Any = None,
+    keep: Array | None = None,
+    due: bool = False,
+    **how: Any,
+) -> list[Array]:
+    """What these methods of the estimator return; keep: (n,), of these rows only. due: of a model
+    with a horizon, what it says of the inputs whose target comes with these rows.
+
+    how: arguments of the methods. One that says several things, (n,) each, gives a row for each.
+    """
+    X, given = inputs_for(model, chunk), how if nodes is None else {"nodes": nodes, **how}
+    if due and model.series is not None and model.series.horizon:
+        series = model.series.before(chunk.columns)
+        X = series.due(chunk.columns, X, np.full((len(X), MORE), np.nan))[0]
+    X = X if keep is None else kept(X, keep)
+    with _as_named(model.estimator):
+        return [np.asarray(getattr(model.estimator, name)(X, **given)) for name in methods]
+
+
+@contextmanager
+def _or_as_before(model: TableModel) -> Iterator[None]:
+    """What fails inside leaves the estimator, the scaling and the memory as they were."""
+    prepared, series, estimator = model.preprocessor, model.series, model.estimator
+    if prepared is None:
+        with all_or_nothing(estimator):
+            yield
+        return
+    before, groups = prepared.copied(), len(prepared.group_levels)
+    try:
+        with all_or_nothing(estimator):
+            yield
+    except BaseException:
+        vars(prepared).update(vars(before))
+        prepared.forget_groups(groups)
+        model.series = series
+        raise
+
+
+@contextmanager
+def _as_named(estimator: Any) -> Iterator[None]:
+    """Columns are put in order by name, so scikit-learn need not warn that X has no names."""
+    if not hasattr(estimator, "feature_names_in_"):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield

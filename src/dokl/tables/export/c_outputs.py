@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dokl.learning.calibration import FARTHEST, SMOOTH
-from dokl.tables.export.c_words import quoted
+from dokl.tables.export.c_parts import quoted
 from dokl.tables.export.formula import LabelAnswer, NumberAnswer
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def declarations(w: Writing) -> list[str]:
 def functions(w: Writing) -> list[str]:
     """What is made of scores."""
     labels = isinstance(w.formula.answer, LabelAnswer)
-    return label_answers(w) if labels else number_answers(w)
+    return label_outputs(w) if labels else number_outputs(w)
 
 
 def _predict_head(w: Writing) -> str:
@@ -53,7 +53,7 @@ def _probabilities_head(w: Writing) -> str:
     )
 
 
-def number_answers(w: Writing) -> list[str]:
+def number_outputs(w: Writing) -> list[str]:
     """Predictions, and intervals of one width."""
     answer, n, big = w.formula.answer, w.name, w.name.upper()
     assert isinstance(answer, NumberAnswer)
@@ -77,7 +77,7 @@ def number_answers(w: Writing) -> list[str]:
     return out
 
 
-def label_answers(w: Writing) -> list[str]:
+def label_outputs(w: Writing) -> list[str]:
     """Labels as texts, the number of the best, and probabilities where there are any."""
     answer, n, big = w.formula.answer, w.name, w.name.upper()
     assert isinstance(answer, LabelAnswer)
@@ -125,8 +125,8 @@ def _levels(w: Writing, answer: LabelAnswer) -> str:
         const {n}_real near = g < -{far} ? -{far} : g > {far} ? {far} : g;
         const {n}_real share = {r.number(0.5)} * ({r.number(1.0)} + near);
         const {n}_real root = sqrt{r.end}(share * share + {r.number(4 * SMOOTH**2)});
-        const {n}_real said = log{r.end}({r.number(0.5)} * (share + root));
-        level[k] = {first} * near + {second} * said + bias[k];
+        const {n}_real log_share = log{r.end}({r.number(0.5)} * (share + root));
+        level[k] = {first} * near + {second} * log_share + bias[k];
     }}
 }}
 """
