@@ -6,7 +6,7 @@ protocol      what a node does, without sockets, clocks or threads: events in, e
 inputs        rows from outside; sources: files, stdin, brokers
 store         the journal; transports: how bytes travel; doors: connections from anyone
 agent         the process: `runtime` ties all of this together
-http          the HTTP face: samples in, predictions and figures out
+http          the HTTP interface: samples in, predictions and figures out
 dashboard     reads agents, and decides nothing
 jobs          what the commands do, as functions
 """

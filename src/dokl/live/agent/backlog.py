@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dokl.base.errors import DoklError
-from dokl.live.agent.answers import Job
+from dokl.live.agent.replies import Job
 
 if TYPE_CHECKING:
     from dokl.live.description import Limits
@@ -38,7 +38,7 @@ class Pace:
     def measure(self, learner: Learner, now: Callable[[], float]) -> None:
         """What rows take of a learner that is compiled, before any have come."""
         took = {}
-        with suppress(DoklError):  # of a step that is too long for these rows: the first will tell
+        with suppress(DoklError):  # of a step too long for these rows: the first will show it
             for rows in (1, 1 + FEW):
                 took[rows] = min(_timed(learner, rows, now) for _ in range(TRIES))
             self._call = took[1]
@@ -52,7 +52,7 @@ class Pace:
             self._seconds = kept * self._seconds + max(seconds - self._call, 0.0)
 
     def seconds(self, rows: int) -> float:
-        """What so many rows will take."""
+        """What n rows will take."""
         return rows * max(LEAST, self._seconds / self._rows if self._rows else 0.0)
 
     def rows(self, seconds: float) -> int:
@@ -97,7 +97,7 @@ class Backlog:
         return jobs
 
     def done(self, jobs: list[Job], behind: int) -> None:
-        """These were stored or refused, and so many rows are behind now."""
+        """These were stored or refused, and n rows are behind now."""
         self.rows -= sum(arrival.rows for arrival, _ in jobs)
         self.behind = behind
 
@@ -107,7 +107,7 @@ class Backlog:
         return self.pace.seconds(self.rows + self.behind)
 
     def wait(self, rows: int, limits: Limits) -> float:
-        """Seconds after which there will be room for so many rows; 0 where there is now.
+        """Seconds after which there will be room for n rows; 0 where there is now.
 
         Large arrivals take no room from small ones. Where hardly anything waits there is always
         room for a large one, since it may take longer than the limit by itself.
@@ -122,7 +122,7 @@ class Backlog:
         return max(0.1, round(max(late, self.pace.seconds(max(over, 0))), 1))
 
     def is_large(self, rows: int) -> bool:
-        """Whether learning so many rows takes longer than a slice."""
+        """Whether learning n rows takes longer than a slice."""
         return self.pace.seconds(rows) > SLICE
 
     def left(self) -> list[Job]:

@@ -1,4 +1,4 @@
-"""Machine code before anything else: said in the log, since the first time may take a minute."""
+"""Machine code before anything else: logged, since the first time may take a minute."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def prepare(learner: Learner, log: Log, clock: Clock) -> None:
     """Have everything compiled that an agent needs; lines in the log where that is not done yet."""
     from dokl.base.machine_code import watched  # Numba, which takes long to import
 
-    began, told = clock.now(), set[str]()
+    began, reported = clock.now(), set[str]()
 
     def watcher(what: str) -> None:
-        if what not in told:
-            told.add(what)
+        if what not in reported:
+            reported.add(what)
             log("compiling", text=TEXTS[what])
 
     with watched(watcher):
         learner.prepare()
-    if told:
+    if reported:
         log("compiled", seconds=round(clock.now() - began, 1))

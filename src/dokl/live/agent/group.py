@@ -8,14 +8,14 @@ from concurrent.futures import Future
 from functools import partial
 
 from dokl.base.errors import BadInput, Diverged, DoklError
-from dokl.live.agent.answers import Answer, answer, refuse
 from dokl.live.agent.intake import Intake, Taken
+from dokl.live.agent.replies import Answer, answer, refuse
 from dokl.live.inputs import Arrival
 from dokl.live.protocol.effects import Effect, Save, SaveLog, SaveSealed
 from dokl.live.protocol.local import LocalNode
 from dokl.live.store import Store
 
-Held = tuple[int, Callable[[], None]]  # an answer that is due once so many rows are learned
+Held = tuple[int, Callable[[], None]]  # an answer that is due once this many rows are learned
 
 
 class Group:
@@ -34,8 +34,8 @@ class Group:
     def take(
         self, arrival: Arrival, future: Future[Answer], now: float, at_once: bool, hold: bool
     ) -> None:
-        """Learn an arrival, at once or after those that wait; its sender is told when everything
-        is stored. hold: and when it is learned, unless that waits for neighbours.
+        """Learn an arrival, at once or after those that wait; its sender is answered when
+        everything is stored. hold: and when it is learned, unless that waits for neighbours.
         """
         try:
             earlier = self._intake.repeated(arrival)
@@ -49,19 +49,19 @@ class Group:
             self._counts["refused"] += 1
             self._settle.append(partial(refuse, future, error))
             return
-        told = taken.answer(self._store.samples + self._intake.rows + len(taken.X))
-        self._intake.keep(taken, told)
+        reply = taken.answer(self._store.samples + self._intake.rows + len(taken.X))
+        self._intake.keep(taken, reply)
         self._counts["accepted"] += 1
         self._counts["unknown"] += len(taken.unknown) + len(taken.expired)
-        tell = partial(answer, future, told)
+        send_answer = partial(answer, future, reply)
         if hold and self._node.queued and self._node.learns:
-            self.held.append((self._node.learned + self._node.queued, tell))
+            self.held.append((self._node.learned + self._node.queued, send_answer))
         else:
-            self._settle.append(tell)
+            self._settle.append(send_answer)
 
     def _learned(self, taken: Taken, now: float, at_once: bool) -> list[Effect]:
-        """Learn its rows. A sender hears that some diverge; of a file the others are learned, in
-        one transaction with the position after all of them.
+        """Learn its rows. A sender is informed that some diverge; of a file the others are learned,
+        in one transaction with the position after all of them.
         """
         try:
             return self._node.samples(taken.X, taken.Y, now, at_once)
@@ -101,6 +101,6 @@ class Group:
                     transaction.snapshot(packed, self._node.learned)
 
     def settle(self) -> None:
-        """Tell the senders."""
+        """Answer the senders."""
         for each in self._settle:
             each()

@@ -1,4 +1,4 @@
-"""What was heard of neighbours and is not stored yet."""
+"""What was received from neighbours and is not stored yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Heard = tuple[str, str, bytes]
 class Inbox:
     """Events and messages of a transport, kept until the group that they are part of is stored.
 
-    A neighbour says only once that it came. Of what is kept, the last two events and the newest
+    A neighbour reports only once that it came. Of what is kept, the last two events and the newest
     messages are enough.
     """
 
@@ -22,7 +22,7 @@ class Inbox:
         self._transport, self._log = transport, log
         self.events: list[Event] = []
         self.messages: list[Heard] = []
-        self._too_large = Counter[str]()  # messages of each neighbour, as far as was told
+        self._too_large = Counter[str]()  # messages of each neighbour, as far as known
 
     def fetch(self) -> bool:
         """Add what is new; whether there were messages."""

@@ -30,8 +30,8 @@ class Taken:
     skipped: list[str] = field(default_factory=list)  # why rows of a file were not learned
 
     def answer(self, samples: int) -> dict[str, Any]:
-        """What the sender is told; `samples` were acknowledged in all."""
-        told = {
+        """The answer to the sender; `samples` were acknowledged in all."""
+        reply = {
             "accepted": len(self.arrival.X),
             "waiting": len(self.arrival.waiting),
             "labelled": len(self.labelled),
@@ -39,8 +39,8 @@ class Taken:
             "repeated": False,
             "samples": samples,
         }
-        told |= {"expired_ids": self.expired[:100]} if self.expired else {}
-        return {**told, "skipped": self.skipped} if self.skipped else told
+        reply |= {"expired_ids": self.expired[:100]} if self.expired else {}
+        return {**reply, "skipped": self.skipped} if self.skipped else reply
 
 
 class Intake:
@@ -98,7 +98,7 @@ class Intake:
         return taken
 
     def _room(self, more: int) -> bool:
-        """Whether so many more inputs may wait, with the room that the oldest can make."""
+        """Whether more inputs may wait, with the room that the oldest can make."""
         over = self._count + more - self._most
         if over <= 0:
             return True

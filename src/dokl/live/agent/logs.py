@@ -24,7 +24,7 @@ EVENTS = {
 }  # fmt: skip
 _LEVEL = {event: level for level, events in EVENTS.items() for event in events}
 OFTEN = 1.0  # seconds between two lines of the same kind
-KINDS = 100  # told apart at a time: reasons may quote what others sent
+KINDS = 100  # distinguished at a time: reasons may quote what others sent
 
 
 class Log:
@@ -32,7 +32,7 @@ class Log:
     "event": "started", ...}; level: of the least that are written.
 
     Lines that come in floods (`often=True`) are thinned out to one a second of each kind, and the
-    next one says how many were left out.
+    next one counts those left out.
     """
 
     def __init__(

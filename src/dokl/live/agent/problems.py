@@ -1,4 +1,4 @@
-"""What is wrong with an agent now, as `/status` tells it."""
+"""Problems of an agent now, as in `/status`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from dokl.live.agent.clock import Clock
 
-TOLD = 600.0  # seconds in which a problem that passed is still told
+SHOWN_SECONDS = 600.0  # seconds in which a past problem is still shown
 
 
 class Problems(dict[str, str]):
@@ -31,12 +31,12 @@ class Problems(dict[str, str]):
         self._until: dict[str, float] = {}
 
     def note(self, kind: str, text: str) -> None:
-        """A problem that may not come again: it is told for a while."""
+        """A problem that may not recur: it is shown for a while."""
         self[kind] = text
-        self._until[kind] = self._clock.now() + TOLD
+        self._until[kind] = self._clock.now() + SHOWN_SECONDS
 
     def forget(self) -> None:
-        """Drop what was told for long enough."""
+        """Drop what was shown for long enough."""
         now = self._clock.now()
         for kind in [kind for kind, until in self._until.items() if now > until]:
             del self._until[kind]
@@ -44,7 +44,7 @@ class Problems(dict[str, str]):
 
 
 class Disputes:
-    """Logs what begins and what is over, of texts that are told as long as they hold.
+    """Logs what begins and what is over, of texts that are shown as long as they hold.
 
     >>> disputes = Disputes(lambda event, text: print(event, text))
     >>> for texts in (["two speak as 'b'"], ["two speak as 'b'"], []):
@@ -55,13 +55,13 @@ class Disputes:
 
     def __init__(self, log: Callable[..., None]) -> None:
         self._log = log
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
 
     def see(self, texts: Iterable[str]) -> None:
         """Those of now."""
         now = frozenset(texts)
-        for text in sorted(now - self._told):
+        for text in sorted(now - self._reported):
             self._log("problem", text=text)
-        for text in sorted(self._told - now):
+        for text in sorted(self._reported - now):
             self._log("over", text=text)
-        self._told = now
+        self._reported = now

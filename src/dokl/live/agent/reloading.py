@@ -19,7 +19,12 @@ def reload_description(path: Path, name: str, old: Network) -> Network:
     """The description as it is now, if node `name` can take it over while it runs."""
     new = read(path)
     if name not in new.names:
-        raise BadInput(f"{path}: node {name!r} is not in it any more: stop this agent")
+        raise BadInput(f"{path}: node {name!r} is no longer in it: stop this agent")
+    if old.fingerprint in (each.fingerprint for each in new.former):
+        raise BadInput(
+            f"{path}: columns were changed: restart this agent, which then learns its kept rows by "
+            "the columns of now"
+        )
     if new.fingerprint != old.fingerprint:
         what = f"{path}: a running agent keeps its features"
         raise FingerprintMismatch(what, old.fingerprint, new.fingerprint)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from dokl.live.agent.columns import take_over
 from dokl.live.agent.logs import Log
 from dokl.live.agent.problems import Problems
 from dokl.live.agent.rolls import roll_of
@@ -34,7 +35,7 @@ def restored(
     """What learns, as it was before the end, however that came.
 
     warm: a state to begin with where the store has none. made: gives a node of a state and the
-    number of rows in it. note: hears what replayed rows did.
+    number of rows in it. note: receives what replayed rows did.
     """
     packed, learned, batches = store.restore()
     node = made(warm if packed is None else learner.unpack(packed), learned)
@@ -70,6 +71,8 @@ def restored_protocol(
     """The protocol of a node of a network, with the sums that it sealed last, or the rows that it
     keeps. offset: what the clock of events lacks to be that of people.
     """
+    if store.fingerprint != learner.fingerprint:
+        take_over(store, network, name, log)
     known = store.sealed()
     sure = known is not None and not store.power_cut  # which may have taken what was sealed last
     sealed = (
@@ -85,4 +88,7 @@ def restored_protocol(
     if isinstance(learner, SumsLearner) and not sure:
         with suppress(StoreFailed), store.transaction() as transaction:  # the same the next time
             transaction.sealed(learner.own_rows(protocol.state), sealed[1])
+    if protocol.renumber():
+        with suppress(StoreFailed), store.transaction() as transaction:
+            transaction.snapshot(protocol.packed_state(), protocol.learned)
     return protocol

@@ -16,14 +16,14 @@ from typing import Any
 
 from dokl.base.arrays import Array
 from dokl.live.agent import status
-from dokl.live.agent.answers import Job
 from dokl.live.agent.clock import Clock
-from dokl.live.agent.consequences import Consequences, SentConsequences
+from dokl.live.agent.effect_handlers import EffectHandler, SendingHandler
 from dokl.live.agent.group import Group
 from dokl.live.agent.inbox import Inbox
 from dokl.live.agent.logs import Log
 from dokl.live.agent.problems import Disputes
 from dokl.live.agent.reloading import changes, expiry, reload_description
+from dokl.live.agent.replies import Job
 from dokl.live.agent.restoring import restored_protocol
 from dokl.live.agent.rolls import roll_of
 from dokl.live.agent.service import IDLE, Service
@@ -69,15 +69,15 @@ class Agent(Service):
         if isinstance(self.learner, ListeningLearner):
             self.coverage = LEVEL
 
-    def _made_consequences(self) -> Consequences:
-        heard = self.curve, self.newest, self.log, self.clock
-        return SentConsequences(self.transport, *heard)
+    def _new_handler(self) -> EffectHandler:
+        receivers = self.curve, self.newest, self.log, self.clock
+        return SendingHandler(self.transport, *receivers)
 
     def _restored(self, warm: State | None) -> Protocol:
-        heard = self.log, self.problems, self._consequences.note
+        receivers = self.log, self.problems, self._handler.note
         given = self.network, self.name, self.learner, self.store, warm
         offset = self.clock.wall() - self.clock.now()
-        self.protocol = restored_protocol(*given, *heard, offset)
+        self.protocol = restored_protocol(*given, *receivers, offset)
         return self.protocol
 
     # -- for everyone, from any thread -------------------------------------------------------
@@ -125,7 +125,7 @@ class Agent(Service):
         return self._put_off < math.inf
 
     def _longest_pause(self, now: float) -> float:
-        """Not all transports say when something has arrived."""
+        """Not all transports report arrivals."""
         pace = self.network.exchange.every_seconds
         return pace if 0 < pace < IDLE and now < self._lively_until else IDLE
 
@@ -136,7 +136,7 @@ class Agent(Service):
         self.protocol.offset = self.clock.wall() - now
         self._everything = not jobs or now >= self._put_off + PATIENCE
         self._put_off = math.inf if self._everything else min(now, self._put_off)
-        group.effects += self._heard(now) if self._everything else []
+        group.effects += self._receive(now) if self._everything else []
         super()._events(group, jobs, now)
         if self._everything:
             group.effects += self._guarded(partial(self.protocol.tick, now))
@@ -156,7 +156,7 @@ class Agent(Service):
         self.protocol.put_off_sealing(self.clock.now())
         super()._not_stored(error, jobs)
 
-    def _heard(self, now: float) -> list[Effect]:
+    def _receive(self, now: float) -> list[Effect]:
         """Neighbours that came and went, and what they sent."""
         effects: list[Effect] = []
         if self._inbox.fetch():

@@ -22,18 +22,18 @@ from typing import Any
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, DoklError
 from dokl.live.agent import status
-from dokl.live.agent.answers import Answer, Busy, Job, Stopping, refuse
 from dokl.live.agent.backlog import SLICE, Backlog
 from dokl.live.agent.clock import Clock, JumpWatch
 from dokl.live.agent.compiling import prepare
-from dokl.live.agent.consequences import Consequences
 from dokl.live.agent.curve import LossCurve
+from dokl.live.agent.effect_handlers import EffectHandler
 from dokl.live.agent.group import Group, Held
-from dokl.live.agent.keeping import Keeping
 from dokl.live.agent.logs import Log
-from dokl.live.agent.newest import NewestRows
+from dokl.live.agent.newest_rows import NewestRows
 from dokl.live.agent.problems import Problems
+from dokl.live.agent.replies import Answer, Busy, Job, Stopping, refuse
 from dokl.live.agent.restoring import restored
+from dokl.live.agent.snapshots import SnapshotSchedule
 from dokl.live.agent.waiting import WaitingInputs
 from dokl.live.description import ServiceDescription
 from dokl.live.inputs import Arrival, Inputs
@@ -44,7 +44,7 @@ from dokl.network.state import State
 from dokl.simulation.learner import Learner
 
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
-COURTESY = 0.001  # seconds between two turns for whoever asks how it is
+COURTESY = 0.001  # seconds between two turns, for status requests
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -73,7 +73,7 @@ class Service:
         self.store, self.learner = store, learner
         self.inputs = Inputs(description, self.complete_rows)
         self.curve, self.newest, self.counts = LossCurve(), NewestRows(), Counter[str]()
-        self._consequences = self._made_consequences()
+        self._handler = self._new_handler()
         self.started = self.clock.wall()
         self.source: dict[str, Any] | None = None
         self._audit = AuditLog(audit_path(store.path))
@@ -90,25 +90,25 @@ class Service:
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
         self._waiting = WaitingInputs(store, self.clock, self.log)
-        self._keeping = Keeping(self.store.path, self.learner, name)
+        self._keeping = SnapshotSchedule(self.store.path, self.learner, name)
         self._held_until = self._began
         self._behind = store.samples  # rows of earlier runs, all to be learned before it is ready
         self._ready = threading.Condition()
         self._lock = threading.RLock()  # node and store, between the thread and `status`
         self._thread = threading.Thread(target=self._run, name=f"service {name}", daemon=True)
 
-    def _made_consequences(self) -> Consequences:
-        return Consequences(self.curve, self.newest, self.log, self.clock)
+    def _new_handler(self) -> EffectHandler:
+        return EffectHandler(self.curve, self.newest, self.log, self.clock)
 
     def _restored(self, warm: State | None) -> LocalNode:
         """What learns, as it was before the end, however that came."""
-        heard = self.log, self.problems, self._consequences.note
+        receivers = self.log, self.problems, self._handler.note
         return restored(
             self.store,
             self.learner,
             warm,
             lambda state, learned: LocalNode(RowLearning(self.learner, state, learned)),
-            *heard,
+            *receivers,
         )
 
     # -- for everyone, from any thread -------------------------------------------------------
@@ -167,7 +167,7 @@ class Service:
     @contextmanager
     def _asked(self) -> Iterator[None]:
         """The lock, for another thread than the service's; that one waits a moment for it between
-        two turns, since whoever frees a lock is often the first to take it again.
+        two turns, since the thread that frees a lock is often the first to take it again.
         """
         self._asking += 1
         with self._lock:
@@ -322,7 +322,7 @@ class Service:
         self._take(group, jobs, now)
 
     def _committed(self, now: float) -> None:
-        """The group is stored; called before its senders hear of it."""
+        """The group is stored; called before its senders are answered."""
 
     def _given_up(self) -> None:
         """The group failed in a way that would come again."""
@@ -363,7 +363,7 @@ class Service:
             self._happened(group, began)
 
     def _happened(self, group: Group, now: float) -> None:
-        """It is stored, so it is not taken back, whatever goes wrong with telling others."""
+        """It is stored, so it is not taken back, whatever fails when others are informed."""
         try:
             self._carry_out(group.effects, now)
         except Exception as error:
@@ -379,7 +379,7 @@ class Service:
                 self.log("snapshot not kept", often=True, reason=failed)
 
     def _carry_out(self, effects: list[Effect], now: float) -> None:
-        self._consequences.carry_out(effects)
+        self._handler.carry_out(effects)
 
     def _guarded(self, event: Callable[[], list[Effect]]) -> list[Effect]:
         """What follows from an event; one that cannot be computed with is left out and noticed."""
@@ -423,8 +423,8 @@ class Service:
                     transaction.snapshot(self.node.packed_state(), self.node.learned)
         except StoreFailed as error:
             self.log("not stored", reason=str(error))  # the journal has it all
-        for _, tell in self._held:
-            tell()  # they are in the journal
+        for _, answer in self._held:
+            answer()  # they are in the journal
         for _, future in self._backlog.left():
             refuse(future, Stopping("this agent is about to end"))
 

@@ -1,4 +1,6 @@
-"""What a service tells about itself: one dictionary for `/status`, `/metrics` and the dashboard."""
+"""What a service reports about itself: one dictionary for `/status`, `/metrics` and the
+dashboard.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from dokl import __version__
 from dokl.live.agent.curve import FAR_OFF
 from dokl.live.listeners import ListeningLearner
 from dokl.live.process import process_facts
-from dokl.live.protocol.messages import REASONS, release_number, release_text
+from dokl.live.protocol.messages import (
+    OF_ROWS,
+    OF_SUMS,
+    REASONS,
+    release_number,
+    release_text,
+)
 from dokl.network.exchange.rules import sum_of_squares
 
 if TYPE_CHECKING:
@@ -88,11 +96,14 @@ def of_agent(agent: Agent) -> dict[str, Any]:
 
 
 def _refused(agent: Agent, facts: dict[str, Any]) -> dict[str, int]:
-    """Messages not used, by reason; the transport has thrown away what is too large."""
+    """Messages not used, by reason; the transport has thrown away what is too large. Every reason
+    is there from the start: an alert on the increase of one misses the first of a new series.
+    """
     large = sum(agent.transport.refused.values())
     found = Counter(facts["refused"])
     found["size"] += large
-    return {reason: found[reason] for reason in (*REASONS, *(found.keys() - set(REASONS)))}
+    reasons = (*REASONS, *OF_SUMS, *OF_ROWS)
+    return {reason: found[reason] for reason in (*reasons, *(found.keys() - set(reasons)))}
 
 
 def _problems(service: Service) -> list[str]:
@@ -117,7 +128,7 @@ def _network_problems(agent: Agent, facts: dict[str, Any]) -> list[str]:
 def _far_off(service: Service) -> str:
     """Whether the error is beyond all that was usual, for seconds, and not by chance."""
     alarm, usual = service.curve.alarm, service.curve.usual
-    if usual is None or not alarm.told(service.clock.now()):
+    if usual is None or not alarm.is_reported(service.clock.now()):
         return ""
     return (
         f"the error of new samples {'is' if alarm.raised else 'was'} more than {FAR_OFF:g} times "

@@ -28,7 +28,7 @@ class WaitingInputs:
             self.let_go(3600 * hours)
 
     def let_go(self, older_s: float) -> int:
-        """Those that have waited for so many seconds; how many, once it is stored."""
+        """Those that have waited for n seconds; how many, once it is stored."""
         before = self._clock.wall() - older_s
         if not self._store.waiting_since(before):
             return 0

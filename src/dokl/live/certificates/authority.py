@@ -2,25 +2,39 @@
 
 One folder holds `ca.pem` and `ca.key`, and of every node `NAME.pem`, `NAME.key`, `NAME.token` (who
 has it may send samples) and `NAME.read.token` (who has it may only ask). A node needs `ca.pem` and
-its own four files; `ca.key` stays with whoever runs the network. The common name of a certificate
-is the node's name: access control goes by it.
+its own four files; `ca.key` stays with the operator of the network. The common name of a
+certificate is the node's name: access control goes by it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from dokl.base.errors import BadFile, BadInput, MissingExtra
 from dokl.base.files import read_bytes
 from dokl.live.description.checks import host_port, is_loopback
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import (
+        Certificate,
+        CertificateBuilder,
+        GeneralName,
+        KeyUsage,
+        Name,
+    )
+
     from dokl.live.description import Network
+
+T = TypeVar("T")
 
 CA_DAYS, NODE_DAYS = 3650, 365
 # Clocks of nodes differ: a certificate that is valid from now on is refused by a slow one.
@@ -33,8 +47,8 @@ PARTS = ("pem", "key", *TOKENS)
 class Authority:
     """A certificate authority: its certificate and its key, objects of `cryptography`."""
 
-    certificate: Any
-    key: Any
+    certificate: Certificate
+    key: EllipticCurvePrivateKey
 
     @classmethod
     def new(cls, network_name: str, days: int = CA_DAYS) -> Authority:
@@ -42,7 +56,7 @@ class Authority:
         return cls._signing_itself(_name(f"dokl {network_name}"), _new_key(), days)
 
     @classmethod
-    def _signing_itself(cls, name: Any, key: Any, days: int) -> Authority:
+    def _signing_itself(cls, name: Name, key: EllipticCurvePrivateKey, days: int) -> Authority:
         x509, _, _ = _tools()
         usage = _usage(key_cert_sign=True, crl_sign=True)
         constraints = x509.BasicConstraints(ca=True, path_length=0)
@@ -108,26 +122,29 @@ def node_files(network: Network, name: str, authority: Authority, days: int) -> 
 
 
 # -- reading -----------------------------------------------------------------------------------
-def load_certificate(path: Path) -> Any:
+def load_certificate(path: Path) -> Certificate:
     """A certificate from a PEM file; BadFile where that cannot be."""
     x509, _, _ = _tools()
-    return _loaded(path, "certificate", x509.load_pem_x509_certificate)
-
-
-def load_authorities(path: Path) -> list[Any]:
-    """All certificates of a `ca.pem`, newest first: several while an authority is replaced."""
-    x509, _, _ = _tools()
-    found: list[Any] = _loaded(path, "certificate", x509.load_pem_x509_certificates)
+    found: Certificate = _loaded(path, "certificate", x509.load_pem_x509_certificate)
     return found
 
 
-def load_key(path: Path) -> Any:
+def load_authorities(path: Path) -> list[Certificate]:
+    """All certificates of a `ca.pem`, newest first: several while an authority is replaced."""
+    x509, _, _ = _tools()
+    found: list[Certificate] = _loaded(path, "certificate", x509.load_pem_x509_certificates)
+    return found
+
+
+def load_key(path: Path) -> EllipticCurvePrivateKey:
     """A private key from a PEM file."""
     _, _, serialization = _tools()
-    return _loaded(path, "key", lambda data: serialization.load_pem_private_key(data, None))
+    load = serialization.load_pem_private_key
+    key: EllipticCurvePrivateKey = _loaded(path, "key", lambda data: load(data, None))
+    return key
 
 
-def _loaded(path: Path, what: str, load: Any) -> Any:
+def _loaded(path: Path, what: str, load: Callable[[bytes], T]) -> T:
     try:
         return load(read_bytes(path))
     except FileNotFoundError:
@@ -144,12 +161,11 @@ def expires(network: Network, name: str) -> datetime | None:
     """When the certificate of a node runs out; None where the network has none."""
     if not network.secure:
         return None
-    ends: datetime = load_certificate(network.certificate_files(name)[1]).not_valid_after_utc
-    return ends
+    return load_certificate(network.certificate_files(name)[1]).not_valid_after_utc
 
 
 # -- cryptography ------------------------------------------------------------------------------
-def _tools() -> tuple[Any, Any, Any]:
+def _tools() -> tuple[ModuleType, ModuleType, ModuleType]:
     """The modules x509, hashes and serialization of `cryptography`."""
     try:
         from cryptography import x509
@@ -159,14 +175,14 @@ def _tools() -> tuple[Any, Any, Any]:
     return x509, hashes, serialization
 
 
-def _new_key() -> Any:
+def _new_key() -> EllipticCurvePrivateKey:
     _tools()
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def pem(thing: Any) -> bytes:
+def pem(thing: Certificate | EllipticCurvePrivateKey) -> bytes:
     """A certificate, or a private key in PKCS#8 without a password, as PEM."""
     _, _, s = _tools()
     if hasattr(thing, "private_bytes"):
@@ -175,30 +191,33 @@ def pem(thing: Any) -> bytes:
     return bytes(thing.public_bytes(s.Encoding.PEM))
 
 
-def _name(common: str) -> Any:
+def _name(common: str) -> Name:
     x509, _, _ = _tools()
-    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common[:64])])
+    made: Name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common[:64])])
+    return made
 
 
-def _usage(**on: bool) -> Any:
+def _usage(**on: bool) -> KeyUsage:
     x509, _, _ = _tools()
     kinds = (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
         "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
     )  # fmt: skip
-    return x509.KeyUsage(**{kind: on.get(kind, False) for kind in kinds})
+    usage: KeyUsage = x509.KeyUsage(**{kind: on.get(kind, False) for kind in kinds})
+    return usage
 
 
 def _builder(
-    subject: Any, issuer: Any, key: Any, signer: Any, days: int, latest: datetime | None = None
-) -> Any:
+    subject: Name, issuer: Name, key: EllipticCurvePrivateKey, signer: EllipticCurvePrivateKey,
+    days: int, latest: datetime | None = None,
+) -> CertificateBuilder:  # fmt: skip
     """What every certificate has: names, serial, dates (not past `latest`), key identifiers."""
     x509, _, _ = _tools()
     now = datetime.now(UTC)
     ends = now + timedelta(days=days)
     its, signers = key.public_key(), signer.public_key()
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signers)
-    return (
+    builder: CertificateBuilder = (
         x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=its)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - SKEW)
@@ -206,14 +225,15 @@ def _builder(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(its), critical=False)
         .add_extension(by, critical=False)
     )
+    return builder
 
 
-def _signed(builder: Any, key: Any) -> Any:
+def _signed(builder: CertificateBuilder, key: EllipticCurvePrivateKey) -> Certificate:
     _, hashes, _ = _tools()
     return builder.sign(key, hashes.SHA256())
 
 
-def _alternatives(names: list[str]) -> list[Any]:
+def _alternatives(names: list[str]) -> list[GeneralName]:
     x509, _, _ = _tools()
     addresses = {name: _ip(name) for name in names}
     return [x509.IPAddress(ip) if ip else x509.DNSName(name) for name, ip in addresses.items()]

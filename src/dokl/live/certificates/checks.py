@@ -1,4 +1,4 @@
-"""What can be wrong with a network, its certificates among that, said in one line each."""
+"""What can be wrong with a network, its certificates included, in one line each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dokl.base.errors import BadFile
 from dokl.live.certificates.authority import (
@@ -20,6 +20,8 @@ from dokl.live.description.checks import is_loopback
 from dokl.live.description.inspection import layout_problems, reachable
 
 if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
     from dokl.live.description import Network
 
 
@@ -41,14 +43,14 @@ def certificate_problems(network: Network, names: tuple[str, ...]) -> list[str]:
         authorities = load_authorities(path)
     except BadFile as error:
         return [f"{error}: dokl network new makes certificates"]
-    mends = f": dokl network renew {network.path} --authority, where ca.key is"
-    found = [*_dates(path, authorities[0], mends), *_too_open(network.folder / "ca.key")]
+    repair = f": dokl network renew {network.path} --authority, where ca.key is"
+    found = [*_dates(path, authorities[0], repair), *_too_open(network.folder / "ca.key")]
     for name in names:
         found += [*_of_node(network, name, authorities), *_of_face(network, name)]
     return found
 
 
-def _of_node(network: Network, name: str, authorities: list[Any]) -> Iterator[str]:
+def _of_node(network: Network, name: str, authorities: list[Certificate]) -> Iterator[str]:
     _, at, key_at = network.certificate_files(name)
     try:
         certificate, key = load_certificate(at), load_key(key_at)
@@ -74,11 +76,11 @@ def _of_node(network: Network, name: str, authorities: list[Any]) -> Iterator[st
 
 
 def _renew(network: Network, name: str) -> str:
-    """What mends a certificate."""
+    """What repairs a certificate."""
     return f"dokl network renew {network.path} --name {name}, where ca.key is"
 
 
-def issued_by(certificate: Any, authority: Any) -> bool:
+def issued_by(certificate: Certificate, authority: Certificate) -> bool:
     """Whether an authority's key has signed it."""
     from cryptography.exceptions import InvalidSignature
 
@@ -89,7 +91,7 @@ def issued_by(certificate: Any, authority: Any) -> bool:
     return True
 
 
-def _made_out_for(certificate: Any) -> set[str]:
+def _made_out_for(certificate: Certificate) -> set[str]:
     """DNS names and addresses of a certificate, as text."""
     from cryptography import x509
 
@@ -98,11 +100,10 @@ def _made_out_for(certificate: Any) -> set[str]:
     except (x509.ExtensionNotFound, ValueError):
         return set()
     addresses = found.get_values_for_type(x509.IPAddress)
-    names: list[str] = found.get_values_for_type(x509.DNSName)
-    return {*names, *map(str, addresses)}
+    return {*found.get_values_for_type(x509.DNSName), *map(str, addresses)}
 
 
-def _dates(path: Path, certificate: Any, advice: str = "") -> Iterator[str]:
+def _dates(path: Path, certificate: Certificate, advice: str = "") -> Iterator[str]:
     now = datetime.now(UTC)
     starts, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < starts:
@@ -118,8 +119,8 @@ def _of_face(network: Network, name: str) -> Iterator[str]:
         yield from _too_open(network.folder / f"{name}.{part}")
     if face is not None and not is_loopback(face) and not path.is_file():
         yield (
-            f"{path}: missing, and the HTTP face {face} of {name} is open to others: copy it from "
-            "where the network was made"
+            f"{path}: missing, and the HTTP interface {face} of {name} is open to others: copy "
+            "it from where the network was made"
         )
 
 

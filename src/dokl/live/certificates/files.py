@@ -26,7 +26,7 @@ def new_folder(folder: Path, content: dict[str, bytes], overwrite: bool = False)
         _check_replaceable(folder, overwrite)
     placed = False
     try:
-        with _told(folder):
+        with _clear_errors(folder):
             part.mkdir(mode=0o700)
             for name, data in content.items():
                 _write_new(part / name, data)
@@ -72,7 +72,7 @@ def _remove(folder: Path) -> None:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
+def _clear_errors(folder: Path) -> Iterator[None]:
     """Errors of the system as one clear message."""
     try:
         yield
@@ -89,7 +89,7 @@ def replace_files(folder: Path, content: dict[str, bytes | None]) -> Iterator[No
     """
     before = {name: _bytes(folder / name) for name in content}
     try:
-        with _told(folder):
+        with _clear_errors(folder):
             _put(folder, content)
         yield
     except BaseException:

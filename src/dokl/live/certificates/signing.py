@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dokl.base.errors import BadInput
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+    from cryptography.x509 import Certificate
 
 _LENGTHS = struct.Struct("<HH")
 LONGEST = 8192  # bytes of a certificate and a signature
@@ -23,9 +28,10 @@ class Seals:
 
     def __init__(self, files: tuple[Path, Path, Path] | None = None) -> None:
         """files: the authority's certificate, this node's, and its key; None: no seals."""
-        self._key: Any = None
-        self._certificate, self._authorities = b"", list[Any]()
-        self._believed: dict[bytes, tuple[str, Any]] = {}
+        self._key: EllipticCurvePrivateKey | None = None
+        self._certificate = b""
+        self._authorities: list[Certificate] = []
+        self._believed: dict[bytes, tuple[str, CertificatePublicKeyTypes]] = {}
         if files is not None:
             from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -66,7 +72,7 @@ class Seals:
         """Whether it has the seal of the certificate that this node shows now."""
         return seal_and_entry(sealed)[0] == self._certificate
 
-    def _known(self, der: bytes) -> tuple[str, Any]:
+    def _known(self, der: bytes) -> tuple[str, CertificatePublicKeyTypes]:
         """Whose certificate it is, once its authority is found to be ours."""
         if der in self._believed:
             return self._believed[der]
@@ -90,14 +96,16 @@ class Seals:
         self._believed[der] = str(common.value), certificate.public_key()
         return self._believed[der]
 
-    def _verify(self, key: Any, signature: bytes, entry: bytes) -> None:
+    def _verify(self, key: CertificatePublicKeyTypes, signature: bytes, entry: bytes) -> None:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.hashes import SHA256
 
         try:
+            if not isinstance(key, ec.EllipticCurvePublicKey):
+                raise InvalidSignature
             key.verify(signature, entry, ec.ECDSA(SHA256()))
-        except (InvalidSignature, TypeError, AttributeError):
+        except InvalidSignature:
             raise BadInput("its signature does not fit") from None
 
 

@@ -54,12 +54,12 @@ class Past:
         self.here = False
         self._counts: deque[tuple[float, Status]] = deque(maxlen=RATE_LOOKS)
 
-    def heard(self, said: Status, now: float) -> None:
+    def add(self, status: Status, now: float) -> None:
         """It answered."""
-        if self._counts and self._counts[-1][1].incarnation != said.incarnation:
+        if self._counts and self._counts[-1][1].incarnation != status.incarnation:
             self._counts.clear()
-        self._counts.append((now, said))
-        self.last, self.here = said, True
+        self._counts.append((now, status))
+        self.last, self.here = status, True
 
     def silent(self) -> None:
         """It did not."""
@@ -113,15 +113,15 @@ class Collector:
         return self.view
 
     def curves(self, most: int) -> dict[str, list[tuple[float, float]]]:
-        """Every node's learning curve: (samples, error), at most so many points each."""
+        """Every node's learning curve: (samples, error), at most n points each."""
         return {
-            name: _thinned(past.last.curve, most)
+            name: _thin(past.last.curve, most)
             for name, past in self.pasts.items()
             if past.last is not None
         }
 
     def newest(self, name: str) -> Newest:
-        """The newest rows of a node, as it last told them; none of a name that is no node."""
+        """The newest rows of a node, as it last reported them; none of a name that is no node."""
         past = self.pasts.get(name)
         return Newest() if past is None or past.last is None else past.last.newest
 
@@ -137,39 +137,40 @@ class Collector:
         if isinstance(answer, str):
             past.silent()
             return answer
-        past.heard(answer, face.answered)
+        past.add(answer, face.answered)
         return None
 
     def _look(self, reasons: dict[str, str | None]) -> View:
-        heard = {name: past.last if past.here else None for name, past in self.pasts.items()}
-        said = remarks(self.network, heard)
+        latest = {name: past.last if past.here else None for name, past in self.pasts.items()}
+        problems = remarks(self.network, latest)
         if self._trouble:
-            said.append(self._trouble)
-        nodes = tuple(self._node(name, why, heard) for name, why in reasons.items())
-        links = link_views(self.network, heard)
+            problems.append(self._trouble)
+        nodes = tuple(self._node(name, why, latest) for name, why in reasons.items())
+        links = link_views(self.network, latest)
         about = self.network.about.name
-        seen = View(about, time.time(), self.version, nodes, links, tuple(said))
+        seen = View(about, time.time(), self.version, nodes, links, tuple(problems))
         return replace(seen, troubles=troubles(self.network, seen))
 
-    def _node(self, name: str, why: str | None, heard: dict[str, Status | None]) -> NodeView:
-        past, said = self.pasts[name], self.pasts[name].last
+    def _node(self, name: str, why: str | None, latest: dict[str, Status | None]) -> NodeView:
+        past, status = self.pasts[name], self.pasts[name].last
         state = DOWN if why else UP
         if self.network.nodes[name].http is None:
-            seen = [s.peers[name].up for s in heard.values() if s is not None and name in s.peers]
+            seen = [s.peers[name].up for s in latest.values() if s is not None and name in s.peers]
             state = UP if any(seen) else DOWN
-            why = f"it has no HTTP face; its neighbours {'hear' if any(seen) else 'do not hear'} it"
-        if said is None:
+            sight = "see" if any(seen) else "do not see"
+            why = f"it has no HTTP interface; its neighbours {sight} it"
+        if status is None:
             kind = "mistakes" if self.network.inputs.classifying else "mse"
-            unheard = NodeView(name, state, why, kind=kind, neighbours=self.network.degree(name))
-            return with_words(unheard, ())
+            unknown = NodeView(name, state, why, kind=kind, neighbours=self.network.degree(name))
+            return with_words(unknown, ())
         made = NodeView(
-            name, state, why, said.samples, past.per_second(lambda s: s.samples), said.kind,
-            said.error, said.disagreement, oldest_message(said) if past.here else None,
-            past.per_second(lambda s: s.bytes), said.uptime if past.here else None,
-            sum(peer.up for peer in said.peers.values()) if past.here else 0,
-            self.network.degree(name), said.assumptions if past.here else (),
-            said.problems if past.here else (), past.here and said.ended,
-            sharing=said.sharing if past.here else None,
+            name, state, why, status.samples, past.per_second(lambda s: s.samples), status.kind,
+            status.error, status.disagreement, oldest_message(status) if past.here else None,
+            past.per_second(lambda s: s.bytes), status.uptime if past.here else None,
+            sum(peer.up for peer in status.peers.values()) if past.here else 0,
+            self.network.degree(name), status.assumptions if past.here else (),
+            status.problems if past.here else (), past.here and status.ended,
+            sharing=status.sharing if past.here else None,
         )  # fmt: skip
         return with_words(made, self.network.neighbours(name))
 
@@ -203,8 +204,8 @@ class Collector:
         self.pasts = {name: self.pasts.get(name) or Past(self.kept) for name in network.names}
 
 
-def _thinned(curve: tuple[tuple[float, float], ...], most: int) -> list[tuple[float, float]]:
-    """At most so many points, the first and the last among them."""
+def _thin(curve: tuple[tuple[float, float], ...], most: int) -> list[tuple[float, float]]:
+    """At most n points, the first and the last among them."""
     if len(curve) <= most:
         return list(curve)
     step = (len(curve) - 1) / (most - 1)

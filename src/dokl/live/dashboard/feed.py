@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from typing import Any
 
 from dokl.live.dashboard.collect import Collector
 from dokl.live.dashboard.layout import given_places, learned_places
@@ -25,7 +24,7 @@ RETRY_MS = 1500
 
 
 class Feed:
-    """Polls the network, and tells everyone who listens; used from one event loop."""
+    """Polls the network, and informs all listeners; used from one event loop."""
 
     def __init__(self, collector: Collector, every: float) -> None:
         self.collector, self.every = collector, every
@@ -37,7 +36,7 @@ class Feed:
         self._curves_at = -CURVES_EVERY
 
     async def run(self) -> None:
-        """Look, tell, sleep, until `stop`."""
+        """Poll, inform, sleep, until `stop`."""
         while not self.stopped:
             began = time.monotonic()
             await asyncio.to_thread(self.collector.poll)
@@ -84,7 +83,7 @@ class Feed:
         self._set("view", asdict(collector.view) | {"totals": collector.view.totals})
         self._wake()
 
-    def _set(self, kind: str, value: Any) -> None:
+    def _set(self, kind: str, value: object) -> None:
         self._numbers[kind] += 1
         self._events[kind] = self._event(kind, value)
 
@@ -92,7 +91,7 @@ class Feed:
         waiting, self._next = self._next, asyncio.Event()
         waiting.set()
 
-    def _network(self) -> dict[str, Any]:
+    def _network(self) -> dict[str, object]:
         """What changes only with the description."""
         network = self.collector.network
         return {
@@ -113,7 +112,7 @@ class Feed:
         }
 
     @staticmethod
-    def _event(kind: str, value: Any) -> bytes:
+    def _event(kind: str, value: object) -> bytes:
         # JSON has no line breaks outside of strings, and escapes them inside: one data line.
         return f"event: {kind}\ndata: {json.dumps(value, allow_nan=False)}\n\n".encode()
 

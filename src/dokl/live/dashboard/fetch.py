@@ -1,4 +1,4 @@
-"""Ask one agent's HTTP face for its status: bounded in time and size, and one at a time.
+"""Ask one agent's HTTP interface for its status: bounded in time and size, and one at a time.
 
 A face on loopback speaks plain HTTP; on any other address it speaks HTTPS with a certificate of
 the network's own CA, and wants the node's token. Redirects and proxies are not followed.
@@ -22,7 +22,7 @@ HUNG_UP = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError
 
 
 class Face:
-    """The HTTP face of one node; the connection is kept open between two questions."""
+    """The HTTP interface of one node; the connection is kept open between two questions."""
 
     def __init__(self, network: Network, name: str, timeout: float) -> None:
         self.network, self.name, self.timeout = network, name, timeout
@@ -45,7 +45,7 @@ class Face:
     def wait(self, deadline: float) -> Status | str:
         """The answer, or why there is none; deadline: monotonic seconds."""
         if self._thread is None:
-            return "it has no HTTP face"
+            return "it has no HTTP interface"
         self._thread.join(max(0.0, deadline - time.monotonic()))
         answer = self.answer
         if answer is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.live.description import Network
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 # Springs between all pairs look best and cost K^3; beyond this many nodes only links pull.
 MOST_ALL_PAIRS = 120
@@ -66,7 +69,7 @@ def places(
     return {name: (float(x), float(y)) for name, (x, y) in zip(names, spread.round(4), strict=True)}
 
 
-def _one_piece(graph: Any, names: Sequence[str]) -> dict[str, Array]:
+def _one_piece(graph: nx.Graph, names: Sequence[str]) -> dict[str, Array]:
     """Coordinates of a connected graph, its longest direction along x."""
     import networkx as nx
 

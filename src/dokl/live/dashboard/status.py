@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from dokl.base.errors import BadInput
+from dokl.base.files import Json
 
 MOST_BYTES = 1_000_000
 LONGEST_TEXT = 300
@@ -36,7 +36,7 @@ class PeerStatus:
 
 @dataclass(frozen=True)
 class RowSeen:
-    """A row that an agent has learned: what was measured, and what it had said before."""
+    """A row that an agent has learned: the measurement, and the prediction before."""
 
     number: float
     measured: float
@@ -63,7 +63,7 @@ class Newest:
 
 @dataclass(frozen=True)
 class Status:
-    """What an agent says of itself."""
+    """What an agent reports of itself."""
 
     network: str
     name: str
@@ -96,35 +96,35 @@ def parse(body: bytes) -> Status:
     if len(body) > MOST_BYTES:
         raise BadInput(f"its /status is longer than {MOST_BYTES:,} bytes")
     try:
-        said = json.loads(body)
+        answer = json.loads(body)
     except (ValueError, RecursionError):
         raise BadInput("its /status is not JSON") from None
-    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+    if not isinstance(answer, dict) or not isinstance(answer.get("name"), str):
         raise BadInput("its /status is not that of an agent")
-    return _status(said)
+    return _status(answer)
 
 
-def _status(said: dict[str, Any]) -> Status:
-    error = _table(said.get("error"))
+def _status(answer: Json) -> Status:
+    error = _table(answer.get("error"))
     kind = error.get("kind")
     return Status(
-        network=text(said.get("network")),
-        name=text(said.get("name")),
-        fingerprint=text(said.get("fingerprint")),
-        incarnation=number(said.get("incarnation")),
-        uptime=_not_negative(said.get("uptime_s")),
-        samples=_not_negative(said.get("samples")),
+        network=text(answer.get("network")),
+        name=text(answer.get("name")),
+        fingerprint=text(answer.get("fingerprint")),
+        incarnation=number(answer.get("incarnation")),
+        uptime=_not_negative(answer.get("uptime_s")),
+        samples=_not_negative(answer.get("samples")),
         kind=kind if kind in KINDS else "mse",
         error=_not_negative(error.get("recent")),
         curve=_curve(error.get("curve")),
-        disagreement=_not_negative(said.get("disagreement")),
-        bytes=_sum(_not_negative(said.get("bytes_in")), _not_negative(said.get("bytes_out"))),
-        peers=_peers(said.get("neighbours")),
-        assumptions=_lines(said.get("assumptions")),
-        problems=_lines(said.get("problems")),
-        ended=_table(said.get("source")).get("finished") is True,
-        sharing=_not_negative(_table(said.get("sharing")).get("ratio")),
-        newest=_newest(said.get("newest")),
+        disagreement=_not_negative(answer.get("disagreement")),
+        bytes=_sum(_not_negative(answer.get("bytes_in")), _not_negative(answer.get("bytes_out"))),
+        peers=_peers(answer.get("neighbours")),
+        assumptions=_lines(answer.get("assumptions")),
+        problems=_lines(answer.get("problems")),
+        ended=_table(answer.get("source")).get("finished") is True,
+        sharing=_not_negative(_table(answer.get("sharing")).get("ratio")),
+        newest=_newest(answer.get("newest")),
     )
 
 
@@ -168,7 +168,7 @@ def _sum(a: float | None, b: float | None) -> float | None:
     return None if a is None and b is None else (a or 0.0) + (b or 0.0)
 
 
-def _table(value: object) -> dict[str, Any]:
+def _table(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
@@ -191,8 +191,8 @@ def _curve(value: object) -> tuple[tuple[float, float], ...]:
 def _newest(value: object) -> Newest:
     """Rows with numbers increasing; an interval has two ends in order, or is none."""
     found = _table(value)
-    told, rows = found.get("rows"), list[RowSeen]()
-    for row in told[-MOST_ROWS:] if isinstance(told, list) else []:
+    table, rows = found.get("rows"), list[RowSeen]()
+    for row in table[-MOST_ROWS:] if isinstance(table, list) else []:
         if isinstance(row, list) and len(row) == 5:
             n, measured, predicted, lower, upper = map(number, row)
             if (

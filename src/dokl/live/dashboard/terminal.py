@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from dokl.live.dashboard import words
+from dokl.live.dashboard import formats
 from dokl.live.dashboard.collect import Collector
 from dokl.live.dashboard.status import Newest
 from dokl.live.dashboard.view import DOWN, NodeView, View
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 AROUND = 8  # lines of the terminal that are not nodes
 AROUND_ROWS = 5  # those that are not rows of the chosen node
@@ -22,7 +25,7 @@ COLUMNS = (
 LEFT_OUT = ("samples/s", "disagreement", "oldest msg", "bytes/s")
 
 
-def table(view: View, rows: int | None = None, width: int = 200) -> Any:
+def table(view: View, rows: int | None = None, width: int = 200) -> RenderableType:
     """One look as something rich can print; rows: how many nodes fit, those in trouble first.
 
     On a narrow terminal the columns that matter least are left out, so that names stay whole.
@@ -43,7 +46,7 @@ def table(view: View, rows: int | None = None, width: int = 200) -> Any:
             grid.add_column(title, justify="right", no_wrap=True)
     shown = sorted(choose_nodes(view.nodes, rows), key=lambda node: node.state != DOWN)
     for node in shown:
-        # Text, not str: what agents say is no markup.
+        # Text, not str: what agents send is not markup.
         row = [Text(text) for i, text in enumerate(cells(node)) if i in kept]
         grid.add_row(*row, style="red" if node.state == DOWN else "")
     left = len(view.nodes) - len(shown)
@@ -52,7 +55,7 @@ def table(view: View, rows: int | None = None, width: int = 200) -> Any:
     return Group(Text(headline(view), style="bold"), grid, *below)
 
 
-def newest_rows(name: str, newest: Newest, most: int = ROWS) -> Any:
+def newest_rows(name: str, newest: Newest, most: int = ROWS) -> RenderableType:
     """The last rows of one node, the newest last: measured, predicted, interval, and whether it
     held.
     """
@@ -62,16 +65,20 @@ def newest_rows(name: str, newest: Newest, most: int = ROWS) -> Any:
     from rich.text import Text
 
     if not newest.rows:
-        return Text(f"{name} tells of no rows: it has learned none lately, or predicts labels")
+        return Text(f"{name} has no rows to show: it has learned none lately, or predicts labels")
     level = "" if newest.coverage is None else f"{100 * newest.coverage:.0f} % "
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("row", "measured", "predicted", f"{level}interval", ""):
         grid.add_column(title, justify="right" if title else "left", no_wrap=True)
     for row in newest.rows[-most:]:
-        ends = words.NONE
+        ends = formats.NONE
         if row.lower is not None and row.upper is not None:
-            ends = f"{words.signed(row.lower)} to {words.signed(row.upper)}"
-        numbers = words.count(row.number), words.signed(row.measured), words.signed(row.predicted)
+            ends = f"{formats.signed(row.lower)} to {formats.signed(row.upper)}"
+        numbers = (
+            formats.count(row.number),
+            formats.signed(row.measured),
+            formats.signed(row.predicted),
+        )
         grid.add_row(*numbers, ends, "outside" if row.inside is False else "")
     judged = [row.inside for row in newest.rows if row.inside is not None]
     held = f"; {sum(judged)} of {len(judged)} within the interval" if judged else ""
@@ -99,7 +106,7 @@ def headline(view: View) -> str:
     moment = time.strftime("%H:%M:%S", time.localtime(view.at))
     return (
         f"{view.network}   {moment}   {sums['up']} up, {sums['down']} down   "
-        f"{words.rate(sums['samples_per_s'])} samples/s   {words.amount(sums['bytes_per_s'])}/s"
+        f"{formats.rate(sums['samples_per_s'])} samples/s   {formats.amount(sums['bytes_per_s'])}/s"
     )
 
 
@@ -108,12 +115,12 @@ def cells(node: NodeView) -> list[str]:
     return [
         node.name,
         "DOWN" if node.state == DOWN else "up",
-        words.count(node.samples),
-        words.rate(node.samples_per_s),
-        words.error(node.error, node.kind),
-        words.apart(node.disagreement),
-        words.age(node.oldest_message_s),
-        words.amount(node.bytes_per_s),
+        formats.count(node.samples),
+        formats.rate(node.samples_per_s),
+        formats.error(node.error, node.kind),
+        formats.apart(node.disagreement),
+        formats.age(node.oldest_message_s),
+        formats.amount(node.bytes_per_s),
         "; ".join(node.says),
     ]
 
@@ -146,7 +153,7 @@ def show_live(collector: Collector, every: float, node: str | None = None) -> No
         return
 
 
-def _screen(collector: Collector, height: int, width: int, node: str | None) -> Any:
+def _screen(collector: Collector, height: int, width: int, node: str | None) -> RenderableType:
     """One look, as it fits: with a chosen node, its rows have the lower half."""
     from rich.console import Group
 

@@ -14,7 +14,7 @@ UP, DOWN = "up", "down"
 
 @dataclass(frozen=True)
 class NodeView:
-    """One node. What a node that is down said last is kept; its rates are None.
+    """One node. The last report of a node that is down is kept; its rates are None.
 
     says: what is wrong with it: why it is down, and its problems. remarks: what is worth knowing
     and no problem.
@@ -43,7 +43,7 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Trouble:
-    """One thing that is wrong, told once, in words.
+    """One problem, reported once, in words.
 
     kind: down, link, remark or problem. who: the nodes that it is about.
     """
@@ -101,32 +101,40 @@ def _total(values: Iterable[float | None]) -> float | None:
     return sum(found) if found else None
 
 
-def link_views(network: Network, heard: Mapping[str, Status | None]) -> tuple[LinkView, ...]:
-    """Each link as its ends see it; an end that says nothing has no say."""
-    return tuple(_link(a, b, heard) for a, b in network.links)
+def link_views(network: Network, latest: Mapping[str, Status | None]) -> tuple[LinkView, ...]:
+    """Each link as its ends see it; an end without a report does not count."""
+    return tuple(_link(a, b, latest) for a, b in network.links)
 
 
-def _link(a: str, b: str, heard: Mapping[str, Status | None]) -> LinkView:
-    ends = ((heard.get(a), b), (heard.get(b), a))
-    seen = [said.peers[other] for said, other in ends if said is not None and other in said.peers]
+def _link(a: str, b: str, latest: Mapping[str, Status | None]) -> LinkView:
+    ends = ((latest.get(a), b), (latest.get(b), a))
+    seen = [
+        status.peers[other]
+        for status, other in ends
+        if status is not None and other in status.peers
+    ]
     if not seen or not all(peer.up for peer in seen):
         return LinkView(a, b, DOWN)
     ages = _known(peer.age for peer in seen)
     return LinkView(a, b, UP, max(ages) if ages else None)
 
 
-def oldest_message(said: Status) -> float | None:
+def oldest_message(status: Status) -> float | None:
     """The age of the oldest last message of the neighbours that are connected."""
-    return max(_known(peer.age for peer in said.peers.values() if peer.up), default=None)
+    return max(_known(peer.age for peer in status.peers.values() if peer.up), default=None)
 
 
-def remarks(network: Network, heard: Mapping[str, Status | None]) -> list[str]:
-    """What no agent can say by itself: strangers at an address, and different fingerprints."""
+def remarks(network: Network, latest: Mapping[str, Status | None]) -> list[str]:
+    """What no single agent can report: strangers at an address, and different fingerprints."""
     out = []
-    for name, said in heard.items():
-        if said is not None and (said.name, said.network) != (name, network.about.name):
-            out.append(f"at the address of {name} answers {said.name} of network {said.network}")
-    marks = sorted({said.fingerprint for said in heard.values() if said and said.fingerprint})
+    for name, status in latest.items():
+        if status is not None and (status.name, status.network) != (name, network.about.name):
+            out.append(
+                f"at the address of {name} answers {status.name} of network {status.network}"
+            )
+    marks = sorted(
+        {status.fingerprint for status in latest.values() if status and status.fingerprint}
+    )
     if len(marks) > 1:
         out.append(f"agents have different fingerprints and cannot learn together: {_few(marks)}")
     return out
@@ -134,14 +142,14 @@ def remarks(network: Network, heard: Mapping[str, Status | None]) -> list[str]:
 
 # -- in an operator's words ----------------------------------------------------------------------
 def with_words(node: NodeView, neighbours: Iterable[str]) -> NodeView:
-    """The node with what is to be said beside it, problems apart from remarks; not again that a
+    """The node with remarks, problems apart from remarks; not again that a
     neighbour is down, which has a row too.
     """
     ended = ("its source has ended",) if node.ended and node.state == UP else ()
     why = (node.why,) if node.why else ()
     rest = (text for text in node.assumptions if not _of_silence(text, neighbours))
-    said = (*ended, *rest, *_worth(node.sharing))
-    return replace(node, says=(*why, *node.problems), remarks=said)
+    remarks = (*ended, *rest, *_worth(node.sharing))
+    return replace(node, says=(*why, *node.problems), remarks=remarks)
 
 
 def _worth(ratio: float | None) -> tuple[str, ...]:
@@ -165,35 +173,35 @@ def troubles(network: Network, view: View) -> tuple[Trouble, ...]:
     down = {node.name for node in view.nodes if node.state == DOWN}
     out = [_is_down(network, node, down) for node in view.nodes if node.state == DOWN]
     out += [
-        Trouble("link", (a, b), f"the link between {a} and {b} is down; both go on without it")
+        Trouble("link", (a, b), f"the link between {a} and {b} is down; both continue without it")
         for a, b in _cut(view, down)
     ]
     out += [Trouble("remark", (), remark) for remark in view.remarks]
-    said: dict[str, list[str]] = {}
+    nodes: dict[str, list[str]] = {}
     for node in view.nodes:
         for text in node.problems:
-            said.setdefault(text, []).append(node.name)
-    return tuple(out + [Trouble("problem", tuple(who), text) for text, who in said.items()])
+            nodes.setdefault(text, []).append(node.name)
+    return tuple(out + [Trouble("problem", tuple(who), text) for text, who in nodes.items()])
 
 
 def _is_down(network: Network, node: NodeView, down: set[str]) -> Trouble:
     left = [name for name in network.neighbours(node.name) if name not in down]
     if not left:
         others = (
-            "nobody is linked with it"
+            "no node is linked with it"
             if not network.neighbours(node.name)
-            else ("all its neighbours are down, too")
+            else "all its neighbours are down, too"
         )
     else:
-        verb = "goes" if len(left) == 1 else "go"
+        verb = "continues" if len(left) == 1 else "continue"
         more = {1: "", 2: f" and {left[-1]}"}.get(len(left), f" and {len(left) - 1} others")
-        others = f"{left[0]}{more} {verb} on without it"
+        others = f"{left[0]}{more} {verb} without it"
     why = f" ({node.why})" if node.why else ""
     return Trouble("down", (node.name,), f"{node.name} is down{why}; {others}")
 
 
 def _cut(view: View, down: set[str]) -> list[tuple[str, str]]:
-    """Links that are down although both ends are up, and at least one says so."""
+    """Links that are down although both ends are up, and at least one reports it."""
     return [
         (link.a, link.b)
         for link in view.links

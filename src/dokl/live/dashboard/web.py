@@ -1,7 +1,7 @@
 """One page that shows a live network. It only reads: GET and HEAD are all there is.
 
-On loopback it is open to whoever uses this machine, and answers to loopback names alone, so that
-no web page elsewhere can read it through a name of its own. On any other address it wants a token,
+On loopback it is open to all users of this machine, and answers to loopback names alone, so that
+no web page elsewhere can read it through a name of its own. On any other address it needs a token,
 once in the address (`/?token=...`), from then on in a cookie that scripts cannot see; programs may
 send `Authorization: Bearer`. It speaks plain HTTP: over a network that is not yours put it behind
 a proxy that speaks HTTPS, or reach it through `ssh -L`.
@@ -14,11 +14,11 @@ import hashlib
 import hmac
 import math
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from dokl.base.errors import BadInput, MissingExtra
@@ -29,13 +29,12 @@ from dokl.live.doors import listening
 from dokl.live.http.attempts import TokenAttempts
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 ASSETS = {
     "index.html": "text/html; charset=utf-8",
@@ -87,9 +86,9 @@ def app(collector: Collector, every: float = 1.0, token: str | None = None) -> S
     return made
 
 
-def _running(feed: Feed) -> Callable[[Any], Any]:
+def _running(feed: Feed) -> Lifespan[Starlette]:
     @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         task = asyncio.create_task(feed.run())
         try:
             yield
@@ -123,9 +122,9 @@ def _stream(feed: Feed, request: Request) -> Response:
 
 
 class Guard:
-    """Says who may read, and gives every answer the headers that keep browsers strict."""
+    """Decides who may read, and gives every answer the headers that keep browsers strict."""
 
-    def __init__(self, app: Any, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
         self.app, self.token = app, token
         # Cookies know no ports: two pages on one host must not share a name.
         mark = hashlib.sha256((token or "").encode()).hexdigest()
@@ -185,7 +184,7 @@ def _same(given: str, expected: str) -> bool:
 def _with_headers(send: Send) -> Send:
     extra = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
-    async def sending(message: MutableMapping[str, Any]) -> None:
+    async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message.get("headers", ()), *extra]
         await send(message)
@@ -229,7 +228,7 @@ def serve(collector: Collector, sock: socket.socket, every: float, token: str | 
     made = app(collector, every, token)
 
     class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: Any) -> None:
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             made.state.feed.stop()  # else it would wait for every open page
             super().handle_exit(sig, frame)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dokl.base.errors import BadInput
-from dokl.learning.columns import LagPlan
+from dokl.learning.columns import LagPlan, Span
 from dokl.live.description.cells import check_cells, times_of
 from dokl.live.description.checks import one_of
 
@@ -28,7 +28,9 @@ class AgreedInputs:
     `cells`; missing: spellings of missing values, where they are others than usual. lags: columns
     of earlier values that a node makes of its own rows, (kind, column, how far back); they are
     among `numeric`, and no row brings them. ordered_by: the column of times that rows follow.
-    fingerprint: what all this, the features and the labels should come to.
+    horizon: how much later the target of a row lies, in rows or as a time (6h); then the row's own
+    value of the target is an input, among `numeric`. fingerprint: what all this, the features and
+    the labels should come to.
     """
 
     target: str = "y"
@@ -51,6 +53,7 @@ class AgreedInputs:
     missing: tuple[str, ...] = ()
     lags: tuple[Any, ...] = ()
     ordered_by: str = ""
+    horizon: str = "0"
 
     def __post_init__(self) -> None:
         check_cells(self)
@@ -59,6 +62,7 @@ class AgreedInputs:
         self._check_range()
         self._check_ranges()
         one_of("inputs", "standardise", self.standardise, STANDARDISE)
+        self._check_horizon()
         self._check_labels()
         self._check_levels()
         self._check_columns()
@@ -74,12 +78,12 @@ class AgreedInputs:
 
     @property
     def says_range(self) -> str:
-        """What says which targets are believed."""
+        """The limits of valid targets."""
         return "target_range in the description"
 
     @property
     def says_drop(self) -> str:
-        """What says which columns may be there unused."""
+        """The columns that may be there unused."""
         return "; what may be there unused is listed as drop in [inputs]"
 
     @property
@@ -101,9 +105,19 @@ class AgreedInputs:
     def lag_plan(self) -> LagPlan:
         """Which earlier values are inputs; the target is not known in its own row."""
         made = [list(entry) for entry in self.lags]
-        lagged = any(name == self.target for _, name, _ in made)
+        lagged = not self.ahead and any(name == self.target for _, name, _ in made)
         about = {"by": None, "time": self.ordered_by or None, "hidden": [self.target] * lagged}
         return LagPlan.from_spec({"made": made, **about})
+
+    @property
+    def ahead(self) -> Span:
+        """The horizon: false where the target of a row is of its own time."""
+        return Span.of(self.horizon, least=0)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether rows are remembered: for earlier values, or until their target comes."""
+        return bool(self.lags or self.ahead)
 
     @property
     def brought(self) -> tuple[str, ...]:
@@ -162,7 +176,8 @@ class AgreedInputs:
                 )
 
     def _check_columns(self) -> None:
-        every = [self.target, *self.columns, *self.drop]
+        own = self.target in self.numeric and bool(self.ahead)
+        every = [*self.columns, *self.drop, *([] if own else [self.target])]
         twice = [name for name in every if every.count(name) > 1]
         if twice:
             raise BadInput(f"[inputs] column {twice[0]!r} is named twice (target, inputs, drop)")
@@ -170,7 +185,7 @@ class AgreedInputs:
             raise BadInput("[inputs] numeric, times and levels name no column to learn from")
         if "id" in (self.target, *self.columns):
             raise BadInput(
-                "[inputs] a column 'id' says which row a later label belongs to, and can be "
+                "[inputs] a column 'id' identifies the row of a later label, and can be "
                 "neither input nor target: rename it, or drop it"
             )
 
@@ -186,6 +201,21 @@ class AgreedInputs:
                 raise BadInput(f"[inputs] {name} holds a number that is not finite")
             object.__setattr__(self, name, tuple(map(float, numbers)))
 
+    def _check_horizon(self) -> None:
+        try:
+            ahead = self.ahead
+        except (TypeError, ValueError) as error:  # BadInput is one of these
+            raise BadInput(f"[inputs] horizon: {error}") from None
+        if ahead and self.classifying:
+            raise BadInput("[inputs] horizon is for numbers: it is not for classes")
+        if ahead and self.target not in self.numeric:
+            raise BadInput(
+                f"[inputs] horizon: the target {self.target!r} must be among numeric, since a "
+                "row's own value is an input"
+            )
+        if ahead.timed and not self.ordered_by:
+            raise BadInput("[inputs] horizon is a time: name the column of times in ordered_by")
+
     def _check_lags(self) -> None:
         try:
             plan = self.lag_plan
@@ -194,9 +224,9 @@ class AgreedInputs:
                 '[inputs] lags: each entry is ["lag", "column", "24"], or "mean" or "difference" '
                 f"of it, in rows or as a time (24h): {error}"
             ) from None
-        if self.ordered_by and not self.lags:
+        if self.ordered_by and not self.in_order:
             raise BadInput("[inputs] ordered_by is the column of times that rows with lags follow")
-        if self.lags and self.ordered_by in (*self.numeric, self.target, *dict(self.levels)):
+        if self.in_order and self.ordered_by in (*self.numeric, self.target, *dict(self.levels)):
             raise BadInput(f"[inputs] ordered_by: column {self.ordered_by!r} is not one of times")
         for name in plan.names:
             if name not in self.numeric:
@@ -207,5 +237,5 @@ class AgreedInputs:
                 raise BadInput(f"[inputs] lags: column {name!r} holds no numbers")
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: object) -> object:
     return [_as_list(each) for each in value] if isinstance(value, tuple) else value

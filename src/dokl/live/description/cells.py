@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import astuple, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dokl.base.errors import BadInput
 from dokl.learning.columns import TimeParts
 from dokl.tables.readers import Form
+
+if TYPE_CHECKING:
+    from dokl.live.description.agreed import AgreedInputs
 
 ISO = Form("time", order="ymd")  # of a column of times that is written as usual
 _KEYS = [field.name for field in fields(Form)]
@@ -43,17 +46,17 @@ def forms_of(entries: tuple[Any, ...]) -> dict[str, Form]:
     return found
 
 
-def time_entries(times: dict[str, TimeParts]) -> tuple[Any, ...]:
+def time_entries(times: dict[str, TimeParts]) -> tuple[object, ...]:
     """As [inputs] times has them."""
     return tuple((name, each.parts, each.start) for name, each in times.items())
 
 
-def form_entries(forms: dict[str, Form]) -> tuple[Any, ...]:
+def form_entries(forms: dict[str, Form]) -> tuple[object, ...]:
     """As [inputs] forms has them."""
     return tuple((name, *astuple(form)) for name, form in forms.items())
 
 
-def check_cells(inputs: Any) -> None:
+def check_cells(inputs: AgreedInputs) -> None:
     """Refuse forms of columns that are not there, or are of another kind."""
     times, forms = {*times_of(inputs.times)}, forms_of(inputs.forms)
     times |= {inputs.ordered_by} - {""}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from typing import Any
 
 from dokl.base.errors import BadInput, UnknownName
 
@@ -56,7 +55,7 @@ def one_of(section: str, key: str, value: str, known: tuple[str, ...]) -> None:
         raise UnknownName(f"[{section}] {key}", value, known)
 
 
-def at_least(section: str, given: Any, *keys: str, low: float = 0) -> None:
+def at_least(section: str, given: object, *keys: str, low: float = 0) -> None:
     """Whether numbers of a section are finite, and not below low."""
     for key in keys:
         value = getattr(given, key)

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with the description of a network, said in one line each.
+"""All errors in the description of a network, one line each.
 
 `nonsense` is what no agent can start with; `layout_problems` adds what one should know before:
 ports used twice, a network that falls apart. `certificates.checks.problems` adds certificates.
@@ -41,7 +41,7 @@ def nonsense(network: Network) -> list[str]:
 
 
 def _names(network: Network) -> Iterator[str]:
-    """Not every disk can tell A.key from a.key."""
+    """Not every disk distinguishes A.key from a.key."""
     known: dict[str, str] = {}
     for name in network.names:
         other = known.setdefault(name.lower(), name)
@@ -122,7 +122,7 @@ def _lonely(network: Network) -> Iterator[str]:
     if len(parts) > 1:
         _, small = min((len(part), sorted(part)) for part in parts)
         alone = ", ".join(small)
-        yield f"the links fall apart into {len(parts)} networks; {alone} cannot hear the others"
+        yield f"the links make {len(parts)} separate networks; {alone} cannot reach the others"
 
 
 def _revoked(network: Network) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _ports(network: Network) -> Iterator[str]:
         if _wrong_address(node.address) or _wrong_address(node.binds):
             continue
         machine = _machine(name, node)
-        for key, address in (("listens", node.binds), ("has its HTTP face", node.http)):
+        for key, address in (("listens", node.binds), ("has its HTTP interface", node.http)):
             if address is not None and not _wrong_address(address):
                 use = _host(address), f"{name} {key}"
                 used.setdefault((machine, host_port(address)[1]), []).append(use)
@@ -200,7 +200,10 @@ def _exposed(network: Network) -> Iterator[str]:
 def _model(network: Network) -> Iterator[str]:
     if network.model.rows:
         yield from _row_sharing(network)
+        yield from _earlier(network)
         return
+    if network.earlier:
+        yield "[[earlier]] is for share = 'rows': vectors and sums are made of their own columns"
     learned = network.model.map is not None
     made = (lambda: network.agreed_map) if learned else network.recipe
     attempts: list[Callable[[], object]] = [made, network.loss, network.schedule]
@@ -208,8 +211,9 @@ def _model(network: Network) -> Iterator[str]:
     yield from (text if "[" in text else f"[model] {text}" for text in wrong)
     if not wrong and network.model.squares:
         yield from _sums(network)
-    if network.inputs.lags and not network.model.squares:
-        yield "[inputs] lags are for method = 'squares' in [model]: --method squares"
+    if network.inputs.in_order and not network.model.squares:
+        what = "lags are" if network.inputs.lags else "horizon is"
+        yield f"[inputs] {what} for method = 'squares' in [model]: --method squares"
     written = network.inputs.fingerprint
     if not wrong and written is not None and written != network.fingerprint:
         yield (
@@ -223,8 +227,6 @@ def _row_sharing(network: Network) -> Iterator[str]:
     """What sharing rows cannot do, or would take too much room for."""
     if network.exchange.mode not in ("push", "off"):
         yield f"[exchange] mode {network.exchange.mode!r}: rows are pushed, take 'push' or 'off'"
-    if network.inputs.lags:
-        yield "[inputs] lags are for share = 'sums' in [model]: nodes that share rows make none yet"
     size = 8 * (network.d + network.m) * network.exchange.kept_rows * len(network.names)
     if size > MOST_ACCOUNT:
         yield (
@@ -235,9 +237,27 @@ def _row_sharing(network: Network) -> Iterator[str]:
     if written is not None and written != network.fingerprint:
         yield (
             f"[inputs] fingerprint is {written}, and this content comes to {network.fingerprint}: "
-            "columns, labels or scaling were changed after it was written. Undo that; or, if all "
-            "nodes get the change and start over, correct the line"
+            "columns, labels or scaling were changed after it was written. Undo that, and change "
+            "columns by 'dokl network columns', which keeps the earlier ones in [[earlier]]"
         )
+
+
+def _earlier(network: Network) -> Iterator[str]:
+    """Earlier columns whose rows can be none of now."""
+    now = network.inputs
+    for former in network.former:
+        then, written = former.inputs, former.inputs.fingerprint
+        agreed = [(each.target, each.task, each.labels, each.ahead) for each in (then, now)]
+        if agreed[0] != agreed[1]:
+            yield (
+                f"[[earlier]] {then.fingerprint or former.fingerprint} has another target, labels "
+                "or horizon than [inputs]: its rows cannot be mapped. Begin another network"
+            )
+        if written is not None and written != former.fingerprint:
+            yield (
+                f"[[earlier]] fingerprint is {written}, and this content comes to "
+                f"{former.fingerprint}: rows of it would not be known. Undo the change"
+            )
 
 
 def _sums(network: Network) -> Iterator[str]:

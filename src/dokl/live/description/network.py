@@ -18,7 +18,7 @@ import numpy as np
 
 from dokl.base import config
 from dokl.base.errors import BadInput, UnknownName
-from dokl.base.files import read_text
+from dokl.base.files import Json, read_text
 from dokl.base.fingerprints import agreed_fingerprint
 from dokl.learning import losses, schedules
 from dokl.learning.columns import Preprocessor, RawRows
@@ -28,6 +28,7 @@ from dokl.learning.kernels import resolve as resolve_kernel
 from dokl.live.description.agreed import AgreedInputs
 from dokl.live.description.cells import ISO, forms_of, times_of
 from dokl.live.description.checks import check_name, is_loopback
+from dokl.live.description.epochs import column_map
 from dokl.live.description.sections import (
     About,
     Durability,
@@ -38,8 +39,8 @@ from dokl.live.description.sections import (
 )
 from dokl.live.description.service import Access, RowEncoder
 from dokl.live.description.sources import SensorSource, sensor_source
-from dokl.live.rows import RowsLearner
-from dokl.live.sums.lagged import LaggedLearner
+from dokl.live.lagged import LaggedInputs
+from dokl.live.rows import ColumnMap, RowsLearner
 from dokl.live.sums.learner import SumsLearner
 from dokl.network import agreed
 from dokl.network.agreed import AgreedMap, DrawnMap, LearnedMap
@@ -58,7 +59,8 @@ class Network:
     about: as the file has it. nodes: in the order of the file, without revoked ones. routes: "b->a"
     says that b dials a, and at which address, where that is not a's own. path: the file, even if
     it is not written yet. sources: the brokers that nodes listen to. given_map: the map that
-    [model] names, where it is not to be read from its file.
+    [model] names, where it is not to be read from its file. earlier: the agreed inputs before
+    columns were changed, the oldest first.
     """
 
     about: About
@@ -72,6 +74,7 @@ class Network:
     path: Path = Path("network.toml")
     sources: dict[str, SensorSource] = field(default_factory=dict)
     given_map: LearnedMap | None = field(default=None, repr=False)
+    earlier: tuple[AgreedInputs, ...] = ()
 
     @property
     def title(self) -> str:
@@ -138,7 +141,7 @@ class Network:
     # -- what is learned ---------------------------------------------------------------------
     def preprocessor(self) -> RowEncoder:
         """How columns become the rows of a journal: X; with lags, rows as they came."""
-        if not self.inputs.lags:
+        if not self.inputs.in_order:
             return self.model_inputs()
         return RawRows(self.inputs.brought, dict(self.inputs.levels))
 
@@ -154,7 +157,7 @@ class Network:
             "times": [[name, each.spec()] for name, each in times_of(agreed.times).items()],
             "forms": {name: each.spec() for name, each in forms.items()},
             "missing": list(agreed.missing),
-            "excluded": [agreed.target, *agreed.drop],
+            "excluded": [*([] if agreed.ahead else [agreed.target]), *agreed.drop],
         }
         sums = {name: np.array(getattr(agreed, name)) for name in _SUMS}
         return Preprocessor.from_spec(meta, sums)
@@ -194,17 +197,19 @@ class Network:
 
         A model file with these features, preprocessing and classes has the same one.
         """
-        labels: dict[str, Any] = {}
+        labels: dict[str, object] = {}
         if self.inputs.classifying:
             labels["classes"] = list(self.inputs.labels)
+        if self.inputs.lags:
+            labels |= {"lags": self.inputs.lag_plan.spec()}
+        if self.inputs.ahead:
+            labels |= {"horizon": str(self.inputs.ahead)}
         if self.model.rows:  # columns and labels are all that is agreed
             shared = agreed_fingerprint("0" * 16, method={"name": "squares", "share": "rows"})
             learned = agreed_fingerprint(shared, target=self.inputs.target, **labels)
             return agreed_fingerprint(learned, preprocessing=self.model_inputs().agreed())
         if self.model.squares:  # sums and vectors are nothing to each other
             labels |= {"method": {"name": "squares", "ridge": float(self.model.ridge)}}
-        if self.inputs.lags:
-            labels |= {"lags": self.inputs.lag_plan.spec()}
         learned = agreed_fingerprint(self._map_fingerprint, **labels)
         return agreed_fingerprint(learned, preprocessing=self.model_inputs().agreed())
 
@@ -244,15 +249,12 @@ class Network:
         """
         inputs = self.inputs
         if self.model.rows:
-            return self._rows_learner(name)
+            return self.rows_learner(name)
         if self.model.squares:
             number = -1 if name is None else self.agreed_map.number(name)
             classes = inputs.labels if inputs.classifying else None
             given = self.agreed_map, number, self.alone, classes, self.fingerprint
-            if not inputs.lags:
-                return SumsLearner(*given)
-            rows = RawRows(inputs.brought, dict(inputs.levels))
-            return LaggedLearner(*given, rows, self.model_inputs(), inputs.lag_plan, inputs.target)
+            return SumsLearner(*given, self._lagged())
         return Learner(
             self.problem(),
             Exchange(None, intercept=self.model.intercept),
@@ -264,12 +266,22 @@ class Network:
             row_by_row=True,
         )
 
-    def _rows_learner(self, name: str | None) -> RowsLearner:
+    def rows_learner(self, name: str | None) -> RowsLearner:
+        """One node of this network, where rows are shared."""
         name = self.names[0] if name is None else name
         listens = bool(self.neighbours(name)) and self.exchange.mode != "off"
         classes = self.inputs.labels if self.inputs.classifying else None
         given = self.title, name, self.names, self.d, self.m, self.alone, classes, self.fingerprint
-        return RowsLearner(*given, self.exchange.kept_rows, listens, self.model.D)
+        return RowsLearner(*given, listens, self.model.D, self._lagged(), self.column_maps)
+
+    def _lagged(self) -> LaggedInputs | None:
+        """How earlier values become inputs, if they are wanted."""
+        inputs = self.inputs
+        if not inputs.in_order:
+            return None
+        rows = RawRows(inputs.brought, dict(inputs.levels))
+        plan, ahead = inputs.lag_plan, inputs.ahead
+        return LaggedInputs(rows, self.model_inputs(), plan, inputs.target, ahead)
 
     @property
     def alone(self) -> Settings:
@@ -295,6 +307,21 @@ class Network:
             )
         return loss
 
+    # -- earlier columns ---------------------------------------------------------------------
+    @property
+    def former(self) -> tuple[Network, ...]:
+        """The same network with its earlier columns, the oldest first."""
+        return tuple(replace(self, inputs=each, earlier=()) for each in self.earlier)
+
+    @property
+    def column_maps(self) -> dict[str, ColumnMap]:
+        """How rows of earlier columns become those of now, by their fingerprints."""
+        now = self.inputs, self.model_inputs()
+        return {
+            each.fingerprint: column_map(each.inputs, each.model_inputs(), *now)
+            for each in self.former
+        }
+
     # -- certificates ------------------------------------------------------------------------
     @property
     def secure(self) -> bool:
@@ -311,7 +338,8 @@ class Network:
         return tuple(self.folder / part for part in ("ca.pem", f"{name}.pem", f"{name}.key"))  # type: ignore[return-value]
 
     def token(self, name: str, reading: bool = False) -> str | None:
-        """What a node's HTTP face wants to hear from afar; None where there is no such file.
+        """The token that a node's HTTP interface requires from afar; None where there is no such
+        file.
 
         reading: the one that is good for questions only.
         """
@@ -324,14 +352,14 @@ class Network:
             raise BadInput(f"{path} cannot be read ({error})") from None
 
     def access(self, name: str, address: str) -> Access:
-        """Who may use the HTTP face of a node at an address: tokens are wanted from afar."""
+        """Who may use the HTTP interface of a node at an address: tokens are wanted from afar."""
         if is_loopback(address):
             return Access()
         token = self.token(name) if self.secure else None
         if token is None:
             raise BadInput(
-                f"others can reach {address}: an HTTP face there needs certificates and a token "
-                f"({name}.token beside the certificates); or give it a loopback address"
+                f"others can reach {address}: an HTTP interface there needs certificates and a "
+                f"token ({name}.token beside the certificates); or give it a loopback address"
             )
         return Access(token, self.token(name, reading=True), self.certificate_files(name)[1:])
 
@@ -353,6 +381,7 @@ class _File:
     nodes: dict[str, Any] = field(default_factory=dict)
     routes: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, Any] = field(default_factory=dict)
+    earlier: tuple[Any, ...] = ()
 
 
 def read(path: str | Path, *, strict: bool = True) -> Network:
@@ -370,7 +399,7 @@ def parse(text: str, path: str | Path = "network.toml", *, strict: bool = True) 
     return _understood(config.parse_toml(text, path), Path(path), strict)
 
 
-def _understood(data: dict[str, Any], path: Path, strict: bool) -> Network:
+def _understood(data: Json, path: Path, strict: bool) -> Network:
     try:
         network = _built(config.parse(_File, data), path)
         if strict:
@@ -401,7 +430,14 @@ def _built(found: _File, path: Path) -> Network:
         for name, table in found.sources.items()
         if name not in found.network.revoked
     }
-    return Network(found.network, *parts, nodes, found.routes, path, sources)
+    earlier = tuple(_earlier(table) for table in found.earlier)
+    return Network(found.network, *parts, nodes, found.routes, path, sources, earlier=earlier)
+
+
+def _earlier(table: object) -> AgreedInputs:
+    if not isinstance(table, dict):
+        raise BadInput(f"[[earlier]] must be a section like [inputs], got {table!r}")
+    return config.parse(AgreedInputs, table, "[[earlier]]")
 
 
 def _refuse_nonsense(network: Network) -> None:

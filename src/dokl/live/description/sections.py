@@ -1,4 +1,4 @@
-"""The sections of a network description: what each may say, checked as it is made.
+"""The sections of a network description: what each may contain, checked as it is made.
 
 A section is a frozen dataclass of plain values, so `dokl.base.config` can fill it from TOML. What
 needs more than one section to be judged (links to nodes that do not exist, say) is judged in
@@ -29,7 +29,7 @@ DURABILITY = ("process", "full")
 
 @dataclass(frozen=True)
 class Node:
-    """One node: where neighbours dial it, where it listens if elsewhere, and its HTTP face.
+    """One node: where neighbours dial it, where it listens if elsewhere, and its HTTP interface.
 
     at: longitude and latitude, by which the page of `dokl watch` draws it; empty: anywhere.
     """
@@ -54,7 +54,7 @@ class Node:
 class About:
     """[network]: its name, who is linked with whom, and how strangers are kept out.
 
-    begun: the day on which it was made, as 2026-11-15; nobody has earlier rows. Empty: unknown.
+    begun: the day on which it was made, as 2026-11-15; there are no earlier rows. Empty: unknown.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Model:
     sigma: the width, or a list with one for each input. mu None is the schedule's own: 0.5 where
     it is normalised, else 1. intercept is the size of a private constant feature, never exchanged.
     method: "gradient" steps along the slope of the loss and averages vectors; "squares": every node
-    is a lone learner, of own_components centres, that also listens to sums of others' rows. map:
+    is a learner, of own_components centres, that also uses sums of others' rows. map:
     the file with the map that these sums are on; without one it is drawn, and has this ridge.
     share: what leaves a node by method "squares": "sums" of rows, or the "rows" themselves, for
     which nothing but columns and labels is agreed.
@@ -124,7 +124,7 @@ class Model:
         if self.share == "rows" and (self.method != "squares" or self.map is not None):
             raise BadInput(
                 "[model] share = 'rows' is for method = 'squares', and without a map: every node "
-                "makes its own from the rows that it hears"
+                "makes its own from the rows received"
             )
         if not 0 < self.ridge < math.inf:
             raise BadInput(f"[model] ridge must be finite and above 0, got {self.ridge!r}")
@@ -137,7 +137,7 @@ class Model:
         if self.method == "squares" and (self.loss != "squared" or self.intercept):
             raise BadInput(
                 "[model] method = 'squares' is least squares: loss is 'squared', and its own "
-                "experts take the place of a private intercept; leave both as they are"
+                "experts replace a private intercept; leave both unchanged"
             )
 
     @property
@@ -156,7 +156,7 @@ class ExchangePolicy:
     """[exchange]: when theta travels, how, and how far a neighbour may pull.
 
     every_seconds, every_samples: 0 is "not by time", "not by count". mixing: "ios" leaves out the
-    neighbours farthest from all others, as many as the neighbourhood can stand liars; "mean" uses
+    neighbours farthest from all others, as many as the neighbourhood tolerates; "mean" uses
     all. clip: the longest difference that a neighbour may contribute, 0 is any; "auto": where
     "ios" can leave nobody out, as far as the node's own last rows allow, elsewhere any. order and
     patience_seconds are for "lockstep": how long to wait for a neighbour that is alive.
@@ -226,7 +226,7 @@ class Durability:
 
 @dataclass(frozen=True)
 class Limits:
-    """[limits]: what an agent takes in before it says that it is too much.
+    """[limits]: what an agent accepts before it rejects more.
 
     queue_rows: that may wait to be learned, or come at once. queue_seconds: of learning that may
     wait, by what rows have taken so far; for large batches and for single rows each.

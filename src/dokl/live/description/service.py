@@ -33,7 +33,7 @@ class RowEncoder(Protocol):
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use the HTTP face: tokens, and the certificate and key by which it speaks https.
+    """Who may use the HTTP interface: tokens, and the certificate and key by which it speaks https.
 
     token None: anyone on this machine. reading: good for everything but samples.
     """
@@ -73,4 +73,4 @@ class ServiceDescription(Protocol):
         """How columns become numbers, a new one each time."""
 
     def access(self, name: str, address: str) -> Access:
-        """Who may use the HTTP face of `name` at an address; BadInput where nobody should."""
+        """Who may use the HTTP interface of `name` at an address; BadInput where nobody should."""

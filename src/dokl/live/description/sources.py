@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from dokl.base import config
 from dokl.base.errors import BadInput, UnknownName
@@ -27,7 +26,7 @@ class SensorSource:
     kind: "mqtt" or "kafka". brokers: HOST:PORT; Kafka may have several to begin with. topics: what
     to subscribe to. predictions: a topic to publish predictions to. client: under which name the
     broker knows the node and keeps what it missed, of Kafka the consumer group; dokl-NETWORK-NODE
-    unless said otherwise. repeats: what to do with an MQTT message equal to an earlier one, "skip"
+    unless given. repeats: what to do with an MQTT message equal to an earlier one, "skip"
     it as a redelivery, or "learn" it again.
     """
 
@@ -62,7 +61,7 @@ class SensorSource:
         return self.client or f"dokl-{network}-{node}"
 
 
-def sensor_source(name: str, table: Any) -> SensorSource:
+def sensor_source(name: str, table: object) -> SensorSource:
     """The section of node `name`; BadInput names it."""
     section = f"[sources.{name}]"
     if not isinstance(table, dict):
@@ -76,8 +75,8 @@ def sensor_source(name: str, table: Any) -> SensorSource:
     try:
         return config.parse(SensorSource, table, section)
     except BadInput as error:
-        said = str(error)
-        raise BadInput(said if section in said else f"{section} {said}") from None
+        text = str(error)
+        raise BadInput(text if section in text else f"{section} {text}") from None
 
 
 # -- MQTT ----------------------------------------------------------------------------------------
@@ -86,16 +85,16 @@ def _check_mqtt(source: SensorSource) -> None:
         raise BadInput(f"brokers: MQTT has one, got {source.where}")
     for topic in source.topics:
         _check_filter(topic)
-    told = source.predictions
-    if told is None:
+    where = source.predictions
+    if where is None:
         return
-    if not told or "+" in told or "#" in told or told.startswith("$"):
-        raise BadInput(f"predictions {told!r} must be one topic, without + and #")
-    _check_filter(told)
+    if not where or "+" in where or "#" in where or where.startswith("$"):
+        raise BadInput(f"predictions {where!r} must be one topic, without + and #")
+    _check_filter(where)
     for topic in source.topics:
-        if topic_matches(topic, told):
+        if topic_matches(topic, where):
             raise BadInput(
-                f"predictions {told!r} is among the topics ({topic!r}): the node would hear itself"
+                f"predictions {where!r} is among the topics ({topic!r}): the node would read it"
             )
 
 
@@ -105,13 +104,13 @@ def _check_filter(topic: str) -> None:
     wild = any(level not in ("#", "+") and ("#" in level or "+" in level) for level in levels)
     if not topic or wild or "#" in levels[:-1] or "\0" in topic or len(topic.encode()) > LONGEST:
         raise BadInput(
-            f"topic {topic!r} cannot be subscribed to: + stands for one whole level and # for all "
-            "that follow, like stations/+/readings or stations/#"
+            f"topic {topic!r} cannot be subscribed to: + is one whole level and # all that "
+            "follow, like stations/+/readings or stations/#"
         )
 
 
 def topic_matches(pattern: str, topic: str) -> bool:
-    """Whether a subscription hears a topic.
+    """Whether a subscription covers a topic.
 
     >>> topic_matches("stations/+/readings", "stations/a/readings"), topic_matches("a/#", "a")
     (True, True)
@@ -132,8 +131,8 @@ _KAFKA_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 def _check_kafka(source: SensorSource) -> None:
-    told = () if source.predictions is None else (source.predictions,)
-    for topic in (*source.topics, *told):
+    topics_out = () if source.predictions is None else (source.predictions,)
+    for topic in (*source.topics, *topics_out):
         if not _KAFKA_TOPIC.fullmatch(topic):
             raise BadInput(
                 f"topic {topic!r} cannot be one of Kafka: use 1 to 249 of the letters A-Z a-z, "
@@ -141,7 +140,7 @@ def _check_kafka(source: SensorSource) -> None:
             )
     if source.predictions in source.topics:
         raise BadInput(
-            f"predictions {source.predictions!r} is among the topics: the node would hear itself"
+            f"predictions {source.predictions!r} is among the topics: the node would read it"
         )
     if source.repeats != REPEATS[0]:
         raise BadInput("repeats is for MQTT: Kafka numbers its messages, so equal ones are two")

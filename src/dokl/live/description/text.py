@@ -1,9 +1,9 @@
-"""A description as text: TOML that says what its keys are for."""
+"""A description as text: TOML with comments on its keys."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
 from dokl.live.description.agreed import AgreedInputs
 from dokl.live.description.network import Network
@@ -16,6 +16,7 @@ _HEAD = """\
 #   dokl up {file} --data DIR      all nodes on this machine, for trying out
 #   dokl agent {file} --name NODE  one node
 """
+_INPUTS = "[inputs]                 # agreed once; nodes that scale otherwise cannot average"
 
 
 def text(network: Network) -> str:
@@ -24,7 +25,7 @@ def text(network: Network) -> str:
         _HEAD.format(name=network.about.name, file=network.path.name),
         _network(network),
         _model(network.model),
-        _inputs(network),
+        inputs_text(network),
         _exchange(network),
         _rest(network),
         *(_node(name, node) for name, node in network.nodes.items()),
@@ -40,7 +41,7 @@ def _network(network: Network) -> str:
     about = network.about
     kept = f"certificates = {_say(about.certificates)}\n" if about.certificates else ""
     links = "".join(f"  [{_say(a)}, {_say(b)}],\n" for a, b in about.links)
-    begun = _line("begun", about.begun, "nobody has earlier rows") if about.begun else ""
+    begun = _line("begun", about.begun, "there are no earlier rows") if about.begun else ""
     return (
         "[network]\n"
         f"name = {_say(about.name)}\n"
@@ -59,7 +60,7 @@ def _model(model: Model) -> str:
     extra = f"parameters = {_table(model.parameters)}\n" if model.parameters else ""
     if model.rows:
         return (
-            "[model]                  # every node learns its own from the rows that it hears\n"
+            "[model]                  # every node learns its own from the rows it receives\n"
             f"{_line('seed', model.seed)}"
             f"{_method(model)}"
         )
@@ -91,7 +92,7 @@ def _model(model: Model) -> str:
 def _method(model: Model) -> str:
     if not model.squares:
         return ""
-    why = "gradient, or squares: lone learners that share"
+    why = "gradient, or squares: own learners that share"
     lines = _line("method", model.method, why)
     what = "sums of rows; or rows: all rows of a node leave it"
     lines += _line("share", model.share, what) if model.rows else ""
@@ -107,8 +108,18 @@ def _sigma(sigma: float | tuple[float, ...]) -> str:
     return _line("sigma", float(sigma), "the width of the kernel")
 
 
-def _inputs(network: Network) -> str:
-    given = network.inputs
+def inputs_text(network: Network) -> str:
+    """The sections of the columns alone: [inputs], and [[earlier]] ones."""
+    sections = [_inputs(network.inputs, network.fingerprint), *map(_earlier, network.former)]
+    return "\n".join(sections)
+
+
+def _earlier(network: Network) -> str:
+    why = "earlier columns, whose kept rows become rows of [inputs]"
+    return _inputs(network.inputs, network.fingerprint, f"[[earlier]]              # {why}")
+
+
+def _inputs(given: AgreedInputs, fingerprint: str, head: str = _INPUTS) -> str:
     labels = f"labels = {_say(list(given.labels))}\n" if given.labels else ""
     believed = "targets outside are refused: a sensor's error codes"
     bounds = list(given.target_range)
@@ -120,7 +131,7 @@ def _inputs(network: Network) -> str:
     drop = _line("drop", list(given.drop), "may be there, is not used") if given.drop else ""
     sums = {key: list(getattr(given, key)) for key in ("shift", "count", "total", "square")}
     return (
-        "[inputs]                 # agreed once; nodes that scale otherwise cannot average\n"
+        f"{head}\n"
         f"{_line('target', given.target)}"
         f"{_line('task', given.task)}"
         f"{labels}"
@@ -131,7 +142,7 @@ def _inputs(network: Network) -> str:
         f"{drop}"
         f"{_line('standardise', given.standardise, 'fixed (by the sums below), or off')}"
         f"{''.join(_line(key, numbers) for key, numbers in sums.items())}"
-        f"{_line('fingerprint', network.fingerprint, 'of features, scaling and labels')}"
+        f"{_line('fingerprint', fingerprint, 'of features, scaling and labels')}"
     )
 
 
@@ -147,6 +158,8 @@ def _cells(given: AgreedInputs) -> str:
     if given.lags:
         entries = [[str(part) for part in entry] for entry in given.lags]
         lines += f"lags = {_say(entries)}  # made by each node of its own rows\n"
+    if given.ahead:
+        lines += _line("horizon", given.horizon, "how much later the target of a row lies")
     if given.ordered_by:
         lines += _line("ordered_by", given.ordered_by, "the times that rows follow")
     return lines + (f"missing = {_say(list(given.missing))}\n" if given.missing else "")
@@ -230,12 +243,12 @@ def _source(name: str, source: SensorSource) -> str:
     return lines + _line("repeats", source.repeats, "equal messages: skip, or learn again")
 
 
-def _line(key: str, value: Any, why: str = "") -> str:
-    said = f"{key} = {_say(value)}"
-    return f"{said:<24} # {why}\n" if why else f"{said}\n"
+def _line(key: str, value: object, why: str = "") -> str:
+    line = f"{key} = {_say(value)}"
+    return f"{line:<24} # {why}\n" if why else f"{line}\n"
 
 
-def _say(value: Any) -> str:
+def _say(value: object) -> str:
     """A value in TOML; floats keep every bit."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -246,5 +259,5 @@ def _say(value: Any) -> str:
     return repr(value)
 
 
-def _table(values: dict[str, Any]) -> str:
+def _table(values: Mapping[str, object]) -> str:
     return f"{{ {', '.join(f'{_say(key)} = {_say(v)}' for key, v in values.items())} }}"

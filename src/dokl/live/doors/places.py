@@ -1,9 +1,9 @@
-"""Places for connections: so many in all and so many for each address, and who makes room.
+"""Places for connections: bounded in all and for each address, and who makes room.
 
 Nobody is known yet when a place is given, so what counts is what a connection has done: one that
-has said nothing yet makes room first, one that is being served never does. Of a full house the
+has sent nothing yet makes room first, one that is being served never does. Of a full house the
 address with the most places gives up one, so that a flood from one address pushes out itself. Some
-places are kept for this machine: whoever looks after the process can always ask how it is.
+places are kept for this machine: a supervisor can always ask how it is.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Place:
 class DoorPlaces:
     """`most` in all, `each` for an address, of which `kept` are for this machine alone.
 
-    grace: seconds in which nobody is dropped; 0, since the oldest goes first, and whoever speaks
-    at once has spoken before its turn comes.
+    grace: seconds in which nobody is dropped; 0, since the oldest goes first, and a client that
+    sends at once has spoken before its turn comes.
 
     >>> places = DoorPlaces(most=2, each=2, kept=0, grace=1.0)
     >>> first, second = places.enter("192.0.2.1", 0.0), places.enter("192.0.2.1", 0.1)
@@ -60,7 +60,7 @@ class DoorPlaces:
         return len(self._inside)
 
     def enter(self, host: str, now: float) -> Place | None:
-        """A place for whoever comes from a host, if need be in exchange for another; or None."""
+        """A place for a client from a host, if need be in exchange for another; or None."""
         address = origin(host)
         if not self._room(address, now):
             self.refused += 1

@@ -1,1 +1,1 @@
-"""The HTTP face of an agent: see `app`."""
+"""The HTTP interface of an agent: see `app`."""

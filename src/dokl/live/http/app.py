@@ -1,7 +1,7 @@
-"""The HTTP face of a service: samples in, predictions and figures out.
+"""The HTTP interface of a service: samples in, predictions and figures out.
 
 On a loopback address anyone on the machine may use it; what a web page could send (a foreign
-Origin or Host, a form) is refused. At any other address it speaks https and wants a token.
+Origin or Host, a form) is refused. At any other address it speaks https and needs a token.
 
 An answer to `POST /samples` means that the samples are in the journal. Errors are
 {"error": "..."}; those worth a second try carry Retry-After.
@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from dokl.base.errors import BadInput, Diverged, DoklError, MissingExtra, UnknownName
-from dokl.live.agent.answers import Busy, Stopping
+from dokl.live.agent.replies import Busy, Stopping
 from dokl.live.description import host_port
 from dokl.live.http import gauges, openapi
 from dokl.live.http.attempts import TokenAttempts
@@ -38,7 +38,7 @@ from dokl.live.http.starting import Entrance, unready
 from dokl.live.http.strict import named_host
 from dokl.live.process import Latency
 from dokl.live.store import KeyReused, StoreFailed, TooManyWaiting
-from dokl.tables.readers.parsing import NotJson
+from dokl.tables.readers.text import NotJson
 
 try:
     from starlette.applications import Starlette
@@ -101,7 +101,7 @@ class HttpFace:
         description: ServiceDescription,
         name: str,
         address: str,
-        log: Any,
+        log: Callable[..., None],
         bounds: HttpBounds | None = None,
     ) -> None:
         self._bounds, self._access = bounds or HttpBounds(), description.access(name, address)
@@ -182,7 +182,7 @@ class Endpoints:
         except ValueError:
             hours = -1.0
         if set(request.query_params) - {"hours"} or not 0 <= hours < math.inf:
-            raise Refusal(400, "say ?hours=24, or nothing for all inputs that wait")
+            raise Refusal(400, "use ?hours=24, or no parameter for all inputs that wait")
         purged = await asyncio.wrap_future(self.service.purge(3600 * hours))
         return as_json({"purged": purged})
 
@@ -209,7 +209,7 @@ class Endpoints:
         return as_csv(found) if _accepts_csv(request) else as_json(found)
 
     async def status(self, request: Request) -> Response:
-        """What the service says of itself."""
+        """What the service reports of itself."""
         with self.room.turn():
             return as_json(await asyncio.to_thread(self.service.status))
 
@@ -225,7 +225,7 @@ class Endpoints:
         return as_json(openapi.document(self.service.description, secure=self._token is not None))
 
     async def _health(self, request: Request) -> Response:
-        """Open to all: it says nothing but that this answers."""
+        """Open to all: it reports only that this answers."""
         return as_json({"ok": True})
 
     async def _ready(self, request: Request) -> Response:
@@ -324,11 +324,11 @@ class Endpoints:
     async def _not_here(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         text = {404: "no such page: see /openapi.json", 405: "not with this method"}
-        said = text.get(error.status_code, error.detail)
-        return as_refusal(Refusal(error.status_code, said, headers=error.headers))
+        detail = text.get(error.status_code, error.detail)
+        return as_refusal(Refusal(error.status_code, detail, headers=error.headers))
 
 
-# -- what a request says -----------------------------------------------------------------------
+# -- what a request contains-------------------------------------------------------------------
 def _content(request: Request) -> str:
     """The media type of a body; web pages cannot send these without asking first."""
     media, _, parameters = request.headers.get("content-type", "").partition(";")

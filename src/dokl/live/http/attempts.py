@@ -1,7 +1,7 @@
 """A limit for wrong tokens, by the address that they come from.
 
 An address has `burst` wrong tokens, and one more every `every` seconds. After that its tokens are
-not compared any more, so that guessing is slow, and it is told when to come back. Failures of one
+not compared any more, so that guessing is slow, and the answer says when to retry. Failures of one
 address do not count for another. An address that showed the right token within `known_seconds` is
 compared all the same: behind one proxy, strangers must not lock out those who have the token.
 Memory is bounded: of too many addresses the oldest is forgotten, and strangers, who have no right
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from dokl.live.doors.places import origin
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 
 
 class TokenAttempts:
@@ -62,7 +63,7 @@ class TokenAttempts:
         left, since = self._left.get(address, (float(self.burst), now))
         return min(float(self.burst), left + (now - since) / self.every)
 
-    def _keep(self, kept: dict[str, Any], address: str, value: Any) -> None:
+    def _keep(self, kept: dict[str, T], address: str, value: T) -> None:
         kept.pop(address, None)  # the newest is the last
         kept[address] = value
         if len(kept) > self.most:

@@ -1,4 +1,4 @@
-"""What an HTTP face takes in before it refuses: bytes, requests at a time, and seconds.
+"""What an HTTP interface takes in before it refuses: bytes, requests at a time, and seconds.
 
 Everything here is counted, so that no sender, however slow, large or many, makes an agent grow.
 """

@@ -25,7 +25,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # name: (key in the status, help); a key with a dot looks inside. Names that end in _total count.
 PLAIN = {
     "dokl_uptime_seconds": ("uptime_s", "Seconds since this agent started."),
-    "dokl_ready": ("ready", "1 while /readyz says that others may rely on this agent."),
+    "dokl_ready": ("ready", "1 while /readyz is 200."),
     "dokl_samples_total": ("samples", "Samples acknowledged, in all runs of this store."),
     "dokl_learned_total": ("learned", "Samples learned, in all runs of this store."),
     "dokl_step": ("step", "Version of the vector theta; in lockstep, the round."),
@@ -68,6 +68,7 @@ PLAIN = {
     ),
     "dokl_rows_behind": ("sharing.behind", "Rows of others that came and are not learned yet."),
     "dokl_rows_skipped_total": ("sharing.skipped_rows", "Rows that went before they were learned."),
+    "dokl_rows_failed_total": ("sharing.failed_rows", "Rows that could not be learned."),
     "dokl_forks_total": ("sharing.forked", "Times that an origin sealed one number twice."),
     "dokl_covered": ("sharing.covered", "Share of recent rows within their 90 % intervals."),
     "dokl_source_rows_total": ("source.rows", "Rows read from the agent's own source."),
@@ -95,9 +96,9 @@ NEIGHBOUR = {
     "dokl_neighbour_distance": ("distance", "|theta_l - theta| at the last combine."),
     "dokl_neighbour_version_skew": (
         "other_version",
-        "1 where it says that it is another version of dokl than this agent, 0 where the same.",
+        "1 if it reports another version of dokl than this agent, 0 if the same.",
     ),
-    "dokl_neighbour_learned": ("learned", "Samples that it says it has learned."),
+    "dokl_neighbour_learned": ("learned", "Samples that it reports to have learned."),
     "dokl_messages_received_total": ("received", "Vectors accepted from it."),
     "dokl_neighbour_refused_total": ("refused", "Messages of it that were refused."),
     "dokl_bytes_sent_total": ("bytes_out", "Bytes sent to it."),
@@ -110,7 +111,7 @@ def text(
     answers: Mapping[int, int] | None = None,
     latencies: Mapping[str, Latency] | None = None,
 ) -> bytes:
-    """Prometheus text of `Agent.status()`; answers: how many the HTTP face gave, by code.
+    """Prometheus text of `Agent.status()`; answers: how many the HTTP interface gave, by code.
 
     latencies: how long it took for them, by path.
     """
@@ -170,7 +171,7 @@ class _Collector(Collector):
     def _counted(self) -> Iterator[Metric]:
         refused = "Messages of neighbours that were refused."
         outcomes = "Batches of samples, by what became of them."
-        codes = "Answers of the HTTP face, by status code."
+        codes = "Answers of the HTTP interface, by status code."
         outside = "Numbers outside the range of their column, refused or clipped."
         for name, words, label, values in (
             ("dokl_messages_refused_total", refused, "reason", self._status.get("refused")),
@@ -189,7 +190,7 @@ class _Collector(Collector):
     def _states(self) -> Iterator[Metric]:
         for key, words in (
             ("assumptions", "Assumptions of the theory that do not hold now."),
-            ("problems", "Things that are wrong now; /status says which."),
+            ("problems", "Problems now; /status lists them."),
         ):
             yield from _single(f"dokl_{key}", words, len(self._status.get(key) or ()))
         expires, now = self._status.get("certificate_expires"), self._status.get("now")
@@ -198,12 +199,14 @@ class _Collector(Collector):
             yield from _single("dokl_certificate_expires_seconds", words, expires - now)
 
 
-def _single(name: str, words: str, value: Any) -> Iterator[Metric]:
+def _single(name: str, words: str, value: float | None) -> Iterator[Metric]:
     if value is not None:
         yield _kind(name)(name, words, value=float(value))
 
 
-def _labelled(name: str, words: str, label: str, values: Mapping[str, Any]) -> Iterator[Metric]:
+def _labelled(
+    name: str, words: str, label: str, values: Mapping[str, float | None]
+) -> Iterator[Metric]:
     there = {key: float(value) for key, value in values.items() if value is not None}
     if there:
         family = _kind(name)(name, words, labels=[label])

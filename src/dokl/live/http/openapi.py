@@ -1,10 +1,11 @@
-"""The OpenAPI 3.1 description of a service's HTTP face, with the columns of its rows."""
+"""The OpenAPI 3.1 description of a service's HTTP interface, with the columns of its rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dokl import __version__
+from dokl.base.files import Json
 from dokl.learning.cells.forms import words
 from dokl.learning.cells.times import COUNTED
 from dokl.learning.columns import MAX_LEVELS
@@ -12,8 +13,6 @@ from dokl.live.description.cells import ISO, forms_of, times_of
 
 if TYPE_CHECKING:
     from dokl.live.description import AgreedInputs, ServiceDescription
-
-Data = dict[str, Any]
 
 _ERRORS = {
     400: "The body is no JSON or no text, or a header or parameter cannot be understood.",
@@ -37,9 +36,9 @@ _SENDING = (400, 401, 403, 408, 413, 415, 422, 429, 500, 503)
 _STORING = (*_SENDING, 409, 507)
 
 
-def document(served: ServiceDescription, secure: bool = False) -> Data:
+def document(served: ServiceDescription, secure: bool = False) -> Json:
     """The description; secure: whether a token is wanted."""
-    found: Data = {
+    found: Json = {
         "openapi": "3.1.0",
         "info": {
             "title": f"dokl: {served.title}",
@@ -61,7 +60,7 @@ def document(served: ServiceDescription, secure: bool = False) -> Data:
 
 
 # -- paths -------------------------------------------------------------------------------------
-def _paths() -> Data:
+def _paths() -> Json:
     text = {"schema": {"type": "string"}}
     metrics = {"text/plain": text}
     figures = "Everything the agent knows of itself."
@@ -80,12 +79,12 @@ def _paths() -> Data:
     }
 
 
-def _open(name: str, words: str, schema: str, errors: tuple[int, ...]) -> Data:
+def _open(name: str, words: str, schema: str, errors: tuple[int, ...]) -> Json:
     """A question that wants no token."""
     return {**_get(name, words, _json(_ref(schema)), errors), "security": []}
 
 
-def _get(name: str, words: str, content: Data, errors: tuple[int, ...]) -> Data:
+def _get(name: str, words: str, content: Json, errors: tuple[int, ...]) -> Json:
     return {
         "operationId": name,
         "summary": words,
@@ -93,7 +92,7 @@ def _get(name: str, words: str, content: Data, errors: tuple[int, ...]) -> Data:
     }
 
 
-def _learn() -> Data:
+def _learn() -> Json:
     return _storing(
         "learn",
         "Learn rows that were predicted before, now that their targets are known.",
@@ -103,7 +102,7 @@ def _learn() -> Data:
     )
 
 
-def _samples() -> Data:
+def _samples() -> Json:
     return _storing(
         "samples",
         "Learn rows, one or many.",
@@ -113,7 +112,7 @@ def _samples() -> Data:
     )
 
 
-def _storing(name: str, summary: str, description: str, row: str) -> Data:
+def _storing(name: str, summary: str, description: str, row: str) -> Json:
     """A path that writes rows of this schema into the journal."""
     words = "The samples are in the journal and will not be lost."
     return {
@@ -126,7 +125,7 @@ def _storing(name: str, summary: str, description: str, row: str) -> Data:
     }
 
 
-def _purge() -> Data:
+def _purge() -> Json:
     words = "How many inputs went without a label."
     return {
         "operationId": "purge",
@@ -143,7 +142,7 @@ def _purge() -> Data:
     }
 
 
-def _predict(text: Data) -> Data:
+def _predict(text: Json) -> Json:
     words = "A prediction for each row, in their order."
     return {
         "operationId": "predict",
@@ -159,12 +158,12 @@ def _predict(text: Data) -> Data:
     }
 
 
-def _switch(name: str, words: str) -> Data:
+def _switch(name: str, words: str) -> Json:
     kind = {"type": "boolean", "default": False}
     return {"name": name, "in": "query", "description": words, "schema": kind}
 
 
-def _body(row: str) -> Data:
+def _body(row: str) -> Json:
     lines = {"type": "string", "description": f"One {row} object a line."}
     table = {"type": "string", "description": "A header with the names of columns, then rows."}
     content = _json(_ref(f"{row}Batch"))
@@ -172,13 +171,13 @@ def _body(row: str) -> Data:
     return {"required": True, "content": content}
 
 
-def _responses(words: str, content: Data, errors: tuple[int, ...]) -> Data:
+def _responses(words: str, content: Json, errors: tuple[int, ...]) -> Json:
     wrong = {str(code): {"$ref": f"#/components/responses/E{code}"} for code in sorted(errors)}
     return {"200": {"description": words, "content": content}, **wrong}
 
 
-def _error(code: int) -> Data:
-    found: Data = {"description": _ERRORS[code], "content": _json(_ref("Error"))}
+def _error(code: int) -> Json:
+    found: Json = {"description": _ERRORS[code], "content": _json(_ref("Error"))}
     if code in _RETRIED:
         seconds = {"type": "integer", "minimum": 1}
         words = "Seconds to wait before sending again."
@@ -187,8 +186,8 @@ def _error(code: int) -> Data:
 
 
 # -- schemas -----------------------------------------------------------------------------------
-def _schemas(agreed: AgreedInputs) -> Data:
-    inputs: Data = {name: {"type": ["number", "null"]} for name in agreed.numeric}
+def _schemas(agreed: AgreedInputs) -> Json:
+    inputs: Json = {name: {"type": ["number", "null"]} for name in agreed.numeric}
     forms = dict.fromkeys(times_of(agreed.times), ISO) | forms_of(agreed.forms)
     for column, form in forms.items():
         more = "; or seconds since 1970, UTC" if form.kind == "time" else "; or a number"
@@ -198,7 +197,7 @@ def _schemas(agreed: AgreedInputs) -> Data:
     for name, levels in agreed.levels:
         inputs[name] = {"type": ["string", "null"], "examples": list(levels[:MAX_LEVELS])}
     inputs |= {name: {"description": "Not used."} for name in agreed.drop}
-    target: Data = {"enum": list(agreed.labels)} if agreed.classifying else {"type": "number"}
+    target: Json = {"enum": list(agreed.labels)} if agreed.classifying else {"type": "number"}
     name = {"type": ["string", "integer"], "description": "Joins inputs and a later label."}
     joined = {} if "id" in agreed.drop else {"id": name}
     sample = {**inputs, agreed.target: target, **joined}
@@ -218,7 +217,7 @@ def _schemas(agreed: AgreedInputs) -> Data:
     }
 
 
-def _batch(row: str) -> Data:
+def _batch(row: str) -> Json:
     rows = {"type": "array", "items": _ref(row)}
     named = {"type": "array", "items": {"type": "string"}}
     values = {"type": "array", "items": {"type": "array"}}
@@ -226,7 +225,7 @@ def _batch(row: str) -> Data:
     return {"anyOf": [_ref(row), rows, _record({"rows": rows}), table]}
 
 
-def _predictions(target: Data) -> Data:
+def _predictions(target: Json) -> Json:
     numbers = {"type": "array", "items": {"type": "number"}}
     found = _record({"predictions": {"type": "array", "items": target}})
     order = "The order of the scores. Of two labels there is one score, positive for the second."
@@ -237,23 +236,23 @@ def _predictions(target: Data) -> Data:
     return found
 
 
-def _record(properties: Data) -> Data:
+def _record(properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _ref(name: str) -> Data:
+def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _json(schema: Data) -> Data:
+def _json(schema: Json) -> Json:
     return {"application/json": {"schema": schema}}
 
 
-def _count(words: str) -> Data:
+def _count(words: str) -> Json:
     return {"type": "integer", "minimum": 0, "description": words}
 
 
-_KEY: Data = {
+_KEY: Json = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "A text of your choice, the same when a request is sent again: what was learned "

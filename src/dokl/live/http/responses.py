@@ -1,4 +1,4 @@
-"""Responses of the HTTP face: predictions, as JSON and as CSV."""
+"""Responses of the HTTP interface: predictions, as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def predictions(service: Service, X: Array, wanted: Collection[str] = ()) -> dic
     return {**found, **service.further(X, more)} if more else found
 
 
-def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def as_json(
+    content: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """JSON as others read it: what is no finite number is null."""
     try:
         text = json.dumps(content, allow_nan=False, default=_plain)
@@ -56,10 +58,10 @@ def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None =
 
 def as_refusal(refusal: Refusal) -> Response:
     """An error, and after how many seconds a second try makes sense."""
-    said: dict[str, Any] = {"error": refusal.text}
+    body: dict[str, object] = {"error": refusal.text}
     if refusal.retry_after is not None:
-        said["retry_after"] = refusal.retry_after
-    return as_json(said, refusal.status, refusal.headers)
+        body["retry_after"] = refusal.retry_after
+    return as_json(body, refusal.status, refusal.headers)
 
 
 def as_csv(found: Mapping[str, Any]) -> Response:
@@ -80,14 +82,14 @@ def as_csv(found: Mapping[str, Any]) -> Response:
     return Response(out.getvalue(), media_type="text/csv")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """NumPy's numbers as Python's."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 
 
-def _finite(content: Any) -> Any:
+def _finite(content: object) -> object:
     if isinstance(content, Mapping):
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):

@@ -13,13 +13,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dokl.base.errors import BadInput, MissingExtra
 from dokl.live.doors import Door, DoorPlaces, Place, Rank, listening, places_for
 from dokl.live.doors.accepting import Note
 from dokl.live.http.bounds import HttpBounds
 from dokl.live.http.strict import StrictProtocol
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 try:
     import uvicorn
@@ -34,12 +37,12 @@ class Server:
     """Listens from the moment it is made; `start` serves in a thread, `run` in this one.
 
     certificate: files of a certificate and its key; with them it speaks https. address: host and
-    port, the real one where 0 was asked for. note: is told of floods, an event and its fields.
+    port, the real one where 0 was asked for. note: receives floods, an event and its fields.
     """
 
     def __init__(
         self,
-        application: Any,
+        application: ASGIApp,
         address: tuple[str, int],
         bounds: HttpBounds | None = None,
         certificate: tuple[Path, Path] | None = None,
@@ -119,7 +122,7 @@ _PLAIN: dict[str, Any] = {
 
 
 class _Connection(StrictProtocol):
-    """One that tells how far it is, and when it is over."""
+    """One that reports its progress and its end."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -132,7 +135,7 @@ class _Connection(StrictProtocol):
 
     def rank(self) -> Rank:
         """What it does; the cycle is that of the newest request whose head has arrived."""
-        cycle: Any = self.cycle
+        cycle: Any = self.cycle  # declared as one, and None before the first
         if cycle is None:
             return Rank.SILENT
         if cycle.response_complete:
@@ -153,7 +156,7 @@ class _Watched(uvicorn.Server):
         self._places = DoorPlaces(most, each, min(bounds.kept, most // 4), bounds.grace_seconds)
         self._note = note
         self._door: asyncio.Task[None] | None = None
-        self._stuck: dict[Any, tuple[Any, float]] = {}
+        self._stuck: dict[_Connection, tuple[object, float]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
 
@@ -211,8 +214,9 @@ class _Watched(uvicorn.Server):
     def _look_through(self, now: float) -> None:
         """A connection is stuck while it waits for the same request, or to be read from."""
         before, self._stuck = self._stuck, {}
-        connections: list[Any] = list(self.server_state.connections)
-        for connection in connections:
+        for connection in list(self.server_state.connections):
+            if not isinstance(connection, _Connection):
+                continue
             cycle = connection.cycle
             idle = cycle is None or cycle.response_complete
             if not (idle or connection.flow.write_paused):

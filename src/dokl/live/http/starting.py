@@ -1,15 +1,19 @@
-"""The HTTP face of an agent before there is one: it lives, and says that it is not ready.
+"""The HTTP interface of an agent before there is one: it lives, and reports that it is not ready.
 
-Compiling and reading a journal may take a minute. Whoever looks after the process is answered from
+Compiling and reading a journal may take a minute. A supervisor is answered from
 its first second on.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dokl.live.http.bounds import Refusal
 from dokl.live.http.responses import as_json, as_refusal
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 RETRY = 2.0  # seconds
 STARTING = "starting"
@@ -23,9 +27,9 @@ class Entrance:
 
     def __init__(self) -> None:
         self.phase = STARTING
-        self._behind: Any = None
+        self._behind: ASGIApp | None = None
 
-    def open(self, application: Any) -> None:
+    def open(self, application: ASGIApp) -> None:
         """The agent is ready: from now on its application answers."""
         self._behind = application
 
@@ -33,12 +37,12 @@ class Entrance:
         """What is done now."""
         self.phase = phase
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         answer = self._behind or self._answer(scope.get("path", ""))
         await answer(scope, receive, send)
 
-    def _answer(self, path: str) -> Any:
+    def _answer(self, path: str) -> Response:
         if path == "/healthz":
             return as_json({"ok": True})
         return as_refusal(unready(self.phase))

@@ -35,7 +35,7 @@ def named_host(host: str) -> str | None:
 
 
 class StrictProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1, which refuses ambiguous requests and says why."""
+    """uvicorn's HTTP/1.1, which rejects ambiguous requests with the reason."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

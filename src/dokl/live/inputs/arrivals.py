@@ -11,9 +11,9 @@ texts like "20.5" are numbers in a column of numbers; true and false are refused
 "true" and "false" in a column of text. Where the sample had decimal commas, thousands, currencies
 or times, texts are read in that form. A time may also be a number: its seconds since 1970 where the
 sample had written times; where it counted them (seconds or milliseconds since 1970, a spreadsheet's
-days), numbers are counted so, and those that cannot be meant so are refused. Infinities and what
-float32 cannot hold are refused. A missing target is none. Files of JSON lines are read as by `dokl
-train`: there NaN is a missing input, though never a target, and true and false are 1 and 0. A
+days, dates such as 20241231), numbers are counted so, and invalid ones are refused. Infinities and
+what float32 cannot hold are refused. A missing target is none. Files of JSON lines are read as by
+`dokl train`: there NaN is a missing input, though never a target, and true and false are 1 and 0. A
 number outside the range of its column is refused, or clipped if `outside` says so, and counted.
 
 **Ids** are texts or whole numbers; 7 and "7" are the same. In a row that has `id` and target,
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dokl.base.arrays import Array, first_bad
+from dokl.base.arrays import FLOAT32, Array, first_bad
 from dokl.base.errors import BadInput
 from dokl.learning.cells.cells import text
 from dokl.learning.cells.forms import words
@@ -42,13 +42,12 @@ from dokl.live.inputs.bodies import BodyTable, Cells, quote_value
 from dokl.live.inputs.outside import Outside
 from dokl.live.inputs.targets import PLAIN, Targets
 from dokl.tables.readers import MISSING, Form
-from dokl.tables.readers.parsing import twice
+from dokl.tables.readers.text import twice
 
 if TYPE_CHECKING:
     from dokl.live.description import ServiceDescription
 
 LONGEST_ID = 255  # characters
-_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,8 @@ class Inputs:
         self._prepared = described.preprocessor()
         labels = agreed.labels if agreed.classifying else ()
         ranges = zip(agreed.numeric, agreed.ranges, strict=False)
-        self._ranges = {name: each for name, each in ranges if name in agreed.brought}
+        brought = [name for name in agreed.brought if name != agreed.target]
+        self._ranges = {name: each for name, each in ranges if name in brought}
         bounded = [*self._ranges, agreed.target] if agreed.target_range else [*self._ranges]
         self.outside = Outside(agreed.outside, bounded)
         self._missing = agreed.missing or MISSING
@@ -103,6 +103,8 @@ class Inputs:
         self.most_rows = described.limits.queue_rows
         self.columns = (*self._numeric, *self._prepared.levels)
         self.target, self.d, self.m = agreed.target, self._prepared.d, self._targets.m
+        # With a horizon a row's own target is an input, and not one that a row must have.
+        self._wanted = tuple(name for name in self.columns if name != self.target)
         drop = frozenset(agreed.drop)
         self._id = None if "id" in drop else "id"
         self._known = {*self.columns, self.target, *drop, "id"}
@@ -129,8 +131,8 @@ class Inputs:
         self._check_names(table, needed=True)
         X, _ = self._inputs(table)
         for row in range(table.n) if table.rows is not None else ():
-            if not table.has_any(row, self.columns):
-                raise BadInput(f"row {row + 1} has no inputs; they are {self._listed()}")
+            if not table.has_any(row, self._wanted):
+                raise BadInput(f"row {row + 1} has no inputs; they are {self._as_list()}")
         return X
 
     def labels_json(self, body: bytes) -> Arrival:
@@ -194,10 +196,10 @@ class Inputs:
                     f"{self._says_drop})"
                 )
         if table.rows is None or self._complete:
-            gone = [name for name in self.columns if name not in table.cells]
-            if gone and (needed or len(gone) < len(self.columns)):
+            gone = [name for name in self._wanted if name not in table.cells]
+            if gone and (needed or len(gone) < len(self._wanted)):
                 null = "" if table.rows is None else " (null where a value is missing)"
-                inputs = f"the inputs are {self._listed()}{null}"
+                inputs = f"the inputs are {self._as_list()}{null}"
                 raise BadInput(f"there is no column {gone[0]!r}; {inputs}")
 
     def _inputs(self, table: BodyTable) -> tuple[Array, Array]:
@@ -209,14 +211,15 @@ class Inputs:
             columns[name] = self._numbers(name, table.cells.get(name, empty), table.strict)
             if name in self._ranges:
                 columns[name] = self.outside.within(name, columns[name], self._ranges[name])
-            missing &= np.isnan(columns[name])
+            if name != self.target:
+                missing &= np.isnan(columns[name])
         for name in prepared.levels:
             columns[name] = _texts(name, table.cells.get(name, empty), self._missing)
             missing &= np.array([value is None for value in columns[name]], bool)
         with np.errstate(over="ignore"):  # checked just below
             X = prepared.transform(columns)
-        if first_bad(X) is not None or np.abs(X).max(initial=0.0) > _FLOAT32:
-            row, column = np.argwhere(~(np.abs(X) <= _FLOAT32))[0]
+        if first_bad(X) is not None or np.abs(X).max(initial=0.0) > FLOAT32:
+            row, column = np.argwhere(~(np.abs(X) <= FLOAT32))[0]
             name = prepared.names_out[column]
             raise BadInput(f"row {row + 1}, column {name!r}: too large for float32")
         return X, missing
@@ -228,7 +231,7 @@ class Inputs:
         if strict and bool in set(map(type, cells)):
             bad = sorted({*bad, *(i for i, cell in enumerate(cells) if isinstance(cell, bool))})
         if form.kind == "time":
-            given = [row for row in bad if _is_seconds(cells[row])]
+            given = [row for row in bad if form.order not in COUNTED and _is_seconds(cells[row])]
             values[given] = [cells[row] for row in given]
             bad = [row for row in bad if row not in given]
             _check_times(name, cells, values, form)
@@ -249,7 +252,7 @@ class Inputs:
         """Which rows (n,) have inputs; label: (n,) those that would be labels without."""
         full = ~missing
         for row in np.flatnonzero(missing & ~label):
-            full[row] = table.has_any(int(row), self.columns)
+            full[row] = table.has_any(int(row), self._wanted)
         return full
 
     def _check_rows(self, good: Array, full: Array, known: Array) -> None:
@@ -257,16 +260,16 @@ class Inputs:
             return
         row = int(np.flatnonzero(~good)[0])
         if known[row]:
-            problem = f"a target but no inputs ({self._listed()}), and no id of waiting inputs"
+            problem = f"a target but no inputs ({self._as_list()}), and no id of waiting inputs"
         elif full[row]:
             problem = f"no target {self.target!r}, and no id under which it could wait for one"
         else:
-            problem = f"neither inputs ({self._listed()}) nor a target {self.target!r}"
+            problem = f"neither inputs ({self._as_list()}) nor a target {self.target!r}"
         raise BadInput(f"row {row + 1} has {problem}")
 
-    def _listed(self) -> str:
-        more = f" and {len(self.columns) - 8} more" if len(self.columns) > 8 else ""
-        return ", ".join(map(repr, self.columns[:8])) + more
+    def _as_list(self) -> str:
+        more = f" and {len(self._wanted) - 8} more" if len(self._wanted) > 8 else ""
+        return ", ".join(map(repr, self._wanted[:8])) + more
 
 
 def _labels_only(arrival: Arrival) -> Arrival:
@@ -283,7 +286,7 @@ def _is_seconds(cell: Any) -> bool:
 
 
 def _check_times(name: str, cells: Cells, seconds: Array, form: Form) -> None:
-    """Refuse numbers, seconds (n,) by now, that cannot be meant as they are counted: as was agreed,
+    """Refuse numbers, seconds (n,) by now, that are invalid as they are counted: as was agreed,
     or since 1970 where times are written; these may be long ago, but are no milliseconds.
     """
     counted = form.order if form.order in COUNTED else "seconds"

@@ -22,7 +22,7 @@ from typing import Any
 
 from dokl.base.errors import BadInput
 from dokl.learning.cells.cells import quote_cell
-from dokl.tables.readers.parsing import Several, cells_of, delimiter_of, json_value, twice
+from dokl.tables.readers.text import Several, cells_of, delimiter_of, json_value, twice
 
 Cells = Sequence[Any]
 
@@ -131,7 +131,7 @@ def _of_columns(names: Any, data: Any, most: int) -> BodyTable:
 
 # -- CSV ---------------------------------------------------------------------------------------
 def from_csv(body: bytes, most: int) -> BodyTable:
-    """The rows of a CSV body with a header, at most so many; blank lines are no rows."""
+    """The rows of a CSV body with a header, at most n; blank lines are no rows."""
     text = _text(body)
     lines = io.StringIO(text, newline="")
     header = next((line for line in lines if line.strip()), "")

@@ -36,7 +36,7 @@ class Outside:
             return dict(self._counts)
 
     def count(self, column: str, n: int) -> None:
-        """So many more were outside."""
+        """N more were outside."""
         with self._lock:
             self._counts[column] += n
 

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from dokl.base.arrays import Array
+from dokl.base.arrays import FLOAT32, Array
 from dokl.base.errors import BadInput
-from dokl.learning import answers
+from dokl.learning import classification
 from dokl.learning.cells.cells import number, text
 from dokl.live.inputs.bodies import Cells, quote_value
 from dokl.live.inputs.outside import Outside
 from dokl.tables.readers import MISSING, Form
 
 PLAIN = Form()
-_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class Targets:
@@ -36,13 +35,13 @@ class Targets:
         where: str = "target_range in the description",
     ) -> None:  # fmt: skip
         self.name, self.labels = name, tuple(labels)
-        self._low, self._high = believed or (-_FLOAT32, _FLOAT32)
+        self._low, self._high = believed or (-FLOAT32, FLOAT32)
         self._outside = outside or Outside()
         self._form, self._missing, self._where = form, missing, where
-        self.m = answers.outputs(len(labels))
+        self.m = classification.outputs(len(labels))
         self._numeric = not any(isinstance(label, str | bool) for label in labels)
         read = float if self._numeric else text
-        codes = answers.targets(np.arange(len(labels)), len(labels))
+        codes = classification.targets(np.arange(len(labels)), len(labels))
         self._codes: dict[Any, Array] = {
             read(label): y for label, y in zip(labels, codes, strict=True)
         }
@@ -66,7 +65,7 @@ class Targets:
             raise self._refused(cell, row, "is no target")
         if not self.labels or self._numeric:
             value = self._number(cell)
-            if value is None or abs(value) > _FLOAT32:
+            if value is None or abs(value) > FLOAT32:
                 raise self._refused(cell, row, "is not a number that can be used")
             if value != value:
                 return None

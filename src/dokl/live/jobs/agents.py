@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dokl.base.errors import BadInput, DoklError, MissingExtra
 from dokl.base.unlocked import one_thread
-from dokl.live.agent.answers import Busy, Stopping
 from dokl.live.agent.clock import Clock
 from dokl.live.agent.logs import Log
+from dokl.live.agent.replies import Busy, Stopping
 from dokl.live.agent.runtime import Agent
 from dokl.live.certificates.checks import problems
 from dokl.live.description import Network, read
@@ -26,6 +26,7 @@ from dokl.live.jobs.waiting import wait_until
 from dokl.live.process import use_few_arenas
 from dokl.live.store import AuditLog, JournalLoss, audit_path
 from dokl.live.store import accept_loss as accept_store
+from dokl.live.store.records import Identity
 from dokl.network.state import State
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ class Settings:
     """What to run, and how.
 
     data: a file, "-" for stdin, None for the broker of the description, if it has one. follow: go
-    on when the file grows. state: the folder of the journal. http: the address of the HTTP face,
-    "off" for none, None as the description says. warm: a model file to begin with. once: end with
-    the data. rate: rows a second, at most. log: a file for the log lines, stderr otherwise, and
-    log_level: of the least of them.
+    on when the file grows. state: the folder of the journal. http: the address of the HTTP
+    interface, "off" for none, None as the description says. warm: a model file to begin with. once:
+    end with the data. rate: rows a second, at most. log: a file for the log lines, stderr
+    otherwise, and log_level: of the least of them.
     """
 
     description: Path
@@ -61,7 +62,7 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        """Where the journal lies: beside the description unless said otherwise."""
+        """Where the journal lies: beside the description unless given."""
         return self.state or state_folder(self.description)
 
 
@@ -70,16 +71,21 @@ def state_folder(description: Path) -> Path:
     return description.with_suffix(".state")
 
 
-def identity(network: Network, name: str) -> dict[str, Any]:
+def identity(network: Network, name: str) -> Identity:
     """Whose journal it is, and of what: another one's is refused."""
-    shape = {"m": network.m, "D": network.model.D, "d": network.preprocessor().d}
-    return {"name": name, "fingerprint": network.fingerprint, **shape}
+    m, D, d = network.m, network.model.D, network.preprocessor().d
+    return {"name": name, "fingerprint": network.fingerprint, "m": m, "D": D, "d": d}
+
+
+def earlier_identities(network: Network, name: str) -> list[Identity]:
+    """Whose journal it was before columns were changed."""
+    return [identity(former, name) for former in network.former]
 
 
 def run_agent(settings: Settings, parent: int | None = None) -> None:
     """Be a node until a signal, or the end of the data with `once`.
 
-    parent: a pipe that whoever started us holds open; when it closes we end, too.
+    parent: a pipe that our parent holds open; when it closes we end, too.
     """
     from dokl.base.machine_code import watched
 
@@ -125,7 +131,7 @@ def accept_loss(description: Path, name: str, folder: Path | None = None) -> Jou
     path = (folder or state_folder(description)) / f"{name}.db"
     if not path.parent.is_dir():
         raise BadInput(f"{path.parent}: there is no such folder, and so nothing was lost there")
-    loss = accept_store(path, identity(network, name))
+    loss = accept_store(path, identity(network, name), earlier_identities(network, name))
     AuditLog(audit_path(path))("accept-loss", name, rows=loss.rows, left=loss.left)
     return loss
 
@@ -156,6 +162,7 @@ def _made(network: Network, settings: Settings, log: Log) -> Agent:
         network.durability.mode,
         network.limits,
         now_ns=int(clock.wall() * 1e9),
+        earlier=earlier_identities(network, settings.name),
     )
     agents: list[Agent] = []
     transport = ZenohTransport(
@@ -196,7 +203,7 @@ def _face(network: Network, settings: Settings, log: Log, stack: ExitStack) -> H
     try:
         from dokl.live.http.app import HttpFace
     except ImportError:
-        raise MissingExtra("the HTTP face of an agent", "live") from None
+        raise MissingExtra("the HTTP interface of an agent", "live") from None
     face = HttpFace(network, settings.name, str(address), log)
     face.server.start()
     stack.callback(face.server.stop)
@@ -204,7 +211,7 @@ def _face(network: Network, settings: Settings, log: Log, stack: ExitStack) -> H
 
 
 def _nobody(_: str) -> None:
-    """There is no face to tell."""
+    """There is no interface to inform."""
 
 
 def _obey(description: Path, done: threading.Event, stack: ExitStack) -> Callable[[Agent], None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from dokl.base.errors import BadInput
 from dokl.base.files import check_new
 from dokl.live.description import read
-from dokl.live.jobs.agents import identity, state_folder
+from dokl.live.jobs.agents import earlier_identities, identity, state_folder
 from dokl.live.store import (
     AuditLog,
     Copied,
@@ -31,7 +31,7 @@ def backup(
     check_new(to, overwrite)
     if not to.parent.is_dir():
         raise BadInput(f"{to.parent}: there is no such folder")
-    found = copy_store(path, identity(network, name), to)
+    found = copy_store(path, identity(network, name), to, earlier_identities(network, name))
     AuditLog(audit_path(path))("backup", name, file=str(to), rows=found.rows)
     return found
 
@@ -45,7 +45,8 @@ def restore(
     if not copy.is_file():
         raise BadInput(f"{copy}: there is no such file")
     path = private_folder(folder or state_folder(description)) / f"{name}.db"
-    found = restore_store(copy, path, identity(network, name), overwrite)
+    owner = identity(network, name), overwrite, earlier_identities(network, name)
+    found = restore_store(copy, path, *owner)
     about = {"rows": found.rows, "lost": found.lost, "incarnation": found.incarnation}
     AuditLog(audit_path(path))("restore", name, file=str(copy), **about)
     return found

@@ -19,12 +19,10 @@ from dokl.live.jobs.agents import identity, state_folder
 from dokl.live.listeners import ListeningLearner
 from dokl.live.rows.learner import RowsState
 from dokl.live.store import read_saved
-from dokl.live.sums.lagged import LaggedState
 from dokl.live.sums.learner import SumsState
 from dokl.network.folded import listening_parts, summing_parts
 from dokl.network.state import State
 from dokl.tables.models import TableModel
-from dokl.tables.models.series import Series
 
 
 def export(
@@ -67,7 +65,7 @@ def as_model(network: Network, state: State, name: str | None = None) -> TableMo
     if isinstance(state, SumsState | RowsState):
         estimator = _folded(network, state, name)
         model = TableModel(estimator, network.model_inputs(), network.inputs.target)
-        model.series = Series(state.lags) if isinstance(state, LaggedState) else None
+        model.series = state.series
         return model
     estimator = _estimator(network)
     target = network.inputs.labels[:1] if network.inputs.classifying else (0.0,)
@@ -88,14 +86,14 @@ def _folded(network: Network, state: SumsState | RowsState, name: str | None) ->
     known = learner.own_node(state)
     own = known.own
     newest = own.stored.newest()[0][-NEWEST:]
-    told = learner.predict_inputs(state, newest)
+    prediction = learner.predict_inputs(state, newest)
     classes = np.array(network.inputs.labels) if network.inputs.classifying else None
     now = own.now
     return predict_only(
         _parts(network, state, name),
         rows=own.seen,
         tracker=known.tracker,
-        spread=np.sqrt(told.variance).mean(axis=0) if len(newest) else np.ones(own.m),
+        spread=np.sqrt(prediction.variance).mean(axis=0) if len(newest) else np.ones(own.m),
         relevance=np.full(own.d, 1 / own.d) if now is None else now.scales.relevance,
         remembers=f"has learned {own.seen:,} rows of its own",
         fingerprint=network.fingerprint,

@@ -13,21 +13,23 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, UnknownName
 from dokl.estimators.choices import SIGMAS, variant_of, width
-from dokl.learning import answers
-from dokl.learning.columns import LagPlan, class_target, numeric_target
+from dokl.learning import classification
+from dokl.learning.columns import LagColumns, LagPlan, Span, class_target, numeric_target
 from dokl.learning.kernels import resolve as resolve_kernel
 from dokl.learning.losses import resolve as resolve_loss
 from dokl.learning.schedules import BUILTIN
 from dokl.live.description import AgreedInputs, Model
 from dokl.live.description.cells import form_entries, time_entries
+from dokl.live.description.epochs import NUMBER, TIME, kinds_of
 from dokl.network import agreed
 from dokl.network.agreed import LearnedMap
-from dokl.tables.jobs.lagged import LagRequest, planned_series, said_of
 from dokl.tables.jobs.start import Training, guesses, known_classes, start
-from dokl.tables.plan.lengths import MOST_INPUTS, sample_scales
+from dokl.tables.models.series import MORE, LagRequest, Series, lines_of, planned_series
+from dokl.tables.plan.pilots import MOST_INPUTS, sample_scales
 from dokl.tables.readers import MISSING, Chunk, Options, open_table
 
 SAMPLE_ROWS = 100_000
+ANY = (-1e30, 1e30)  # of a number of which nothing is known
 UNSEEN = 1000.0  # numbers that no sample shows are believed up to here: they come as they are
 
 
@@ -72,19 +74,19 @@ def agreed_inputs(
 ) -> tuple[AgreedInputs, AgreedRows]:
     """The section [inputs], and the rows of the sample.
 
-    `say` is told what was guessed of the sample, a line at a time.
+    `say` receives the guesses about the sample, a line at a time.
     """
     if sample.path is None:
         return _without_sample(sample)
     if sample.columns:
-        raise BadInput("the sample says what the columns are: give --sample or --columns")
+        raise BadInput("the sample defines the columns: give --sample or --columns")
     if sample.d is not None:
-        raise BadInput("the sample says how many inputs there are: give --sample or --inputs")
+        raise BadInput("the sample defines the number of inputs: give --sample or --inputs")
     chunk_rows = sample.reading.chunk or SAMPLE_ROWS
-    told = replace(sample.reading, drop=sample.drop, chunk=chunk_rows, quantity=sample.target)
+    reading = replace(sample.reading, drop=sample.drop, chunk=chunk_rows, quantity=sample.target)
     if sample.node_column is not None:
-        told = replace(told, text=(*told.text, sample.node_column))
-    with open_table(sample.path, told) as reader:
+        reading = replace(reading, text=(*reading.text, sample.node_column))
+    with open_table(sample.path, reading) as reader:
         chunk = reader.first
     if chunk.X is not None:
         raise BadInput(f"{sample.path}: LIBSVM rows have no named columns: take CSV, for example")
@@ -95,9 +97,12 @@ def _from_rows(
     sample: Sample, chunk: Chunk, say: Callable[[str], None] | None
 ) -> tuple[AgreedInputs, AgreedRows]:
     chunk, nodes = _without_nodes(sample, chunk)
-    chunk, plan = _with_lags(sample, chunk, nodes, say)
-    told = sample.target, sample.task, sample.classes, sample.levels
-    training = Training(*told, standardise=sample.standardise, method="gradient")
+    chunk, series = _with_lags(sample, chunk, nodes, say)
+    plan, horizon = series.plan, series.horizon
+    about = sample.target, sample.task, sample.classes, sample.levels
+    training = Training(*about, standardise=sample.standardise, method="gradient")
+    if horizon:  # then the target is an input, too
+        training = replace(training, lags=LagRequest(horizon=horizon.rows or 1))
     planned = start(training, chunk)
     if say is not None:
         for line in guesses(training, chunk, planned):
@@ -127,16 +132,34 @@ def _from_rows(
         total=tuple(agreed["total"]),
         square=tuple(agreed["square"]),
         drop=sample.drop if nodes is None else (*sample.drop, str(sample.node_column)),
-        target_range=() if labels else _believed(y[keep]),
-        ranges=tuple(_believed(chunk.columns[name]) for name in prepared.numeric),
+        target_range=() if labels else _widened_range(y[keep]),
+        ranges=tuple(_widened_range(chunk.columns[name]) for name in prepared.numeric),
         times=time_entries(prepared.times),
         forms=form_entries({name: form for name, form in chunk.forms.items() if name in used}),
         missing=() if sample.reading.missing == MISSING else tuple(sample.reading.missing),
-        lags=tuple((kind, name, str(span)) for kind, name, span in plan.made),
+        lags=_lag_entries(plan),
         ordered_by=plan.time or "",
+        horizon=str(horizon),
     )
+    X = prepared.transform(chunk.columns)
+    if horizon:
+        X, keep = _ahead(series, chunk, nodes, X, keep)
     named = None if nodes is None else nodes[keep]
-    return inputs, AgreedRows(prepared.transform(chunk.columns), keep, y[keep], named)
+    return inputs, AgreedRows(X, keep, y[keep], named)
+
+
+def _ahead(
+    series: Series, chunk: Chunk, nodes: Array | None, X: Array, keep: Array
+) -> tuple[Array, Array]:
+    """For each row of the sample the inputs whose target it is, X (n, d), where there are any, and
+    which rows these are.
+    """
+    columns = dict(chunk.columns)
+    if series.plan.by is not None and nodes is not None:
+        columns[series.plan.by] = nodes
+    found = series.due(columns, X, np.full((len(X), MORE), np.nan))[0]
+    there = np.asarray(~np.isnan(found).any(axis=1))
+    return np.where(there[:, None], found, X), keep & there
 
 
 def _without_nodes(sample: Sample, chunk: Chunk) -> tuple[Chunk, Array | None]:
@@ -160,11 +183,11 @@ def _without_nodes(sample: Sample, chunk: Chunk) -> tuple[Chunk, Array | None]:
 
 def _with_lags(
     sample: Sample, chunk: Chunk, nodes: Array | None, say: Callable[[str], None] | None
-) -> tuple[Chunk, LagPlan]:
+) -> tuple[Chunk, Series]:
     """The sample with columns of earlier values, of each node its own, and which these are."""
     asked = sample.lags
     if not asked:
-        return chunk, LagPlan()
+        return chunk, Series(LagColumns(LagPlan()))
     if sample.target is None:
         raise BadInput("lags need to know what is predicted: give --target")
     rows = chunk
@@ -175,19 +198,18 @@ def _with_lags(
     try:
         series.lags.check(rows.columns)
     except BadInput as error:
-        raise BadInput(f"{sample.path}: {error}; --node-column tells nodes apart") from None
-    for line in said_of(series, asked, rows, sample.target) if say is not None else ():
+        raise BadInput(f"{sample.path}: {error}; --node-column distinguishes nodes") from None
+    for line in lines_of(series, asked, rows, sample.target) if say is not None else ():
         assert say is not None
         say(line)
-    if not series.plan.made:
-        return chunk, LagPlan()
+    if not series.plan.made and not series.horizon:
+        return chunk, Series(LagColumns(LagPlan()))
     made, _ = series.lags.extend(rows.columns)
     names = (*chunk.names, *made)
-    with_made = replace(chunk, names=names, columns={**chunk.columns, **made})
-    return with_made, replace(series.plan, by=None)
+    return replace(chunk, names=names, columns={**chunk.columns, **made}), series
 
 
-def _believed(values: Array) -> tuple[float, float]:
+def _widened_range(values: Array) -> tuple[float, float]:
     """The range of numbers (n,), ten times as wide on either side.
 
     Where they do not vary, a thousand times their size: a rain gauge may have stood at 0 all along.
@@ -227,22 +249,10 @@ def _named_columns(sample: Sample) -> tuple[AgreedInputs, AgreedRows]:
     classifying = sample.task == "classification" or bool(sample.classes)
     if classifying and not sample.classes:
         raise BadInput("labels are settled by --classes, or by a sample of rows: --sample FILE")
-    times, numeric = list[str](), list[str]()
-    for given in sample.columns:
-        name, _, kind = given.partition(":")
-        if kind not in ("", "time"):
-            raise BadInput(
-                f"--columns {given!r}: a column of numbers is NAME, one of times NAME:time, and "
-                "one of text is NAME with its levels in --levels NAME=A,B"
-            )
-        if kind == "time":
-            times.append(name)
-        elif name not in sample.levels:
-            numeric.append(name)
-    names = [given.partition(":")[0] for given in sample.columns]
-    unknown = [name for name in sample.levels if name not in names]
-    if unknown:
-        raise UnknownName("column of --levels", unknown[0], names)
+    numeric, times = _kinds(sample.columns, sample.levels)
+    plan = _named_lags(sample, numeric, times)
+    horizon = Span.of(sample.lags.horizon, least=0)
+    numeric += [*([sample.target] if horizon else []), *plan.names]
     zeros = (0.0,) * len(numeric)
     labels = _plain_labels(sample.classes)
     made = AgreedInputs(
@@ -251,14 +261,130 @@ def _named_columns(sample: Sample) -> tuple[AgreedInputs, AgreedRows]:
         labels=labels,
         numeric=tuple(numeric),
         levels=tuple(sample.levels.items()),
-        times=tuple((name, ("day", "week", "year"), 0.0) for name in times),
+        times=_named_times(times),
         shift=zeros,
         count=zeros,
         total=zeros,
         square=zeros,
         drop=sample.drop,
+        lags=_lag_entries(plan),
+        ordered_by=plan.time or "",
+        horizon=str(horizon),
     )
     return made, AgreedRows(np.zeros((2, 1)), np.zeros(2, bool))
+
+
+def _kinds(columns: tuple[str, ...], levels: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Names of numbers, and of times, among columns as --columns has them; the rest have levels."""
+    times, numeric = list[str](), list[str]()
+    for given in columns:
+        name, _, kind = given.partition(":")
+        if kind not in ("", "time"):
+            raise BadInput(
+                f"--columns {given!r}: a column of numbers is NAME, one of times NAME:time, and "
+                "one of text is NAME with its levels in --levels NAME=A,B"
+            )
+        if kind == "time":
+            times.append(name)
+        elif name not in levels:
+            numeric.append(name)
+    names = [given.partition(":")[0] for given in columns]
+    unknown = [name for name in levels if name not in names]
+    if unknown:
+        raise UnknownName("column of --levels", unknown[0], names)
+    return numeric, times
+
+
+def _named_times(names: list[str]) -> tuple[Any, ...]:
+    """Columns of times as [inputs] has them, where no row says which parts of them count."""
+    return tuple((name, ("day", "week", "year"), 0.0) for name in names)
+
+
+def changed_columns(
+    inputs: AgreedInputs,
+    add: tuple[str, ...],
+    drop: tuple[str, ...],
+    levels: Mapping[str, tuple[str, ...]],
+) -> AgreedInputs:
+    """The section [inputs] with further columns, of which nobody has seen a row, and without some,
+    which may be there all the same: senders need not change at once.
+    """
+    made = dict(zip(inputs.lag_plan.names, inputs.lag_plan.made, strict=True))
+    known = [*inputs.brought, *(name for name, _ in inputs.levels), *made]
+    for name in drop:
+        if name not in known or name == inputs.target:
+            raise UnknownName("column", name, known)
+    numeric, times = _kinds(add, levels)
+    come = [*numeric, *times, *levels]
+    if inputs.target in come or len(set(come)) < len(come) or set(come) & set(drop):
+        raise BadInput("a column is added once, is not dropped as well, and is not the target")
+    kinds = kinds_of(inputs)
+    new_kinds = dict.fromkeys(numeric, NUMBER) | dict.fromkeys(times, TIME)
+    again = [name for name, kind in new_kinds.items() if kinds.get(name) == kind]
+    if again:
+        raise BadInput(f"column {again[0]!r} is an input already, of the same kind")
+    gone = {*drop, *come}  # those that come with another kind replace what was there
+    gone |= {name for name, (_, column, _) in made.items() if column in gone}
+    follows = bool(inputs.ahead) or any(name not in gone for name in made)
+    if inputs.ordered_by in gone and follows:
+        raise BadInput(
+            f"column {inputs.ordered_by!r} orders the rows of lags or a horizon: it is needed"
+        )
+    scaled = [name for name in inputs.numeric if name not in gone]
+    left = [inputs.numeric.index(name) for name in scaled]
+    zeros = (0.0,) * len(numeric)
+    since = len(inputs.numeric)  # behind numbers, times have their sums
+    kept_times = tuple(each for each in inputs.times if each[0] not in gone)
+    dated = [name for name, parts, _ in inputs.times if "since" in parts]
+    left_dated = [since + i for i, name in enumerate(dated) if name not in gone]
+    sums = {
+        key: (*(values[i] for i in left), *zeros, *(values[i] for i in left_dated))
+        for key in ("shift", "count", "total", "square")
+        for values in [getattr(inputs, key)]
+    }
+    believed = (*(inputs.ranges[i] for i in left), *[ANY] * len(numeric)) if inputs.ranges else ()
+    entries = [entry for entry, name in zip(inputs.lags, made, strict=True) if name not in gone]
+    may_be_there = [name for name in (*inputs.drop, *drop) if name not in come and name not in made]
+    return replace(
+        inputs,
+        numeric=(*scaled, *numeric),
+        times=(*kept_times, *_named_times(times)),
+        levels=(*(each for each in inputs.levels if each[0] not in gone), *levels.items()),
+        ranges=believed,
+        forms=tuple(each for each in inputs.forms if each[0] not in gone),
+        lags=tuple(entries),
+        ordered_by=inputs.ordered_by if follows else "",
+        drop=tuple(dict.fromkeys(may_be_there)),
+        shift=sums["shift"],
+        count=sums["count"],
+        total=sums["total"],
+        square=sums["square"],
+    )
+
+
+def _named_lags(sample: Sample, numeric: list[str], times: list[str]) -> LagPlan:
+    """Which earlier values nodes make, by the names of columns alone."""
+    asked, target = sample.lags, sample.target
+    assert target is not None
+    if asked.auto:
+        raise BadInput("--lags auto proposes lags by rows: give --sample FILE, or name them: --lag")
+    if not asked:
+        return LagPlan()
+    time = asked.time or next(iter(times), None)
+    if time is not None and time not in times:
+        raise BadInput(f"--time {time}: name it as a column of times, --columns {time}:time")
+    hidden: tuple[str, ...] = () if Span.of(asked.horizon, least=0) else (target,)
+    plan = LagPlan.of(asked.lags, asked.rolling, asked.differences, time=time, hidden=hidden)
+    for name in plan.columns:
+        if name not in (*numeric, target):
+            raise UnknownName("column of lags", name, [*numeric, target])
+    hidden = tuple(name for name in plan.hidden if name in plan.columns)
+    return replace(plan, hidden=hidden)
+
+
+def _lag_entries(plan: LagPlan) -> tuple[tuple[str, str, str], ...]:
+    """As the section [inputs] has them."""
+    return tuple((kind, name, str(span)) for kind, name, span in plan.made)
 
 
 def _plain_labels(classes: tuple[str, ...]) -> tuple[Any, ...]:
@@ -328,7 +454,7 @@ def learned_map(model: Model, inputs: AgreedInputs, rows: AgreedRows) -> Learned
 def _class_targets(inputs: AgreedInputs, y: Array) -> Array:
     """Targets (n, m) of labels (n,)."""
     at = {label: number for number, label in enumerate(inputs.labels)}
-    return answers.targets(np.array([at[label] for label in y.tolist()]), len(inputs.labels))
+    return classification.targets(np.array([at[label] for label in y.tolist()]), len(inputs.labels))
 
 
 def _width(sigma: Any, X: Array) -> float | tuple[float, ...]:
@@ -351,7 +477,7 @@ def _learned(rows: AgreedRows, classifying: bool) -> Array:
     if rows.y is None:
         raise BadInput("sigma learned: length scales are learned from rows, so give --sample FILE")
     names, numbers = np.unique(rows.y, return_inverse=True)
-    Y = answers.targets(numbers, len(names)) if classifying else rows.y[:, None]
+    Y = classification.targets(numbers, len(names)) if classifying else rows.y[:, None]
     found = sample_scales(rows.X[rows.keep], Y, classifying)
     if found is None:
         d = rows.X.shape[1]

@@ -7,7 +7,7 @@ be what was meant, or nothing is changed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -32,9 +32,11 @@ from dokl.live.certificates.checks import issued_by, problems
 from dokl.live.certificates.files import replace_files
 from dokl.live.description import Network, Node, check_name, is_loopback, parse, read
 from dokl.live.description.inspection import layout_problems, nonsense
+from dokl.live.description.text import inputs_text
+from dokl.live.jobs.inputs import changed_columns
 from dokl.live.jobs.places import next_address
 from dokl.live.store import AuditLog, audit_path
-from dokl.network.graphs import liars_stood
+from dokl.network.graphs import faulty_tolerated
 from dokl.tables.jobs.topology import facts
 
 
@@ -59,7 +61,7 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
     wrong = problems(network, name)
     ends = {node: _expires(network, node) for node in network.names}
     broken = bool(nonsense(network))
-    stood = {} if broken else liars(network)
+    stood = {} if broken else tolerated(network)
     return {
         "network": network.about.name,
         "fingerprint": None if broken else network.fingerprint,
@@ -74,7 +76,7 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
                 "listen": place.binds,
                 "http": place.http,
                 "neighbours": list(network.neighbours(node)),
-                "liars": stood.get(node),
+                "faulty_tolerated": stood.get(node),
                 "certificate_expires": ends[node],
             }
             for node, place in network.nodes.items()
@@ -85,11 +87,11 @@ def check(path: Path, name: str | None = None) -> dict[str, Any]:
     }
 
 
-def liars(network: Network) -> dict[str, int]:
-    """How many lying neighbours each node can stand; none where all are mixed alike."""
+def tolerated(network: Network) -> dict[str, int]:
+    """How many faulty neighbours each node tolerates; none where all are mixed alike."""
     if network.exchange.mixing == "mean" or network.exchange.mode == "off":
         return dict.fromkeys(network.names, 0)
-    return dict(zip(network.names, liars_stood(_graph(network)).tolist(), strict=True))
+    return dict(zip(network.names, faulty_tolerated(_graph(network)).tolist(), strict=True))
 
 
 def remarks(network: Network, stood: dict[str, int]) -> list[str]:
@@ -129,14 +131,14 @@ def _authority(network: Network) -> str | None:
         return None
     try:
         return hashlib.sha256((network.folder / "ca.pem").read_bytes()).hexdigest()[:16]
-    except OSError:  # `problems` tells
+    except OSError:  # `problems` reports it
         return None
 
 
 def _expires(network: Network, name: str) -> str | None:
     try:
         ends: datetime | None = expires(network, name)
-    except BadFile:  # `problems` tells
+    except BadFile:  # `problems` reports it
         return None
     return None if ends is None else ends.isoformat()
 
@@ -255,7 +257,7 @@ def _check_issued(network: Network, authority: Authority) -> None:
         if not issued_by(certificate, authority.certificate):
             raise BadInput(
                 f"{name}.pem is of the earlier authority: dokl network renew {network.path} first, "
-                "and let every node have its new files"
+                "and copy the new files to every node"
             )
 
 
@@ -273,6 +275,35 @@ def _made(
             if (network.folder / f"{name}.{part}").exists():
                 del content[f"{name}.{part}"]
     return content
+
+
+def change_columns(
+    path: Path,
+    add: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    levels: Mapping[str, tuple[str, ...]] | None = None,
+) -> Network:
+    """Other columns of a network that shares rows; the earlier ones go into [[earlier]].
+
+    add: as in `dokl network new --columns`; one that is there with another kind is replaced.
+    """
+    network = read(path)
+    if not network.model.rows:
+        raise BadInput(
+            f"{path}: columns are changed where rows are shared: vectors and sums are made of "
+            "their columns, so begin another network (dokl network new)"
+        )
+    inputs = changed_columns(network.inputs, tuple(add), tuple(drop), dict(levels or {}))
+    wanted = replace(network, inputs=replace(inputs, fingerprint=None), earlier=())
+    if wanted.fingerprint == network.fingerprint:
+        raise BadInput(f"{path}: these are its columns already")
+    both = (*network.former, network)
+    earlier = tuple(each.inputs for each in both if each.fingerprint != wanted.fingerprint)
+    wanted = replace(wanted, earlier=earlier)
+    _refuse(wanted)
+    _save(wanted, _edited(path, lambda file: _exchange_inputs(file, wanted)), {})
+    AuditLog(audit_path(path))("columns", add=tuple(add), drop=tuple(drop))
+    return wanted
 
 
 # -- editing the file --------------------------------------------------------------------------
@@ -300,6 +331,16 @@ def _insert(file: Any, name: str, node: Node, links: Iterable[str]) -> None:
         file["network"].setdefault("links", []).append([name, other])
 
 
+def _exchange_inputs(file: Any, network: Network) -> None:
+    import tomlkit
+
+    made = tomlkit.parse(inputs_text(network))
+    file.pop("earlier", None)
+    file["inputs"] = made["inputs"]
+    if network.earlier:
+        file["earlier"] = made["earlier"]
+
+
 def _delete(file: Any, name: str, revoke: bool) -> None:
     links = file["network"].get("links", [])
     for i in reversed(range(len(links))):
@@ -322,7 +363,11 @@ def _refuse(network: Network) -> None:
 def _save(wanted: Network, edited: str, content: dict[str, bytes | None]) -> None:
     """Files of certificates and the description, both or none."""
     found = parse(edited, wanted.path)
-    if (found.about, found.nodes, found.routes) != (wanted.about, wanted.nodes, wanted.routes):
+    same = [
+        [each.about, each.nodes, each.routes, each.fingerprint, len(each.earlier)]
+        for each in (found, wanted)
+    ]
+    if same[0] != same[1]:
         raise BadInput(f"{wanted.path} is written in a way that cannot be edited: do it by hand")
     with ExitStack() as stack:
         if content:

@@ -38,7 +38,7 @@ def new(
     """Write the description of a network, and certificates if it is to be secure.
 
     model: what is given of [model], see `chosen_model`. Nothing is written if anything is wrong.
-    `say` is told what was guessed of the sample. learns_map: by method "squares", whether the map
+    `say` receives the guesses about the sample. learns_map: by method "squares", whether the map
     is learned from the sample or drawn; None: learned where there is a sample.
     """
     check_new(path, overwrite)
@@ -76,13 +76,13 @@ def new(
 def _say_places(
     made: LearnedMap, nodes: Mapping[str, Any], say: Callable[[str], None] | None
 ) -> None:
-    """What the sample told about the nodes, and which of them it did not name."""
+    """What the sample showed about the nodes, and which of them it did not name."""
     if say is None:
         return
     if made.places is None:
         say(
             f"the map has {made.D} features, by {made.rows:,} rows of the sample, which are of no "
-            "node in particular: --node-column names the column that says whose each row is"
+            "node in particular: --node-column names the column of the nodes"
         )
         return
     known = sorted(set(nodes) & set(made.nodes))

@@ -13,7 +13,7 @@ from dokl.base.errors import BadInput, listed
 from dokl.live.description import Node, check_name, host_port, is_loopback
 from dokl.tables.jobs.topology import is_file_of_edges, links_from_file, topology
 
-# Below those that the system gives to whoever connects somewhere, so they are still free later.
+# Below those that the system gives to outgoing connections, so they are still free later.
 PORTS = range(12_000, 32_000)
 FIRST_PORT = 7447
 FIRST_FACE = 8081
@@ -22,7 +22,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class Places:
-    """What is wished: a graph, so many nodes or named ones ({name: address, or None}), ports."""
+    """A request: a graph, the number of nodes or their names ({name: address, or None}), ports."""
 
     graph: str = "ring"
     nodes: int | None = None

@@ -13,13 +13,13 @@ from dokl.live.description import Network, read
 from dokl.live.jobs.agents import identity, state_folder
 from dokl.live.store import (
     AuditLog,
-    KeptSnapshot,
     Rollback,
     Store,
+    StoredSnapshot,
     audit_path,
-    find_kept,
+    find_snapshot,
     go_back,
-    kept_snapshots,
+    stored_snapshots,
 )
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
@@ -27,7 +27,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def moment(text: str, now: float) -> float:
-    """Seconds since 1970 of a time: ISO 8601, local where no zone is said, or so long ago.
+    """Seconds since 1970 of a time: ISO 8601, local without a zone, or so long ago.
 
     >>> moment("1970-01-01T00:01:00Z", 0.0), moment("2h", 10_000.0), moment("1.5m", 100.0)
     (60.0, 2800.0, 10.0)
@@ -39,17 +39,17 @@ def moment(text: str, now: float) -> float:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
         raise BadInput(
-            f"--to {text!r} is no time: say 2026-11-15T08:30 (local), with Z or +01:00 for another "
-            "zone, or how long ago: 45m, 2h, 3d"
+            f"--to {text!r} is not a time: use 2026-11-15T08:30 (local), with Z or +01:00 for "
+            "another zone, or how long ago: 45m, 2h, 3d"
         ) from None
 
 
-def kept(
+def snapshots_of(
     description: Path, names: Sequence[str] = (), folder: Path | None = None
-) -> dict[str, list[KeptSnapshot]]:
+) -> dict[str, list[StoredSnapshot]]:
     """The snapshots that nodes of this machine have kept, the oldest first."""
     network, folder = read(description), folder or state_folder(description)
-    return {name: kept_snapshots(folder / f"{name}.db") for name in _here(network, names, folder)}
+    return {name: stored_snapshots(folder / f"{name}.db") for name in _here(network, names, folder)}
 
 
 def rollback(
@@ -62,7 +62,7 @@ def rollback(
     network, folder = read(description), folder or state_folder(description)
     chosen = _here(network, names, folder)
     places = {name: (folder / f"{name}.db", identity(network, name)) for name in chosen}
-    snapshots = {name: find_kept(*place, to) for name, place in places.items()}
+    snapshots = {name: find_snapshot(*place, to) for name, place in places.items()}
     with ExitStack() as stack:
         stores = {}
         for name, place in places.items():

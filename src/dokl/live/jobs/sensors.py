@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dokl.base.errors import DoklError
-from dokl.live.agent.answers import Stopping
+from dokl.live.agent.replies import Stopping
 from dokl.live.agent.runtime import Agent
 from dokl.live.description import Network, SensorSource
 from dokl.live.sources.access import BrokerAccess, broker_access
-from dokl.live.sources.desk import Desk, new_facts
-from dokl.live.sources.letters import DeadLetters
+from dokl.live.sources.dead_letters import DeadLetters
+from dokl.live.sources.messages import MessageIntake, new_facts
 
 
 def checked_source(network: Network, name: str) -> tuple[SensorSource, BrokerAccess] | None:
@@ -38,10 +38,10 @@ class SensorFeeder:
     ) -> None:
         self._agent, self._ending = agent, threading.Event()
         agent.source = new_facts(source.where, source.kind)
-        letters = DeadLetters(folder / f"{agent.name}.dead.jsonl")
-        desk = Desk(agent, letters, self._ending, source.predictions is not None)
+        dead_letters = DeadLetters(folder / f"{agent.name}.dead.jsonl")
+        intake = MessageIntake(agent, dead_letters, self._ending, source.predictions is not None)
         room: Any = import_module(f"dokl.live.sources.{source.kind}")
-        self._listener = room.listener(agent, source, access, desk, self._ending)
+        self._listener = room.listener(agent, source, access, intake, self._ending)
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
 
     def start(self) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from dokl.base.arrays import Array
 from dokl.base.errors import BadFile, BadInput, MissingExtra
 from dokl.base.files import read_bytes
-from dokl.live.agent.answers import Answer
 from dokl.live.agent.clock import Clock
 from dokl.live.agent.logs import Log
+from dokl.live.agent.replies import Answer
 from dokl.live.agent.service import Service
 from dokl.live.inputs import Arrival
 from dokl.live.jobs.served import (
@@ -31,7 +31,8 @@ from dokl.live.jobs.served import (
 from dokl.live.jobs.waiting import wait_until
 from dokl.live.store import Store
 from dokl.live.store.folder import private_folder
-from dokl.tables.models import TableModel, learning
+from dokl.live.store.records import Identity
+from dokl.tables.models import TableModel, rows
 
 if TYPE_CHECKING:
     from dokl.live.http.app import HttpFace
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 class Serving:
     """What to serve, and how.
 
-    learn: take samples, too. state: the folder of the journal, beside the model unless said
+    learn: take samples, too. state: the folder of the journal, beside the model unless given
     otherwise. level: the share of targets that intervals hold. save: where the model goes at an
     orderly end. durability: "process" survives kill -9, "full" a power cut. target_range, outside:
     see `described`. log_level: of the least of its log lines.
@@ -97,13 +98,13 @@ class ModelService(Service):
             # Samples are learned as they come: a row is the next one.
             follows = self.learns and model.knows_distances
             how: dict[str, Any] = {"steps_ahead": 1} if follows else {}
-            (ends,) = learning.answers(model, chunk, "predict_interval", coverage=self.level, **how)
+            (ends,) = rows.answers(model, chunk, "predict_interval", coverage=self.level, **how)
             found |= {"lower": ends[0].tolist(), "upper": ends[1].tolist(), "coverage": self.level}
         if "probabilities" in names:
             if not hasattr(model.estimator, "predict_proba"):
                 raise BadInput("probabilities are for classifiers by experts, or of logistic loss")
-            (said,) = learning.answers(model, chunk, "predict_proba")
-            found |= {"labels": self.learner.classes, "probabilities": said.tolist()}
+            (probabilities,) = rows.answers(model, chunk, "predict_proba")
+            found |= {"labels": self.learner.classes, "probabilities": probabilities.tolist()}
         return found
 
 
@@ -176,8 +177,8 @@ def check_learns(model: TableModel) -> None:
 def _store(serving: Serving, description: ModelDescription, stack: ExitStack) -> Store:
     """The journal; where nothing is learned one that goes with the process."""
     learner = description.learner()
-    shape = {"m": learner.m, "D": learner.D, "d": learner.d}
-    about = {"name": NAME, "fingerprint": description.mark, **shape}
+    m, D, d = learner.m, learner.D, learner.d
+    about: Identity = {"name": NAME, "fingerprint": description.mark, "m": m, "D": D, "d": d}
     if serving.learn:
         folder = private_folder(serving.folder)
     else:

@@ -20,25 +20,26 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
-from dokl.learning import answers
+from dokl.learning import classification
 from dokl.learning.columns import NO_LEVEL, RawRows
 from dokl.learning.columns.raw_rows import MISSING
 from dokl.live.description import Access, AgreedInputs, Durability, Limits, is_loopback
 from dokl.live.description.cells import form_entries, time_entries, times_of
 from dokl.network.state import State
 from dokl.simulation.learner import Learner
-from dokl.tables.models import TableModel, learning
-from dokl.tables.models.columns import forms
+from dokl.tables.models import TableModel, save
+from dokl.tables.models import rows as table_rows
+from dokl.tables.models.rows import forms
 from dokl.tables.models.scores import RegressionScore
 from dokl.tables.readers import Chunk
 
 NAME = "model"
 BELIEVED = 100.0  # standard deviations: -9999 of a broken sensor is farther away, outliers are not
-FEWEST = 50  # targets by which a range is told
+FEWEST = 50  # targets that determine a range
 
 
 class ModelState(State):
-    """A model, and what agents tell of a state: a vector, and rows learned."""
+    """A model, and what agents report of a state: a vector, and rows learned."""
 
     model: TableModel
 
@@ -49,7 +50,7 @@ class ModelState(State):
 
 
 def _vector(estimator: Any) -> Array:
-    """Something whose length tells how much was learned."""
+    """Something whose length is what was learned."""
     if hasattr(estimator, "coef_"):
         return np.ravel(estimator.coef_)
     if hasattr(estimator, "network_"):
@@ -68,7 +69,7 @@ class ModelLearner(Learner):
     def __init__(self, model: TableModel, rows: RawRows, fingerprint: str) -> None:
         self._model, self._rows = model, rows
         self.classes = model.labels
-        self.m = 1 if self.classes is None else answers.outputs(len(self.classes))
+        self.m = 1 if self.classes is None else classification.outputs(len(self.classes))
         self.d, self.D, self.K = rows.d, 1, 1
         self.dtype, self.fingerprint = np.float64, fingerprint
 
@@ -85,7 +86,7 @@ class ModelLearner(Learner):
             at = self._rows.names_out.index(self._model.series.plan.by)
             row[:, at] = 0.0  # some group
         method = "predict" if self.classes is None else "decision_function"
-        learning.answers(self._model, self.chunk(row), method)
+        table_rows.answers(self._model, self.chunk(row), method)
 
     def rows(self, X: Any, Y: Any) -> tuple[Array, Array]:
         """As they are: `Inputs` has checked them, and the model's table takes them."""
@@ -127,16 +128,16 @@ class ModelLearner(Learner):
         assert isinstance(state, ModelState)
         model = fresh_copy(state.model)
         chunk, keep = self.following(model, X), np.ones(len(X), bool)
-        y = Y[:, 0] if self.classes is None else model.classes_[answers.class_numbers(Y)]
+        y = Y[:, 0] if self.classes is None else model.classes_[classification.class_numbers(Y)]
         if model.series is not None:
             keep = model.series.learnable(chunk.columns, chunk.n)
         # Rows whose inputs of a horizon before are not there are remembered, and not learned.
-        said = None if keep.all() else learning.answers(model, chunk, "predict")[0]
-        told = learning.learn(model, chunk, y[keep], keep)
-        if said is not None:
-            said[keep] = told
-            told = said
-        return ModelState(model), np.asarray(told).reshape(len(y), -1)
+        before = None if keep.all() else table_rows.answers(model, chunk, "predict")[0]
+        predicted = table_rows.learn(model, chunk, y[keep], keep)
+        if before is not None:
+            before[keep] = predicted
+            predicted = before
+        return ModelState(model), np.asarray(predicted).reshape(len(y), -1)
 
     def predict(
         self, state: State, X: Any, node: int | None = None, workers: int | None = None
@@ -144,7 +145,7 @@ class ModelLearner(Learner):
         """Numbers, or scores of classes: (n, m)."""
         assert isinstance(state, ModelState)
         method = "predict" if self.classes is None else "decision_function"
-        (found,) = learning.answers(state.model, self.following(state.model, X), method)
+        (found,) = table_rows.answers(state.model, self.following(state.model, X), method)
         return np.asarray(found, np.float64).reshape(len(X), -1)
 
     def answers(self, scores: Array) -> list[Any]:
@@ -158,14 +159,14 @@ class ModelLearner(Learner):
         """Squared errors (n,), or 1 for each mistaken class; f as `learn` gives it."""
         if self.classes is None:
             return np.asarray(np.mean((np.asarray(Y, np.float64) - f) ** 2, axis=1))
-        labels = self._model.classes_[answers.class_numbers(Y)]
+        labels = self._model.classes_[classification.class_numbers(Y)]
         return np.asarray(labels != f[:, 0]).astype(np.float64)
 
     def pack(self, state: State) -> bytes:
-        """The model file."""
+        """The model file, from which a restart continues with the same bits."""
         assert isinstance(state, ModelState)
         with tempfile.TemporaryDirectory() as folder:
-            return state.model.save(Path(folder) / "model.dokl").read_bytes()
+            return save(state.model, Path(folder) / "model.dokl", exact=True).read_bytes()
 
     def unpack(self, data: bytes) -> ModelState:
         """The model of a file that was packed."""
@@ -313,7 +314,7 @@ def described(
 
 def believed_targets(model: TableModel) -> tuple[float, ...]:
     """The range of targets that is believed, by those that the model has learned: BELIEVED standard
-    deviations on either side of their mean; empty where the file does not tell.
+    deviations on either side of their mean; empty if the file has none.
     """
     score = model.tally
     if not isinstance(score, RegressionScore) or score.n < FEWEST or score.spread <= 0:

@@ -30,7 +30,7 @@ def running_pid(store: Path) -> int | None:
 
 
 def reload(description: Path, names: Sequence[str], folder: Path | None) -> dict[str, int]:
-    """Make agents read their description again: {name: process} of those that were told.
+    """Make agents read their description again: {name: process} of those that got the signal.
 
     A description that they would refuse is refused here, before anyone is disturbed.
     """
@@ -38,17 +38,17 @@ def reload(description: Path, names: Sequence[str], folder: Path | None) -> dict
     for name in names:
         network.node(name)
     folder = folder or state_folder(description)
-    if folder.exists():  # whoever can write there could name any process of ours
+    if folder.exists():  # who can write there could name any of our processes
         check_folder(folder, folder.lstat())
     found = {name: running_pid(folder / f"{name}.db") for name in names or network.names}
     if names:
         absent = [name for name, pid in found.items() if pid is None]
         if absent:
             raise BadInput(f"{folder}: no agent {absent[0]!r} is running here (--state?)")
-    told = {name: pid for name, pid in found.items() if pid is not None}
-    if not told:
+    signalled = {name: pid for name, pid in found.items() if pid is not None}
+    if not signalled:
         raise BadInput(f"{folder}: no agent of {description} is running here (--state?)")
-    for name, pid in told.items():
+    for name, pid in signalled.items():
         AuditLog(audit_path(folder / f"{name}.db"))("reload asked", name, process=pid)
         os.kill(pid, signal.SIGHUP)
-    return told
+    return signalled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import signal
 import threading
 import time
@@ -55,7 +56,7 @@ def _file_of(name: str, data: Path | None) -> str | None:
     return next((str(path) for path in paths if path.exists()), None)
 
 
-class Crew:
+class AgentProcesses:
     """The processes; they end when we do, however that comes."""
 
     def __init__(self, every: list[Settings]) -> None:
@@ -94,7 +95,7 @@ class Crew:
         return {name: process.exitcode or 0 for name, process in self.processes.items()}
 
     def wait(self, done: threading.Event, ended: Callable[[str, int], None]) -> None:
-        """Until `done`, or until all have ended; `ended` hears of each that does.
+        """Until `done`, or until all have ended; `ended` is called for each that does.
 
         With `once`, those without data of their own are there for the others: not waited for.
         """
@@ -123,7 +124,7 @@ def prepare(network: Network, say: Callable[[str], None]) -> None:
 
 
 def gaps(every: list[Settings], data: Path | None) -> list[str]:
-    """What whoever starts these agents may not have expected of their files."""
+    """What may be unexpected about the files of these agents."""
     if data is None:
         return []
     without = [settings.name for settings in every if settings.data is None]
@@ -165,23 +166,46 @@ def _be(settings: Settings, reader: int, writer: int) -> None:
         os._exit(1)
 
 
+def ending(settings: Settings, code: int) -> str:
+    """What to say of an agent that ended with this code, or was killed by the signal -code.
+
+    >>> ending(Settings(Path("lab.toml"), "a", log=Path("a.log")), -9)
+    'a was killed (SIGKILL). To run it again: dokl agent lab.toml --name a. Its log: a.log'
+    >>> ending(Settings(Path("lab.toml"), "a", data="a.csv", rate=50.0, batch=20), -9)[41:]
+    'dokl agent lab.toml --name a --data a.csv --rate 50 --batch 20. Its log: None'
+    """
+    log = f"Its log: {settings.log}"
+    if code >= 0:
+        return f"{settings.name} ended with code {code}. {log}"
+    words = ["dokl", "agent", str(settings.description), "--name", settings.name]
+    words += ["--data", settings.data] if settings.data else []
+    words += ["--follow"] if settings.follow else []
+    words += ["--once"] if settings.once and settings.data else []
+    words += ["--rate", f"{settings.rate:.12g}"] if settings.rate and settings.data else []
+    words += ["--batch", str(settings.batch)] if settings.batch != Settings.batch else []
+    words += ["--state", str(settings.state)] if settings.state else []
+    words += ["--log-level", settings.log_level] if settings.log_level != "info" else []
+    names = {each.value: each.name for each in signal.Signals}
+    killed = f"{settings.name} was killed ({names.get(-code, f'signal {-code}')})"
+    return f"{killed}. To run it again: {shlex.join(words)}. {log}"
+
+
 def up(every: list[Settings], say: Callable[[str], None]) -> int:
     """Run agents until Ctrl-C or, with `once`, the end of their data; how many failed."""
-    crew, done = Crew(every), threading.Event()
+    agents, done = AgentProcesses(every), threading.Event()
     before = {number: signal.signal(number, lambda *_: done.set()) for number in ENDS}
     failed: list[str] = []
 
     def ended(name: str, code: int) -> None:
         if code:
             failed.append(name)
-            log = crew.every[name].log
-            say(f"{name} ended with code {code}. Its log: {log}")
+            say(ending(agents.every[name], code))
 
     try:
-        crew.start()
-        crew.wait(done, ended)
+        agents.start()
+        agents.wait(done, ended)
     finally:
-        codes = crew.stop()
+        codes = agents.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
     say(f"all {len(codes)} agents have ended")

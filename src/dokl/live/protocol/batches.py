@@ -30,24 +30,24 @@ from __future__ import annotations
 
 import math
 import struct
-import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from dokl.base.arrays import Array
+from dokl.base.arrays import FLOAT32, Array
 from dokl.base.errors import BadInput
 from dokl.live.certificates.signing import LONGEST, seal_and_entry
+from dokl.live.rows import ColumnMap, RowsLearner
 
 LAYOUT = 1
 MOST_ROWS = 256
 MESSAGE = 200_000  # bytes after which no further batch goes into a message
 HASH = 16
 NOTHING = bytes(HASH)  # the hash before the first batch
-LARGEST = float(np.finfo(np.float32).max)  # of a number that an agent takes
 _HEADER = struct.Struct("<B8s8sQQHdd16sB")
 _LENGTH = struct.Struct("<I")
 _LENGTHS = struct.Struct("<HH")
@@ -57,17 +57,28 @@ _PLAIN = 255  # a column of float64
 
 @dataclass(frozen=True)
 class Context:
-    """What every batch of a network agrees on: its mark, the columns, d inputs and m outputs."""
+    """What every batch of a network agrees on: its mark, the columns, d inputs and m outputs.
+    earlier: how rows of earlier columns become rows of these.
+    """
 
     network: bytes
     columns: bytes
     d: int
     m: int
+    earlier: Mapping[bytes, ColumnMap] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, learner: RowsLearner) -> Self:
+        """That of the network of a learner."""
+        earlier = {bytes.fromhex(mark): made for mark, made in learner.earlier.items()}
+        columns = bytes.fromhex(learner.fingerprint)
+        return cls(learner.network_mark, columns, learner.inputs, learner.m, earlier)
 
     @property
     def most_entry(self) -> int:
         """The most bytes of an entry."""
-        return _HEADER.size + 255 + _most_packed(MOST_ROWS, self.d + self.m)
+        d = max(self.d, *(each.d for each in self.earlier.values()), 0)
+        return _HEADER.size + 255 + _most_packed(MOST_ROWS, d + self.m)
 
     @property
     def most_message(self) -> int:
@@ -77,10 +88,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """Rows first ... first + n - 1 of an origin; since, until: of their time. There may be many of
-    them with a row each, so they share their certificate.
+    """Rows first ... first + n - 1 of an origin; since, until: of their time; columns: the
+    fingerprint of those that they were sealed with. There may be many of them with a row each, so
+    they share their certificate.
     """
 
+    columns: bytes
     origin: str
     incarnation: int
     first: int
@@ -139,8 +152,11 @@ def read_batch(context: Context, sealed: bytes) -> SealedBatch:
         raise BadInput(f"a batch of layout {layout}, this node reads {LAYOUT}")
     if network != context.network:
         raise BadInput("a batch of rows of another network")
-    if columns != context.columns:
-        raise BadInput("a batch of rows of other columns: the description was changed since")
+    if columns != context.columns and columns not in context.earlier:
+        raise BadInput(
+            f"a batch of rows of other columns, {columns.hex()}, than the description has, in "
+            "[inputs] or [[earlier]] ('dokl network columns' changes columns)"
+        )
     largest = 1 << 62
     if not (1 <= n <= MOST_ROWS and first < largest and incarnation < largest):
         raise BadInput("a batch of rows whose numbers are out of range")
@@ -150,30 +166,47 @@ def read_batch(context: Context, sealed: bytes) -> SealedBatch:
         origin = entry[_HEADER.size : _HEADER.size + length].decode()
     except UnicodeDecodeError:
         raise BadInput("a batch of rows of nobody") from None
-    mark = sha256(entry).digest()[:HASH]
-    seal = _shared(certificate), signature, entry
-    about = sys.intern(origin), incarnation, first, n, since, until
-    return SealedBatch(*about, before, mark, *seal)
+    mark = hash_of(sealed)
+    seal = _intern(certificate), signature, entry
+    about = _intern(origin), incarnation, first, n, since, until
+    return SealedBatch(_intern(columns), *about, before, mark, *seal)
+
+
+def hash_of(sealed: bytes) -> bytes:
+    """The hash of a sealed batch: that of its entry."""
+    return sha256(seal_and_entry(sealed)[2]).digest()[:HASH]
 
 
 def read_rows(context: Context, batch: SealedBatch) -> tuple[Array, Array]:
-    """X: (n, d) and Y: (n, m) of a batch; BadInput where there are no such rows in it."""
+    """X: (n, d) and Y: (n, m) of a batch, by the columns of now; BadInput where there are no such
+    rows in it.
+    """
     entry = batch.entry
     start = _HEADER.size + entry[_HEADER.size - 1]
-    both = _unpack_rows(entry[start:], batch.n, context.d + context.m)
-    if not (np.abs(both) <= LARGEST).all():  # false of NaN, too
+    earlier = context.earlier.get(batch.columns)
+    d = context.d if earlier is None else earlier.d
+    both = _unpack_rows(entry[start:], batch.n, d + context.m)
+    X, Y = both[:, :d], both[:, d:]
+    X = X if earlier is None else earlier.rows(X)
+    # As they were sealed, and mapped: nodes of both columns must judge them alike. False of NaN.
+    parts = (both,) if earlier is None else (both, X)
+    if not all((np.abs(part) <= FLOAT32).all() for part in parts):
         raise BadInput("a batch has rows with numbers that cannot be used")
-    return both[:, : context.d], both[:, context.d :]
+    return X, Y
 
 
-_certificates: dict[bytes, bytes] = {}
+_once: dict[Any, Any] = {}
+_Part = TypeVar("_Part", bytes, str)
 
 
-def _shared(certificate: bytes) -> bytes:
-    """The same bytes, once in memory."""
-    if len(_certificates) >= 1024:
-        _certificates.clear()
-    return _certificates.setdefault(certificate, certificate)
+def _intern(part: _Part) -> _Part:
+    """The same bytes or text, once in memory, as long as there are not too many: nobody has proved
+    yet that they are of this network, and what is interned some Pythons never forget.
+    """
+    if len(_once) >= 1024:
+        _once.clear()
+    found: _Part = _once.setdefault(part, part)
+    return found
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -219,7 +252,7 @@ def _unpack_rows(data: bytes, n: int, columns: int) -> Array:
     except zlib.error:
         raise BadInput("a batch has rows that cannot be read") from None
     if len(whole) != columns * size or not made.eof or made.unused_data:
-        raise BadInput("a batch has other rows than it says")
+        raise BadInput("a batch has other rows than its header")
     rows = np.empty((n, columns))
     for i in range(columns):
         kind, part = whole[i * size], whole[i * size + 1 : (i + 1) * size]

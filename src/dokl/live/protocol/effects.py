@@ -10,7 +10,7 @@ from dokl.base.arrays import Array
 @dataclass(frozen=True)
 class LearnedRows:
     """Rows were learned: a-priori predictions f (rows, m), losses (rows,), and the total so far;
-    their targets Y (rows, m), and half the widths of the intervals that were said, if any were.
+    their targets Y (rows, m), and half the widths of the predicted intervals, if any.
     """
 
     rows: int

@@ -15,31 +15,31 @@ from dokl.live.protocol.effects import Ask, Effect, Notice, Save, SendTheta
 from dokl.live.protocol.messages import Message
 from dokl.live.protocol.neighbours import Neighbour
 from dokl.live.protocol.node import PAUSE, LiveNode
-from dokl.live.protocol.states import Event, Life, Telling, after
+from dokl.live.protocol.states import Event, Life, Outgoing, after
 from dokl.network.exchange import Sending
 
 # A relative change of theta that is worth a message. float16 rounds by 5e-4: below that two nodes
 # could swap roundings for ever.
 SENDING = {"float32": Sending("float32", 1e-6), "float16": Sending("float16", 1e-3)}
-QUICK = 0.2  # seconds between exchanges with whoever has just come, where samples set the pace
-MEETINGS = 60  # times that an unchanged theta is told to one that was left out and is apart
+QUICK = 0.2  # seconds between exchanges with a new neighbour, where samples set the pace
+MEETINGS = 60  # times that an unchanged theta is sent to one that was left out and differs
 AGAIN = 2  # times that a last theta is repeated, in case it was lost
 
 
 class Gossip:
     """Push and pull.
 
-    telling: what there is to tell. told: the theta that neighbours were last told of.
+    outgoing: what there is to send.
     """
 
     def __init__(self, node: LiveNode) -> None:
         self.node = node
-        self.told: Array | None = None
-        self.told_at, self.told_step, self.again = float("-inf"), 0, 0
+        self.sent_theta: Array | None = None
+        self.sent_at, self.sent_step, self.again = float("-inf"), 0, 0
         self.unmet, self.meetings = False, MEETINGS
         self.exchanged = float("-inf")
         self.since = 0  # samples since the last exchange
-        self.telling = Telling.CHANGED if node.step else Telling.QUIET
+        self.outgoing = Outgoing.CHANGED if node.step else Outgoing.QUIET
         self.deadline: float | None = None
 
     @property
@@ -71,7 +71,7 @@ class Gossip:
             if self.node.state.peak > 0 or not self.node.step:
                 raise
             effects = self._learn_from_zero(X, Y)
-        self.since, self.telling = self.since + len(X), after(self.telling, Event.LEARNED)
+        self.since, self.outgoing = self.since + len(X), after(self.outgoing, Event.LEARNED)
         return [*effects, Save()] if first else effects
 
     def _learn_from_zero(self, X: Array, Y: Array) -> list[Effect]:
@@ -103,13 +103,13 @@ class Gossip:
         """
         if message.version != peer.known and message.step > 0:
             peer.interest = after(peer.interest, Event.NEWS)
-        elif now >= self.told_at + PAUSE:
+        elif now >= self.sent_at + PAUSE:
             peer.interest = after(peer.interest, Event.NO_NEWS)
         return self._join(now)
 
     def peer_up(self, peer: Neighbour, now: float) -> list[Effect]:
         """It may have missed everything, and so may we."""
-        self.telling = after(self.telling, Event.PEER_UP)
+        self.outgoing = after(self.outgoing, Event.PEER_UP)
         peer.interest = after(peer.interest, Event.PEER_UP)
         return [*self.node.greet(now), *self._join(now)]
 
@@ -130,7 +130,7 @@ class Gossip:
         due = self._exchange_due()
         if due is not None and now >= due:
             effects += self._exchange(now)
-        elif self.again and now >= self.told_at + PAUSE:
+        elif self.again and now >= self.sent_at + PAUSE:
             self.again -= 1
             effects += self._send(now)
         return effects
@@ -138,13 +138,13 @@ class Gossip:
     def next_due(self) -> float | None:
         """When `tick` is wanted."""
         times = [self.deadline if self.joining else None, self._exchange_due()]
-        times += [self.told_at + PAUSE] if self.again else []
+        times += [self.sent_at + PAUSE] if self.again else []
         return min((time for time in times if time is not None), default=None)
 
     # -- exchange ----------------------------------------------------------------------------
     def _exchange_due(self) -> float | None:
-        """By time; where only samples count, for whoever has just come: it cannot wait for them."""
-        quick = self.telling is Telling.CALLED or self.joining
+        """By time; where only samples count, for a new neighbour: it cannot wait for them."""
+        quick = self.outgoing is Outgoing.CALLED or self.joining
         every = self.node.exchange.every_seconds or (QUICK if quick else 0.0)
         return self.exchanged + every if every > 0 and self.active and self._wanted() else None
 
@@ -156,20 +156,20 @@ class Gossip:
         if self.joining or not usable:
             return False
         fresh = any(peer.fresh is not None for peer in usable)
-        return fresh or self.telling is not Telling.QUIET
+        return fresh or self.outgoing is not Outgoing.QUIET
 
     def _exchange(self, now: float) -> list[Effect]:
         effects: list[Effect] = [] if self.joining else self._combine()
         self.exchanged, self.since = now, 0
         usable = [peer for peer in self.node.peers.values() if peer.usable]
         if not usable:
-            self.telling = after(self.telling, Event.ALONE)
+            self.outgoing = after(self.outgoing, Event.ALONE)
             return effects
-        called = self.telling is Telling.CALLED
+        called = self.outgoing is Outgoing.CALLED
         if self.node.step and not self.joining and (called or self._noticeable() or self._met()):
-            effects += self._tell(now)
+            effects += self._announce(now)
         # A newcomer has nothing to send, and will when it changes.
-        self.telling = after(self.telling, Event.EXCHANGED)
+        self.outgoing = after(self.outgoing, Event.EXCHANGED)
         if self.node.exchange.mode == "pull":
             effects += [Ask(peer.name, peer.has) for peer in usable if peer.curious]
         return effects
@@ -179,8 +179,8 @@ class Gossip:
             peer.fresh = peer.fresh if peer.believed else None
         peers = [peer for peer in self.node.peers.values() if peer.usable]
         parts = [(peer, peer.fresh) for peer in peers if peer.fresh is not None]
-        heard = [(p, p.last) for p in peers if p.believed and p.last is not None]
-        effects = self.node.combine(parts, heard)
+        received = [(p, p.last) for p in peers if p.believed and p.last is not None]
+        effects = self.node.combine(parts, received)
         sending, own = SENDING[self.node.exchange.dtype], self.node.state.theta[0]
         for peer, theta in parts:
             peer.fresh = None
@@ -189,27 +189,27 @@ class Gossip:
         return effects
 
     def _noticeable(self) -> bool:
-        if self.told is None:
+        if self.sent_theta is None:
             return True
         sending = SENDING[self.node.exchange.dtype]
-        changed = sending.noticeable(self.node.state.theta[0], self.told)
+        changed = sending.noticeable(self.node.state.theta[0], self.sent_theta)
         self.meetings = MEETINGS if changed else self.meetings
         return changed
 
     def _met(self) -> bool:
-        """Whether to tell a theta once more because of one that was left out: this node has not
+        """Whether to send a theta again because of one that was left out: this node has not
         moved towards it, and so it has to come here; not for ever, in case it never does.
         """
         wanted, self.unmet = self.unmet and self.meetings > 0, False
         self.meetings -= wanted
         return wanted
 
-    def _tell(self, now: float) -> list[Effect]:
+    def _announce(self, now: float) -> list[Effect]:
         """Send theta (push), or let neighbours know that there is something to ask for (pull)."""
         if self.node.exchange.mode == "pull":
-            self.told, self.told_at = self.node.state.theta[0], now
+            self.sent_theta, self.sent_at = self.node.state.theta[0], now
             for peer in self.node.peers.values():
-                event = Event.TOLD if peer.usable else Event.NOT_TOLD
+                event = Event.SENT if peer.usable else Event.NOT_SENT
                 peer.interest = after(peer.interest, event)
             self.node.announce()
             return []
@@ -217,11 +217,11 @@ class Gossip:
         return self._send(now)
 
     def _send(self, now: float) -> list[Effect]:
-        """A theta that is sent again counts as a new one: who has it already combines anew."""
+        """A theta that is sent again counts as a new one: who has it already combines again."""
         node = self.node
-        node.step += node.step == self.told_step
-        self.told, self.told_at, self.told_step = node.state.theta[0], now, node.step
-        return [*node.too_large(self.told), SendTheta(node.packed(now))]
+        node.step += node.step == self.sent_step
+        self.sent_theta, self.sent_at, self.sent_step = node.state.theta[0], now, node.step
+        return [*node.too_large(self.sent_theta), SendTheta(node.packed(now))]
 
     # -- joining -----------------------------------------------------------------------------
     def _join(self, now: float) -> list[Effect]:
@@ -233,8 +233,8 @@ class Gossip:
             self.deadline = now + node.exchange.join_seconds
         there = [peer for peer in node.peers.values() if peer.usable and peer.believed]
         usable = [peer for peer in there if peer.count > 0]
-        told = all((p.up and p.heard) or not p.believed for p in node.peers.values())
-        complete = told and all(peer.fresh is not None for peer in usable)
+        all_sent = all((p.up and p.has_sent) or not p.believed for p in node.peers.values())
+        complete = all_sent and all(peer.fresh is not None for peer in usable)
         if now < self.deadline and not complete:
             return []
         parts = [(peer, peer.fresh) for peer in usable if peer.fresh is not None]
@@ -246,7 +246,7 @@ class Gossip:
             node.life = after(node.life, Event.NOBODY)
             return self._drain()
         effects = node.adopt(parts)
-        node.step, self.telling = node.step + 1, after(self.telling, Event.ADOPTED)
+        node.step, self.outgoing = node.step + 1, after(self.outgoing, Event.ADOPTED)
         for peer, _ in parts:
             peer.fresh = None
         return [*effects, *self._drain()]

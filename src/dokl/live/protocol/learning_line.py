@@ -1,43 +1,54 @@
 """Batches of rows that wait to be learned by the network's bank, in the order in which they came.
 
-Of each origin only so many are in line, and its next one joins when one of them is learned: an
+Only a few of each origin are in line, and its next one joins when one of them is learned: an
 origin that sends much can delay others by that, and not crowd them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from dokl.base.arrays import Array
+from dokl.base.errors import DoklError
+from dokl.learning.squares.blocks import NotDefinite
 from dokl.live.protocol.batches import Context, read_rows
 from dokl.live.protocol.logs import OriginLog
 from dokl.live.rows import RowsLearner
 from dokl.network.state import State
 
 LINE = 64  # batches of one origin that wait before others' have their turn
+CHUNK = 256  # rows of several batches that are learned by one call, at most
 LATE_SECONDS = 300.0  # after which rows are too old for short memories
-CHUNK = 8  # rows that are learned in one call
+MOST_PASSED = 3  # origins whose rows fail in turn, none learned between: not the rows' fault
+OF_ROWS = (DoklError, ArithmeticError, ValueError, np.linalg.LinAlgError, NotDefinite)
 
 
 @dataclass(frozen=True)
 class LearningLine:
     """waiting: (origin, number of the first row, whether it is late). lined: up to which row of
     each origin batches are in it. skipped: rows of each origin that were gone before their turn.
+    failed: rows of each origin that could not be learned. passed: the origins of batches that were
+    passed over for that since one was learned.
     """
 
     waiting: tuple[tuple[str, int, bool], ...] = ()
     lined: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    passed: frozenset[str] = frozenset()
 
 
 def line_up(
-    line: LearningLine, name: str, log: OriginLog, heard: Mapping[str, int], wall: float
+    line: LearningLine, name: str, log: OriginLog, next_rows: Mapping[str, int], wall: float
 ) -> LearningLine:
-    """With the next batch of an origin, unless enough of its batches wait; heard: the next row of
-    each origin that is to be learned; wall: seconds since 1970.
+    """With the next batch of an origin, unless enough of its batches wait; next_rows: the next row
+    of each origin that is to be learned; wall: seconds since 1970.
     """
     waiting = sum(1 for origin, _, _ in line.waiting if origin == name)
-    i = log.at(max(line.lined.get(name, 0), heard.get(name, 0), log.base))
+    i = log.at(max(line.lined.get(name, 0), next_rows.get(name, 0), log.base))
     if waiting >= LINE or i == len(log.batches):
         return line
     batch = log.batches[i]
@@ -47,14 +58,14 @@ def line_up(
 
 
 def line_up_all(
-    logs: Mapping[str, OriginLog], heard: Mapping[str, int], wall: float
+    logs: Mapping[str, OriginLog], next_rows: Mapping[str, int], wall: float
 ) -> LearningLine:
     """What is in the logs and not learned, by its time."""
     line = LearningLine()
     every = [batch for log in logs.values() for batch in log.batches]
     for batch in sorted(every, key=lambda each: (each.until, each.origin, each.first)):
-        if batch.end > heard.get(batch.origin, 0):
-            line = line_up(line, batch.origin, logs[batch.origin], heard, wall)
+        if batch.end > next_rows.get(batch.origin, 0):
+            line = line_up(line, batch.origin, logs[batch.origin], next_rows, wall)
     return line
 
 
@@ -72,33 +83,78 @@ def learn_next(
     state: State,
     context: Context,
     wall: float,
-) -> tuple[LearningLine, State, int]:
-    """The line without its first batch; the state that has learned it; how many rows that were."""
-    (name, first, late), *rest = line.waiting
-    line, log = replace(line, waiting=tuple(rest)), logs.get(name, OriginLog())
-    heard, rows = learner.heard(state).get(name, 0), 0
-    if first < log.base:  # gone before its turn
-        gone = max(0, log.base - max(heard, first))
+    most: int = CHUNK,
+) -> tuple[LearningLine, State, int, str]:
+    """The line without its first batches; the state that has learned them, together; how many rows
+    that were, at most about n, and why they could not be learned. Where several cannot, the first
+    is learned alone; one that cannot even then is passed over, so that it does not keep those after
+    it from being learned. What rows cannot cause is raised, and so is what befalls the rows of
+    several origins in turn.
+    """
+    name, first, _ = line.waiting[0]
+    log, known = logs.get(name, OriginLog()), learner.next_rows(state).get(name, 0)
+    count, rows, why = 1, 0, ""
+    if first < log.base:  # gone before its turn; those after it may be there
+        gone = max(0, log.base - max(known, first))
         line = replace(line, skipped={**line.skipped, name: line.skipped.get(name, 0) + gone})
-        state = learner.hear_from(state, name, max(heard, log.base))
+        state = learner.receive_from(state, name, max(known, log.base))
     else:
-        state, rows = _learn(log, first, late, learner, state, context)
-    if name in logs:
-        line = line_up(line, name, log, learner.heard(state), wall)
-    return line, state, rows
+        count = _together(line, logs, min(most, CHUNK))
+        try:
+            state, rows = _learn(line.waiting[:count], logs, learner, state, context)
+            line = replace(line, passed=frozenset()) if rows else line
+        except OF_ROWS as error:
+            if count > 1:
+                return learn_next(line, logs, learner, state, context, wall, 1)
+            line = replace(line, passed=line.passed | {name})
+            if len(line.passed) >= MOST_PASSED:  # not a DoklError: all of this turn is taken back
+                names = ", ".join(sorted(line.passed))
+                raise RuntimeError(f"no rows can be learned, of {names}: {error}") from error
+            end = log.batches[log.at(first)].end
+            rows, why = end - max(known, first), f"{type(error).__name__}: {error}"
+            line = replace(line, failed={**line.failed, name: line.failed.get(name, 0) + rows})
+            state = learner.receive_from(state, name, end)
+    learned, line = line.waiting[:count], replace(line, waiting=line.waiting[count:])
+    for name, _, _ in learned:
+        if name in logs:
+            line = line_up(line, name, logs[name], learner.next_rows(state), wall)
+    return line, state, rows, why
+
+
+def _together(line: LearningLine, logs: Mapping[str, OriginLog], most: int) -> int:
+    """How many of the first batches are learned by one call, which takes about half as long a row
+    as a call for each: those that are kept and alike in being late, of at most n rows; or one.
+    """
+    rows, late = 0, line.waiting[0][2]
+    for i, (name, first, is_late) in enumerate(line.waiting):
+        log = logs.get(name, OriginLog())
+        at = log.at(first)
+        rows += log.batches[at].n if at < len(log.batches) else 0
+        if i and (rows > most or is_late != late or first < log.base):
+            return i
+    return len(line.waiting)
 
 
 def _learn(
-    log: OriginLog, first: int, late: bool, learner: RowsLearner, state: State, context: Context
+    waiting: Sequence[tuple[str, int, bool]],
+    logs: Mapping[str, OriginLog],
+    learner: RowsLearner,
+    state: State,
+    context: Context,
 ) -> tuple[State, int]:
-    i = log.at(first)
-    if i == len(log.batches):
+    done, parts = dict(learner.next_rows(state)), list[tuple[str, Array, Array, int]]()
+    for name, first, _ in waiting:
+        log = logs.get(name, OriginLog())
+        i = log.at(first)
+        if i == len(log.batches):
+            continue
+        batch = log.batches[i]
+        start = max(0, done.get(name, 0) - batch.first)
+        if start < batch.n:
+            X, Y = read_rows(context, batch)
+            parts.append((name, X[start:], Y[start:], batch.end))
+            done[name] = batch.end
+    if not parts:
         return state, 0
-    batch = log.batches[i]
-    start = max(0, learner.heard(state).get(batch.origin, 0) - batch.first)
-    X, Y = read_rows(context, batch)
-    for at in range(start, batch.n, CHUNK):
-        end = min(at + CHUNK, batch.n)
-        given = X[at:end], Y[at:end], batch.first + end, late
-        state = learner.hear(state, batch.origin, *given)
-    return state, max(0, batch.n - start)
+    state = learner.receive(state, parts, waiting[0][2])
+    return state, sum(len(X) for _, X, _, _ in parts)

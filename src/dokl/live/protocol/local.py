@@ -29,7 +29,7 @@ class Queue:
             self.rows += len(X)
 
     def take(self, most: int) -> tuple[Array, Array]:
-        """The next rows, at most so many, and no more than were added together."""
+        """The next rows, at most n, and no more than were added together."""
         X, Y = self._batches[self._head]
         rows = slice(self._row, min(self._row + most, len(X)))
         self._row, self.rows = rows.stop, self.rows - (rows.stop - rows.start)

@@ -4,7 +4,7 @@ Order "cta", round n: combine own theta(n-1) with the neighbours' theta(n-1), ad
 row, send theta(n). Order "atc": adapt, send, wait for the neighbours' adapted vectors of the same
 round, combine. Either way a node at round n needs its neighbours' vectors of round n to go on, and
 a neighbour is at most one round ahead. A node that waits repeats its last two rounds and asks for
-a repetition. Whoever stays silent for `patience_seconds` is given up until it speaks again. A node
+a repetition. A node that is silent for `patience_seconds` is given up until it sends again. A node
 that was left behind, by a restart or a partition, jumps to its neighbours' round.
 """
 
@@ -21,7 +21,7 @@ from dokl.live.protocol.node import LiveNode
 from dokl.live.protocol.states import Event, Life, Round, after
 
 RESEND = 0.25  # seconds
-# No honest neighbour is further ahead; following a liar there would use up the numbers.
+# No honest neighbour is further ahead; following a faulty node there would use up the numbers.
 FARTHEST = 1 << 40
 _ADAPTED, _GATHERING = (Round.ADAPTED, Round.AHEAD), (Round.GATHERING, Round.AHEAD)
 
@@ -76,7 +76,7 @@ class Lockstep:
         return self._rounds(now)
 
     def peer_up(self, peer: Neighbour, now: float) -> list[Effect]:
-        """Tell it where we are; it is waited for from now on."""
+        """Send it our round; it is waited for from now on."""
         peer.patience = after(peer.patience, Event.PEER_UP)
         return [*self.node.greet(now), *self._resend(now), *self._rounds(now)]
 
@@ -140,7 +140,7 @@ class Lockstep:
         if not (peer.usable and peer.believed) or peer.given_up or n in peer.rounds:
             return False
         newest = max(peer.rounds, default=-1)
-        over = peer.finished and max(peer.said[1], newest) < n
+        over = peer.finished and max(peer.newest[1], newest) < n
         return not over and newest < n + 2
 
     def _round(self, now: float) -> list[Effect]:

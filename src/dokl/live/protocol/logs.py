@@ -46,9 +46,10 @@ class Fork:
 
 @dataclass(frozen=True)
 class OriginLog:
-    """batches: the kept ones, in order. missing: rows of before the first of them that this node
-    never had. forks: how often the origin was found to have sealed two batches of one number, and
-    the last time that it did. lost: tips of logs that did not count.
+    """batches: the kept ones, in order. missing: rows before the first of them that this node
+    never had, at most: after a fork whose place nobody keeps, all before it. forks: how often the
+    origin was found to have sealed two batches of one number, and the last time that it did. lost:
+    tips of logs that did not count.
     """
 
     batches: tuple[SealedBatch, ...] = ()
@@ -93,17 +94,25 @@ class OriginLog:
 
 # -- adding ----------------------------------------------------------------------------------------
 NEW, KNOWN, GAP, UNLIKE, BEATEN, STUCK = "new", "known", "gap", "unlike", "beaten", "stuck"
+USELESS = frozenset((KNOWN, BEATEN, STUCK))  # the same comes of them when they come again
 
 
 def add(
-    log: OriginLog, batch: SealedBatch, most: int, over_gap: bool = False
+    log: OriginLog,
+    batch: SealedBatch,
+    most: int,
+    over_gap: bool = False,
+    first: bool = False,
+    after: bytes = NOTHING,
 ) -> tuple[OriginLog, str]:
     """The log with a batch, and what became of that.
 
     NEW: it is the last one now; where it won a fork, in place of all from its number on. KNOWN: it
     was here. GAP: rows before it are missing. UNLIKE: it follows on a batch that is not here: the
     logs differ earlier. BEATEN: it lost a fork. STUCK: too many forks. most: rows that are kept.
-    over_gap: take it although rows before it are missing: nobody has them.
+    over_gap: take it although rows before it are missing: nobody has them. first: it is the first
+    one of an answer, so that who answers has no place in common with this log or keeps none of what
+    is before. after: the hash of the one before in that answer, where that was KNOWN.
     """
     if not log.batches:
         if batch.first and not over_gap and batch.before != NOTHING:
@@ -111,8 +120,8 @@ def add(
         return replace(log, batches=(batch,), missing=batch.first), NEW
     if batch.first == log.end:
         if batch.before != log.tip or batch.incarnation < log.batches[-1].incarnation:
-            return log, UNLIKE
-        return _trimmed(replace(log, batches=(*log.batches, batch)), most), NEW
+            return _apart(log, batch, over_gap, first, after)
+        return _trim(replace(log, batches=(*log.batches, batch)), most), NEW
     if batch.first > log.end:
         if not over_gap:
             return log, GAP
@@ -121,13 +130,15 @@ def add(
         missing = log.missing + batch.first - log.end
         return replace(log, batches=(batch,), missing=missing), NEW
     if batch.end <= log.base:
-        return _before(log, batch)
+        if batch.incarnation <= log.batches[-1].incarnation:
+            return log, KNOWN  # and no longer kept
+        return _apart(log, batch, over_gap, first, after)
     i = log.at(batch.first)
     here = log.batches[i]
     if here.hash == batch.hash:
         return log, KNOWN
     if here.first != batch.first or here.before != batch.before:
-        return log, UNLIKE
+        return _apart(log, batch, over_gap, first, after)
     fork = Fork(batch.first, (here.incarnation, batch.incarnation))
     if batch.rank < here.rank:
         seen = batch.hash[:8] in log.lost
@@ -138,17 +149,26 @@ def add(
     return replace(log, batches=(*log.batches[:i], batch)), NEW
 
 
-def _before(log: OriginLog, batch: SealedBatch) -> tuple[OriginLog, str]:
-    """A batch of rows that are no longer kept. Incarnations only grow along a log, so one of a
-    later start than the last batch here proves a fork: an origin that lost its journal, say.
+def _apart(
+    log: OriginLog, batch: SealedBatch, over_gap: bool, first: bool, after: bytes
+) -> tuple[OriginLog, str]:
+    """A batch of a log that differs earlier. Incarnations only grow along a log, so a later start
+    than that of the last batch here proves a fork: an origin that lost its journal, say. Where its
+    place is not kept here, nobody can show which log counts there: that of the later start does, or
+    the two would differ for ever. It begins with the batch that follows on known ones, or else with
+    the first one that anybody has.
     """
     last = log.batches[-1]
     if batch.incarnation <= last.incarnation:
-        return log, KNOWN
+        return log, UNLIKE
+    follows = batch.before in (NOTHING, after)
+    if not follows and not (first and over_gap):
+        return log, GAP if first else UNLIKE
     if log.forks >= MOST_FORKS:
         return log, STUCK
-    fork = Fork(batch.first, (last.incarnation, batch.incarnation))
-    return replace(_noted(log, fork, log.tip), batches=(batch,)), NEW
+    missing = log.missing if follows else max(log.missing, batch.first)
+    log = _noted(log, Fork(batch.first, (last.incarnation, batch.incarnation)), log.tip)
+    return replace(log, batches=(batch,), missing=missing), NEW
 
 
 def _noted(log: OriginLog, fork: Fork, loser: bytes) -> OriginLog:
@@ -156,8 +176,8 @@ def _noted(log: OriginLog, fork: Fork, loser: bytes) -> OriginLog:
     return replace(log, forks=log.forks + 1, fork=fork, lost=lost)
 
 
-def _trimmed(log: OriginLog, most: int) -> OriginLog:
-    """With at most so many rows, the newest; a batch is kept or not, the last one always."""
+def _trim(log: OriginLog, most: int) -> OriginLog:
+    """With at most n rows, the newest; a batch is kept or not, the last one always."""
     first = bisect_left(log.batches, log.end - most, key=lambda batch: batch.first)
     first = min(first, len(log.batches) - 1)
     return replace(log, batches=log.batches[first:]) if first else log
@@ -184,7 +204,7 @@ def points(log: OriginLog) -> list[tuple[int, bytes]]:
     """Places of the log, from its end back, ever farther apart: (number, hash up to there)."""
     found, back = list[tuple[int, bytes]](), 1
     i = len(log.batches) - 1
-    while i >= 0 and len(found) < POINTS - 1:
+    while i >= 0 and len(found) < POINTS - 2:  # one for what an answer showed
         found.append((log.batches[i].end, log.batches[i].hash[:8]))
         if len(found) >= 8:
             back *= 2
@@ -217,8 +237,8 @@ def stretch(log: OriginLog, known: list[tuple[int, bytes]], most: int) -> list[S
 # -- as bytes --------------------------------------------------------------------------------------
 def pack_versions(logs: Mapping[str, OriginLog]) -> bytes:
     """What a node has, for its neighbours."""
-    told = sorted(name for name, log in logs.items() if log.batches)[:MOST_TOLD]
-    every = ((name, logs[name].version) for name in told)
+    named = sorted(name for name, log in logs.items() if log.batches)[:MOST_TOLD]
+    every = ((name, logs[name].version) for name in named)
     return b"".join(_VERSION.pack(mark_of(name), v.base, v.end, v.tip) for name, v in every)
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.live.protocol import messages, pieces
-from dokl.live.protocol.accounts import Accounts
 from dokl.live.protocol.effects import Effect
 from dokl.live.protocol.gossip import Gossip
 from dokl.live.protocol.local import LocalNode
@@ -31,6 +30,7 @@ from dokl.live.protocol.roll import Roll, unproven
 from dokl.live.protocol.row_sharing import RowSharing
 from dokl.live.protocol.sealing import UNKNOWN, Sealed
 from dokl.live.protocol.states import Event, Life, Supply, Trust, after
+from dokl.live.protocol.sum_sharing import SumSharing
 from dokl.live.rows import RowsLearner
 from dokl.network.state import State
 from dokl.network.sums.origins import most_bytes
@@ -39,7 +39,7 @@ from dokl.simulation.learner import Learner
 if TYPE_CHECKING:
     from dokl.live.description import ExchangePolicy
 
-Way = Gossip | Lockstep | Accounts | RowSharing
+Way = Gossip | Lockstep | SumSharing | RowSharing
 UNGUARDED = (
     "no neighbour can be left out here, and none is clipped: a faulty one can lead this node "
     'anywhere (mixing = "ios" and clip = "auto" prevent that)'
@@ -135,6 +135,12 @@ class Protocol(LocalNode):
             self._way = _way(self._node, self._roll, self._sealed)
         return effects
 
+    def renumber(self) -> bool:
+        """All of the journal was learned again; whether the state is to be stored before more rows
+        come, as own ones were lost or taken back that others have.
+        """
+        return isinstance(self._way, RowSharing) and self._way.renumber()
+
     def message(self, peer: str, data: bytes, now: float) -> list[Effect]:
         """Bytes of a neighbour, hostile until checked."""
         node = self._at(now)
@@ -146,8 +152,9 @@ class Protocol(LocalNode):
         try:
             fingerprint, m, D = learner.fingerprint, learner.m, learner.D
             most, bodies = self._bodies
+            earlier = learner.earlier if isinstance(learner, RowsLearner) else ()
             message = messages.unpack(
-                data, fingerprint=fingerprint, m=m, D=D, most=most, bodies=bodies
+                data, fingerprint=fingerprint, m=m, D=D, most=most, bodies=bodies, earlier=earlier
             )
         except Refused as error:
             if error.reason in ("fingerprint", "shape"):
@@ -188,17 +195,17 @@ class Protocol(LocalNode):
     def _understood(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         node = self._node
         if message.kind == HELLO:
-            node.hears(peer, message, now)
+            node.receive(peer, message, now)
             return self._way.hello(peer, message, now)
         if peer.barred:
             return node.refuse(peer.name, "fingerprint", f"not used since its hello: {peer.unlike}")
         if message.theta is not None and node.learner.wild(node.state, message.theta):
             text = f"neighbour {peer.name!r}: predictions a million times our largest target"
             return node.refuse(peer.name, "large", text)
-        node.hears(peer, message, now)
+        node.receive(peer, message, now)
         before = peer.trust
         effects = self._way.theta(peer, message, now)
-        if peer.trust is not before:  # it must hear that it is believed again
+        if peer.trust is not before:  # it must learn that it is believed again
             node.announce(SOON)
         return effects
 
@@ -245,7 +252,7 @@ class Protocol(LocalNode):
         """Refuse seals by which rows would be lost: nodes that start later could not check them."""
         if isinstance(self._way, RowSharing) and roll is not None:
             self._way.check_change(roll)
-        held = self._way.sealed if isinstance(self._way, Accounts) else {}
+        held = self._way.sealed if isinstance(self._way, SumSharing) else {}
         names = [] if roll is None else unproven(roll, held)
         names = [name for name in names if name != self._node.name]  # which seals again
         if names:
@@ -265,7 +272,7 @@ class Protocol(LocalNode):
         node, before = self._node, self._node.exchange
         node.set_neighbours(neighbours)
         node.exchange, self._roll = exchange or before, roll or self._roll
-        if isinstance(self._way, Accounts | RowSharing):
+        if isinstance(self._way, SumSharing | RowSharing):
             if self._roll is not None:
                 self._way.change(self._roll)
         elif node.exchange.mode != before.mode:
@@ -273,7 +280,7 @@ class Protocol(LocalNode):
 
     def put_off_sealing(self, now: float) -> None:
         """What was sealed could not be stored: messages come first, then it is tried again."""
-        if isinstance(self._way, Accounts):
+        if isinstance(self._way, SumSharing):
             self._way.said_at = now
 
     # -- own messages ------------------------------------------------------------------------
@@ -299,10 +306,10 @@ class Protocol(LocalNode):
     # -- facts -------------------------------------------------------------------------------
     def facts(self, now: float | None = None) -> dict[str, Any]:
         """What there is to know, for `/status` and `/metrics`; now: not only since the last event,
-        so that what was told for long enough ends where nothing happens any more.
+        so that what was shown for long enough ends even if nothing happens.
         """
         node = self._node
-        sums = self._way if isinstance(self._way, Accounts | RowSharing) else None
+        sums = self._way if isinstance(self._way, SumSharing | RowSharing) else None
         return {
             "neighbours": {
                 name: peer.facts(node.weight(peer) if _takes_part(peer) else 0.0)
@@ -324,7 +331,7 @@ class Protocol(LocalNode):
         at, peers = self._time(now), self._node.peers.values()
         found = [text for peer in peers for text in _disputes(peer, at)]
         return found + (
-            self._way.disputes(at) if isinstance(self._way, Accounts | RowSharing) else []
+            self._way.disputes(at) if isinstance(self._way, SumSharing | RowSharing) else []
         )
 
     def _time(self, now: float | None) -> float:
@@ -336,7 +343,7 @@ class Protocol(LocalNode):
         if node.exchange.mode == "off":
             return []
         found = [text for peer in node.peers.values() for text in _doubts(node, peer)]
-        if isinstance(self._way, Accounts | RowSharing):
+        if isinstance(self._way, SumSharing | RowSharing):
             return found + self._way.remarks(now)
         return found + ([UNGUARDED] if node.unguarded else [])
 
@@ -350,7 +357,7 @@ def _way(node: LiveNode, roll: Roll | None, sealed: Sealed, stored: Sequence[byt
         node.life = after(node.life, Event.NO_JOIN)
         if isinstance(node.learner, RowsLearner):
             return RowSharing(node, roll, stored)
-        return Accounts(node, roll, sealed)
+        return SumSharing(node, roll, sealed)
     mode = node.exchange.mode
     joins = mode in ("push", "pull") and node.peers
     node.life = after(node.life, Event.JOIN if joins else Event.NO_JOIN)
@@ -369,21 +376,21 @@ def _disputes(peer: Neighbour, now: float) -> list[str]:
         found.append(f"two agents speak as {name}, and neither is used: end one of them")
     elif peer.trust is not Trust.ALIKE:
         found.append(f"what {name} sends is refused ({peer.reason}): {peer.unlike}")
-    elif peer.record.alarm.told(now):
+    elif peer.record.alarm.is_reported(now):
         when = "predicts" if peer.harms else "predicted"
         what = f"this node's rows more than {WORSE:g} times as badly as its own"
         then = ", and is clipped or not used" if peer.harms else ""
         found.append(f"the vector of {name} {when} {what}{then}")
-    elif peer.far.told(now):
+    elif peer.far.is_reported(now):
         instead = "used all the same: this node tolerates no faulty neighbour"
         used = "not used" if peer.left_out else instead
         used = "clipped" if peer.clipped and not peer.left_out else used
         when = f"is far from all others, and {used}" if peer.outside else "was far from all others"
         found.append(f"the vector of {name} {when}")
     if peer.told == TWICE:
-        found.append(f"{name} hears two agents under this node's name: end one of them")
+        found.append(f"{name} receives messages of two agents with this node's name: end one")
     elif peer.told:
-        found.append(f"{name} refuses what this node sends ({peer.told}): its log says more")
+        found.append(f"{name} refuses what this node sends ({peer.told}): see its log")
     return found
 
 

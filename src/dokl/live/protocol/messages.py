@@ -2,7 +2,7 @@
 
 A hello may end with refusals, 17 bytes each: whose messages its sender does not use (8 bytes of the
 SHA-256 of the name), of which incarnation (u64, 0 where it is not known), and why (u8, the place in
-`SAID`). So a node whose messages are refused for good hears of it. One of these places, with the
+`SAID`). So a node whose messages are always refused learns of it. One of these places, with the
 word `RELEASE` for a name and a reason that nobody knows, is the sender's version of dokl: earlier
 versions pass over it. It is a claim, and good for nothing but to be shown.
 
@@ -34,7 +34,7 @@ Bytes from outside are hostile: `unpack` compares their length with what *this* 
 anything is made of it, so no claim in a message decides how much memory is taken.
 
 float16 ends at 65504. Larger numbers are sent as that (and smaller than 6e-8 as 0): a neighbour
-would refuse infinity, and half a pull in the right direction is better than none. `fits` tells.
+would refuse infinity, and half a pull in the right direction is better than none: see `fits`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -72,7 +73,7 @@ REASONS = (
     "stale", "duplicate", "large", "stranger", "off", "ahead",
 )  # fmt: skip
 TWICE = "twice"  # two agents speak under the name
-OF_SUMS = ("sums", "signature")  # sums that cannot be, or are not of whom they say
+OF_SUMS = ("sums", "signature")  # sums that are impossible, or of another origin than claimed
 OF_ROWS = ("rows",)  # rows that cannot be
 SAID = (
     *REASONS,
@@ -95,7 +96,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class ToldRefusal:
+class RefusalNotice:
     """What a hello says of a neighbour of its sender: whose messages it does not use, and why."""
 
     whom: bytes
@@ -127,7 +128,7 @@ class Message:
     finished: bool = False
     theta: Array | None = None
     waiting: bool = False
-    refusals: tuple[ToldRefusal, ...] = ()
+    refusals: tuple[RefusalNotice, ...] = ()
     body: bytes = b""
     release: str = ""
 
@@ -157,9 +158,9 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
         about = b""
         if message.release:
             about = REFUSAL.pack(RELEASE, release_number(message.release), OF_RELEASE)
-        told = message.refusals[: MOST_REFUSALS - bool(about)]
+        refusals = message.refusals[: MOST_REFUSALS - bool(about)]
         return (head + about) + b"".join(
-            REFUSAL.pack(each.whom, each.incarnation, SAID.index(each.reason)) for each in told
+            REFUSAL.pack(each.whom, each.incarnation, SAID.index(each.reason)) for each in refusals
         )
     theta = message.theta
     if dtype == "float16":
@@ -169,12 +170,12 @@ def pack(message: Message, dtype: str = "float32") -> bytes:
 
 def unpack(
     data: bytes, *, fingerprint: str, m: int, D: int, most: int = 0,
-    bodies: tuple[int, ...] = BODIES,
+    bodies: tuple[int, ...] = BODIES, earlier: Collection[str] = (),
 ) -> Message:  # fmt: skip
     """The message in these bytes, if it comes from a node like this one; else `Refused`.
 
     most: where sums or rows travel, the most bytes of a message of them, and bodies: its kinds;
-    theta does not then.
+    theta does not then. earlier: fingerprints of columns whose rows can be used, too.
     """
     if len(data) < HEADER.size:
         raise Refused("size", f"{len(data)} bytes, a message has at least {HEADER.size}")
@@ -187,7 +188,7 @@ def unpack(
     known = (HELLO, *bodies) if most else (HELLO, THETA)
     if kind not in known or code not in (_NUMBERS if kind == THETA else (0,)):
         raise Refused("kind", f"kind {kind} with numbers of type {code} is not known")
-    if print_.hex() != fingerprint:
+    if print_.hex() not in (fingerprint, *earlier):
         raise Refused("fingerprint", _strangers(fingerprint, print_.hex()))
     if (theirs_m, theirs_D) != (m, D):
         raise Refused("shape", f"theta of shape {(theirs_m, theirs_D)}, ours has {(m, D)}")
@@ -215,10 +216,10 @@ def _tail(data: bytes) -> int:
     return min(times, MOST_REFUSALS) * REFUSAL.size
 
 
-def _refusals(data: bytes) -> tuple[ToldRefusal, ...]:
+def _refusals(data: bytes) -> tuple[RefusalNotice, ...]:
     """Those of a hello; what a later version may say is left out."""
     found = REFUSAL.iter_unpack(data[HEADER.size :])
-    return tuple(ToldRefusal(whom, of, SAID[why]) for whom, of, why in found if why < len(SAID))
+    return tuple(RefusalNotice(whom, of, SAID[why]) for whom, of, why in found if why < len(SAID))
 
 
 def _release(data: bytes) -> str:

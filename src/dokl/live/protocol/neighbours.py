@@ -8,7 +8,7 @@ from typing import Any
 
 from dokl.base.arrays import Array
 from dokl.learning.alarms import Alarm
-from dokl.live.protocol.messages import OF_ROWS, OF_SUMS, TWICE, Message, ToldRefusal, mark_of
+from dokl.live.protocol.messages import OF_ROWS, OF_SUMS, TWICE, Message, RefusalNotice, mark_of
 from dokl.live.protocol.own_rows import NeighbourTest
 from dokl.live.protocol.states import Contact, Event, Interest, Patience, Trust, after
 
@@ -22,7 +22,7 @@ _SEALED = (
     "sums",
     "ahead",
     *OF_ROWS,
-)  # reasons that speak of who sealed an entry, whoever passed it on
+)  # reasons about the sealer of an entry, not about its sender
 _OF_BODIES = ("large", "finite", *OF_SUMS, *OF_ROWS)  # reasons that a hello says nothing against
 
 
@@ -48,7 +48,7 @@ class Fault:
 class Neighbour:
     """One neighbour.
 
-    known: (incarnation, step) of its newest theta here. said: the same of its newest message,
+    known: (incarnation, step) of its newest theta here. newest: the same of its newest message,
     hellos included. fresh: a theta that was not combined with yet; last: its newest while it is
     there, to compare others with. far: the alarm that its vectors are far from all others. record:
     what own rows say of its vectors, where nobody can be left out. rounds: in lockstep, its thetas
@@ -56,9 +56,9 @@ class Neighbour:
     believed. faults: what was refused of it, by what it was about: an origin of sums, or "" for the
     neighbour itself.
 
-    rival: an older incarnation that speaks although a newer one was heard, so often, between two
-    times, last at its own clock. heard_at: when the newest one spoke. twice: whether the transport
-    sees two. told: what it says of this node's own messages ("": nothing). refuses: marks of all
+    rival: an older incarnation that sends although a newer one was received, so often, between two
+    times, last at its own clock. heard_at: when the newest one sent. twice: whether the transport
+    sees two. told: what it reports of this node's own messages ("": nothing). refuses: marks of all
     whose messages or sums it says that it refuses. release: the version of dokl that it says it is.
     """
 
@@ -69,7 +69,7 @@ class Neighbour:
     interest: Interest = Interest.CONTENT
     degree: int = 0
     known: tuple[int, int] = NOTHING
-    said: tuple[int, int] = NOTHING
+    newest: tuple[int, int] = NOTHING
     count: int = 0
     learned: int = 0
     wall: float = float("-inf")
@@ -111,7 +111,7 @@ class Neighbour:
 
     @property
     def lost(self) -> bool:
-        """Whether it went away, and whoever is there now may be another process."""
+        """Whether it went away, and the one there now may be another process."""
         return self.contact in _AWAY
 
     @property
@@ -130,9 +130,9 @@ class Neighbour:
         return self.interest is Interest.CURIOUS
 
     @property
-    def heard(self) -> bool:
-        """Whether it ever said something."""
-        return self.said != NOTHING
+    def has_sent(self) -> bool:
+        """Whether it ever sent something."""
+        return self.newest != NOTHING
 
     @property
     def usable(self) -> bool:
@@ -148,13 +148,13 @@ class Neighbour:
 
     @property
     def speaks(self) -> bool:
-        """Whether it has a vector that may be combined with, heard or not."""
-        return self.usable and self.believed and (self.last is not None or self.said[1] > 0)
+        """Whether it has a vector that may be combined with, up or not."""
+        return self.usable and self.believed and (self.last is not None or self.newest[1] > 0)
 
     @property
     def outside(self) -> bool:
         """Whether its vectors are far from all others, again and again: not by chance. One that
-        starts again from nothing is far, too, until it has heard its neighbours.
+        starts again from nothing is far, too, until it has received from its neighbours.
         """
         return self.up and self.far.raised
 
@@ -170,22 +170,22 @@ class Neighbour:
 
     @property
     def has(self) -> tuple[int, int]:
-        """What to tell it that we have of it. (0, 0) is nothing: also after it was lost, since
+        """What to report that we have of it. (0, 0) is nothing: also after it was lost, since
         it may be back with a lower incarnation.
         """
         return (0, 0) if self.lost else (max(0, self.known[0]), max(0, self.known[1]))
 
-    def hears(self, message: Message, now: float) -> bool:
-        """What every message tells, hello or theta; an overtaken one tells nothing (False)."""
+    def receive(self, message: Message, now: float) -> bool:
+        """What every message reports, hello or theta; an overtaken one nothing (False)."""
         if message.incarnation == self.known[0]:
             self.contact = after(self.contact, Event.SAME_PROCESS)
-        same = message.incarnation == self.said[0]
-        if same and (message.wall < self.wall or message.step < self.said[1]):
+        same = message.incarnation == self.newest[0]
+        if same and (message.wall < self.wall or message.step < self.newest[1]):
             return False
-        older = not same and not (message.incarnation > self.said[0] or self.lost)
+        older = not same and not (message.incarnation > self.newest[0] or self.lost)
         if older and not self._succeeds(message, now):
             return False
-        self.said, self.wall, self.heard_at = message.version, message.wall, now
+        self.newest, self.wall, self.heard_at = message.version, message.wall, now
         self.degree, self.count = message.degree, message.count
         self.learned, self.finished = message.learned, message.finished
         return True
@@ -240,9 +240,9 @@ class Neighbour:
             self.reason, self.unlike = lasting.reason, lasting.text
 
     def _succeeds(self, message: Message, now: float) -> bool:
-        """A message of an older incarnation than the newest that was heard. Once or twice it was
+        """A message of an older incarnation than the newest received. Once or twice it was
         on its way. If it goes on, two agents have one name, unless the newer has fallen silent:
-        then it was the wrong one, or is gone, and the older is heard again.
+        then it was the wrong one, or is gone, and the older is accepted again.
         """
         if message.incarnation != self.rival:
             self.rival, self.rival_times = message.incarnation, 0
@@ -287,7 +287,7 @@ class Neighbour:
         if ends is not None and now >= ends:
             self._settle()
 
-    def refusals(self) -> list[ToldRefusal]:
+    def refusals(self) -> list[RefusalNotice]:
         """What a hello of ours says of it, or of origins whose sums it passes on: who sealed sums
         that cannot be is named, and who sent what nobody has sealed.
         """
@@ -295,15 +295,17 @@ class Neighbour:
             return []
         if self.trust is Trust.REFUSED:
             lasting = [(a, fault.reason) for a, fault in self.faults.items() if fault.lasting]
-            whose = {(a if r in _SEALED and a else self.name, r) for a, r in lasting}
-            return [ToldRefusal(mark_of(a), self._start(a), reason) for a, reason in sorted(whose)]
-        mark, newest = mark_of(self.name), max(0, self.said[0])
+            pairs = {(a if r in _SEALED and a else self.name, r) for a, r in lasting}
+            return [
+                RefusalNotice(mark_of(a), self._start(a), reason) for a, reason in sorted(pairs)
+            ]
+        mark, newest = mark_of(self.name), max(0, self.newest[0])
         both = {newest, self.rival} if self.reason == TWICE else {newest}
-        return [ToldRefusal(mark, each, self.reason) for each in sorted(both)]
+        return [RefusalNotice(mark, each, self.reason) for each in sorted(both)]
 
     def _start(self, name: str) -> int:
         """The incarnation that a refusal is of; 0, any, where it is not this neighbour's."""
-        return max(0, self.said[0]) if name == self.name else 0
+        return max(0, self.newest[0]) if name == self.name else 0
 
     def stale(self, message: Message) -> str | None:
         """Why a theta is not news: "duplicate" or "stale"; None if it is.
@@ -347,6 +349,6 @@ class Neighbour:
             "reasons": dict(self.refused),
             "weight": weight,
             "why": self._why,
-            "step": max(self.said[1], self.known[1], 0),
+            "step": max(self.newest[1], self.known[1], 0),
             "finished": self.finished,
         }

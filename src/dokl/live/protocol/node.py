@@ -25,7 +25,7 @@ from dokl.live.protocol.own_rows import OwnRows
 from dokl.live.protocol.states import Event, Life, Supply, after
 from dokl.network.exchange import Mixing
 from dokl.network.exchange.rules import LARGEST16, sum_of_squares
-from dokl.network.graphs import most_liars
+from dokl.network.graphs import most_faulty
 from dokl.network.state import State
 from dokl.simulation.learner import Learner
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Seconds after which a hello is repeated, in case the first was lost; then there is silence.
 REPEATS = (0.5, 1.0, 2.0)
 PAUSE = 2.0  # seconds between hellos that nobody asked for
-SOON = 0.2  # seconds after the last hello, when a neighbour is to hear that it is not believed
+SOON = 0.2  # seconds after the last hello, when a neighbour is informed that it is not believed
 DISPUTE = 5.0  # seconds between hellos while somebody is not believed, here or there
 AUTO = "auto"  # clip: as own rows say, where nobody can be left out
 
@@ -116,12 +116,12 @@ class LiveNode(RowLearning):
             if peer.trust is not trust:
                 self.announce(SOON)
 
-    def hears(self, peer: Neighbour, message: Message, now: float) -> None:
+    def receive(self, peer: Neighbour, message: Message, now: float) -> None:
         """What a message says of its sender, and of us."""
         before = peer.trust, peer.told
         if message.kind == HELLO:
             peer.trust = after(peer.trust, Event.HELLO)
-        if peer.hears(message, now) and message.kind == HELLO:
+        if peer.receive(message, now) and message.kind == HELLO:
             peer.welcome(hello=True)
             peer.release = message.release
             peer.refuses = frozenset(each.whom for each in message.refusals)
@@ -142,7 +142,7 @@ class LiveNode(RowLearning):
     def _predicted(self, X: Array, Y: Array, f: Array) -> None:
         if self.clips_by_rows:
             self._test(X, Y, f)
-            self.rows = own_rows.kept(self.rows, self.learner, X, Y, f)
+            self.rows = own_rows.append(self.rows, self.learner, X, Y, f)
 
     @property
     def clips_by_rows(self) -> bool:
@@ -161,7 +161,7 @@ class LiveNode(RowLearning):
     def _exposed(self) -> bool:
         """Whether a rule is wanted that leaves neighbours out, and there are too few for it."""
         described = [self.weight(peer) for peer in self.peers.values()]
-        return self.exchange.mixing == "ios" and bool(described) and not most_liars(described)
+        return self.exchange.mixing == "ios" and bool(described) and not most_faulty(described)
 
     def _test(self, X: Array, Y: Array, f: Array) -> None:
         """Hold neighbours' last vectors to new rows, which nobody has learned yet."""
@@ -169,8 +169,8 @@ class LiveNode(RowLearning):
         own = float(own_rows.losses_of(self.learner, Y, f).sum())
         for peer in self.peers.values():
             if peer.up and peer.last is not None and self.now is not None:
-                said = self.learner.predict_by(self.state, peer.last, X)
-                loss = float(own_rows.losses_of(self.learner, Y, said).sum())
+                predicted = self.learner.predict_by(self.state, peer.last, X)
+                loss = float(own_rows.losses_of(self.learner, Y, predicted).sum())
                 found = peer.record, loss, own, len(X), self._limit
                 peer.record = own_rows.tested(*found, self.now)
 
@@ -179,10 +179,12 @@ class LiveNode(RowLearning):
         """The evidence at which a neighbour is named."""
         return own_rows.threshold(len(self.peers))
 
-    def combine(self, parts: Sequence[Part], heard: Sequence[Part] | None = None) -> list[Effect]:
+    def combine(
+        self, parts: Sequence[Part], received: Sequence[Part] | None = None
+    ) -> list[Effect]:
         """Move towards neighbours' thetas, in the order of their names; the rest stays at self.
 
-        heard: what they are judged by, where that is more than what is mixed now. Some are left
+        received: what they are judged by, where that is more than what is mixed now. Some are left
         out, the farthest, and what they weigh is dealt out among the others and self.
         """
         if not parts:
@@ -192,7 +194,7 @@ class LiveNode(RowLearning):
             peer.distance2 = sum_of_squares(theta.astype(np.float64) - self.state.theta[0])
             peer.clipped = bool(clip) and peer.distance2 > clip * clip
         news = {peer.name for peer, _ in parts}
-        left = self._judge(parts if heard is None else heard, news)
+        left = self._judge(parts if received is None else received, news)
         parts = self._clipped([(peer, theta) for peer, theta in parts if not peer.left_out])
         if not parts:
             return []
@@ -218,15 +220,15 @@ class LiveNode(RowLearning):
                 found.append((peer, own + share * (theta.astype(np.float64) - own)))
         return found
 
-    def _judge(self, heard: Sequence[Part], news: Collection[str]) -> float:
+    def _judge(self, received: Sequence[Part], news: Collection[str]) -> float:
         """Who is left out, and who is far from all others; what the rest weighs with self."""
         own = self.state.theta[0].ravel()
-        vectors = [(self.weight(peer), theta.ravel()) for peer, theta in heard]
+        vectors = [(self.weight(peer), theta.ravel()) for peer, theta in received]
         speakers = [self.weight(peer) for peer in self.peers.values() if peer.speaks]
         every = [self.weight(peer) for peer in self.peers.values() if peer.believed]
         out = outliers.left_out(self.exchange.mixing, own, vectors, speakers, every)
         far = outliers.far(own, [theta for _, theta in vectors])
-        for (peer, _), drop, off in zip(heard, out, far, strict=True):
+        for (peer, _), drop, off in zip(received, out, far, strict=True):
             peer.left_out = drop
             if peer.name in news:
                 peer.tested_far(off, self._limit, self.now or 0.0)
@@ -258,9 +260,11 @@ class LiveNode(RowLearning):
         # Of an earlier round, repeated, it would say that this was the last.
         finished = self.says_finished and step == self.step
         numbers = count, self.learned, now, finished
-        told = [] if theta is not None else [r for p in self.peers.values() for r in p.refusals()]
+        refusals = (
+            [] if theta is not None else [r for p in self.peers.values() for r in p.refusals()]
+        )
         release = "" if theta is not None else __version__
-        made = Message(*about, *numbers, theta, waiting, tuple(told), release=release)
+        made = Message(*about, *numbers, theta, waiting, tuple(refusals), release=release)
         return messages.pack(made, self.exchange.dtype)
 
     def pack_body(self, kind: int, body: bytes, now: float, waiting: bool = False) -> bytes:
@@ -293,7 +297,7 @@ class LiveNode(RowLearning):
         return [SendHello(self.hello(now))]
 
     def announce(self, pause: float = PAUSE) -> None:
-        """Something changed that neighbours should hear of, this long after the last hello at the
+        """Something changed that neighbours should receive, this long after the last hello at the
         earliest, and a few times.
         """
         self._hellos = (pause, *REPEATS)

@@ -1,17 +1,17 @@
-"""Whose vectors are mixed, and whose are so far from all others that people should know.
+"""Which vectors are mixed, and which are so far from all others that people should know.
 
-A node compares what it last heard of *all* its neighbours, not only what came since the last
-exchange: otherwise one that lies while the others are quiet would be judged alone, and believed.
-As many neighbours are left out as the neighbourhood can stand liars (`graphs.most_liars`, by those
-who have something to say now), the farthest first (`exchange.robust.scissors`). Honest ones are
-left out like that as well, for a round, and it does no harm: next time they are nearer.
+A node compares what it last received from *all* its neighbours, not only what came since the last
+exchange: otherwise a faulty one that sends while the others are quiet would be judged alone.
+As many neighbours are left out as the neighbourhood tolerates (`graphs.most_faulty`, by those who
+send now), the farthest first (`exchange.robust.iterative_outliers`). Honest ones are sometimes left
+out as well, for a round. That does no harm: next time they are nearer.
 
-Where neighbours are down, a liar among the few that are left could not be told from the rest. It
-would go through the whole network with them: a node that took it over is one liar more to all
-others. So those that are missing count as honest ones that say nothing, and whoever is far from the
-rest is left out, as many as all together could stand.
+Where neighbours are down, a faulty node among the few that are left looks like the rest, and its
+vector would go through the whole network: a node that takes it over is one faulty node more to all
+others. So missing neighbours count as silent honest ones, and those far from the rest are left out,
+as many as all together tolerate.
 
-`far` is another question, and asked where nobody can be left out, too: a vector farther from the
+`far` is another question, asked also where none can be left out: a vector farther from the
 median of all than that is long, and than three times the usual distance from it.
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.network.exchange import Mixing
 from dokl.network.exchange.rules import sum_of_squares
-from dokl.network.graphs import most_liars
+from dokl.network.graphs import most_faulty
 
 APART = 3.0  # times the usual distance
 
@@ -33,31 +33,31 @@ APART = 3.0  # times the usual distance
 def left_out(
     rule: str,
     own: Array,
-    heard: Sequence[tuple[float, Array]],
+    known: Sequence[tuple[float, Array]],
     speakers: Sequence[float],
     described: Sequence[float] = (),
 ) -> list[bool]:
-    """Who of those heard, (weight, vector), is not mixed. speakers: the weights of all who have
-    something to say, also of those not heard yet: who is heard first must not profit from it.
+    """Who of those received, (weight, vector), is not mixed. speakers: the weights of all who have
+    something to send, also of those not received yet: to come first must not pay.
     described: the weights of all neighbours, those that are down among them.
     """
     if rule != "ios":
-        return [False] * len(heard)
-    liars, out = most_liars(speakers), [False] * len(heard)
-    if liars:
-        # Who is not heard yet cannot tell who is far: then the farthest goes in any case.
-        mixing = Mixing(rule=rule, liars=liars)
-        mixing = mixing if len(heard) == len(speakers) else replace(mixing, far=0.0)
-        out = [not use for use in mixing.kept(own, heard)]
-    missing = most_liars(described) - liars
-    return _without_far(own, heard, out, missing) if missing > 0 else out
+        return [False] * len(known)
+    faulty, out = most_faulty(speakers), [False] * len(known)
+    if faulty:
+        # Who is not received yet cannot show who is far: then the farthest goes in any case.
+        mixing = Mixing(rule=rule, faulty=faulty)
+        mixing = mixing if len(known) == len(speakers) else replace(mixing, far=0.0)
+        out = [not use for use in mixing.kept(own, known)]
+    missing = most_faulty(described) - faulty
+    return _without_far(own, known, out, missing) if missing > 0 else out
 
 
 def _without_far(
-    own: Array, heard: Sequence[tuple[float, Array]], out: list[bool], most: int
+    own: Array, known: Sequence[tuple[float, Array]], out: list[bool], most: int
 ) -> list[bool]:
-    """Leave out so many more, the farthest, of those that are far from all others."""
-    vectors = [theta for _, theta in heard]
+    """Leave out n more, the farthest, of those that are far from all others."""
+    vectors = [theta for _, theta in known]
     away = [sum_of_squares(np.asarray(theta, np.float64) - own) for theta in vectors]
     off = [i for i, is_far in enumerate(far(own, vectors)) if is_far and not out[i]]
     drop = sorted(off, key=lambda i: -away[i])[:most]

@@ -1,11 +1,11 @@
 """What a node's own last rows say of its neighbours' vectors, where nobody can be left out.
 
-With one or two neighbours there is no majority: a faulty vector cannot be told from an honest one
-by distances. A node's own rows can tell. They clip each difference (self-centred clipping, He,
-Karimireddy and Jaggi, 2022, with a radius of its own for each neighbour): own + s (theta_l - own)
-is what counts of theta_l, s the largest of 1, 1/2, 1/4, ... at which the node's last rows are
-predicted no worse than SLACK times as when they came, or than they are now. That bound does not
-grow while a neighbour pulls, so pulling again and again gains nothing.
+With one or two neighbours there is no majority: a faulty vector cannot be distinguished by
+distances from an honest one. A node's own rows can decide. They clip each difference (self-centred
+clipping, He, Karimireddy and Jaggi, 2022, with a radius of its own for each neighbour): own + s
+(theta_l - own) is what counts of theta_l, s the largest of 1, 1/2, 1/4, ... at which the node's
+last rows are predicted no worse than SLACK times as when they came, or than they are now. That
+bound does not grow while a neighbour pulls, so pulling again and again gains nothing.
 
 They also name the neighbour: a vector that predicts new rows more than WORSE times as badly as the
 node itself, again and again, is no chance (`dokl.learning.alarms`). That is one of two tests of a
@@ -54,7 +54,7 @@ def losses_of(learner: Learner, Y: Array, f: Array) -> Array:
     return np.asarray(loss.value(np.asarray(Y, np.float64), f).mean(axis=1))
 
 
-def kept(before: OwnRows | None, learner: Learner, X: Array, Y: Array, f: Array) -> OwnRows:
+def append(before: OwnRows | None, learner: Learner, X: Array, Y: Array, f: Array) -> OwnRows:
     """The last rows with those that were just learned; f: (n, m) what was predicted before."""
     X, Y, f = X[-MOST:], Y[-MOST:], f[-MOST:]
     new = X, np.asarray(Y, np.float64), losses_of(learner, Y, f)
@@ -84,7 +84,7 @@ def _share(rows: OwnRows, learner: Learner, own: Array, other: Array) -> float:
 
 @dataclass(frozen=True)
 class NeighbourTest:
-    """What new rows said of one neighbour. alarm: that it is faulty. loss, own: of its vector and
+    """What new rows showed of one neighbour. alarm: that it is faulty. loss, own: of its vector and
     of one's own on rows that wait for the next test.
     """
 
@@ -105,5 +105,5 @@ def tested(
 
 
 def threshold(neighbours: int) -> float:
-    """The evidence at which one of so many neighbours is named."""
+    """The evidence at which one of n neighbours is named."""
     return alarms.threshold(TESTS * neighbours * alarms.PER_HOUR)

@@ -38,7 +38,7 @@ def cut(body: bytes) -> tuple[bytes, ...]:
 
 
 def number(most: int) -> int:
-    """How many messages a body of so many bytes takes.
+    """How many messages a body of n bytes takes.
 
     >>> number(2_000_000), number(2_000_001)
     (1, 3)
@@ -47,7 +47,7 @@ def number(most: int) -> int:
 
 
 def expiry(pace: float) -> float:
-    """For how long a whole waits for its next piece where pieces are so many seconds apart.
+    """For how long a whole waits for its next piece where pieces are n seconds apart.
 
     >>> expiry(0.1), expiry(60.0)
     (30.0, 180.0)
@@ -56,12 +56,12 @@ def expiry(pace: float) -> float:
 
 
 def largest(most: int) -> int:
-    """The largest message body where wholes have at most so many bytes."""
+    """The largest message body where wholes have at most n bytes."""
     return most if most <= WHOLE else SIZE
 
 
-def added(
-    kept: tuple[Incomplete, ...], piece: bytes, most: int, now: float, wait: float = EXPIRY
+def add(
+    incomplete: tuple[Incomplete, ...], piece: bytes, most: int, now: float, wait: float = EXPIRY
 ) -> tuple[tuple[Incomplete, ...], bytes | None]:
     """What is incomplete once this piece has come, and the whole that it completed, if any.
 
@@ -71,21 +71,23 @@ def added(
     mark, i, count = _head(piece)
     if not i < count <= number(most):
         raise BadInput(f"piece {i} of {count}, where there are {number(most)} at most")
-    kept = alive(kept, now, wait)
-    before = next((each for each in kept if (each.mark, each.count) == (mark, count)), None)
+    incomplete = alive(incomplete, now, wait)
+    before = next((each for each in incomplete if (each.mark, each.count) == (mark, count)), None)
     known = {**({} if before is None else before.known), i: piece[origins.PIECE.size :]}
-    others = tuple(each for each in kept if each is not before)
+    others = tuple(each for each in incomplete if each is not before)
     if len(known) < count:
         return (*others[-(KEPT - 1) :], Incomplete(mark, count, known, now)), None
     whole = b"".join(known[n] for n in range(count))
     if len(whole) > most or sha256(whole).digest()[: len(mark)] != mark:
-        raise BadInput("its pieces do not make the whole that they are said to be of")
+        raise BadInput("its pieces do not make the whole that they belong to")
     return others, whole
 
 
-def alive(kept: tuple[Incomplete, ...], now: float, wait: float = EXPIRY) -> tuple[Incomplete, ...]:
+def alive(
+    incomplete: tuple[Incomplete, ...], now: float, wait: float = EXPIRY
+) -> tuple[Incomplete, ...]:
     """Without what has waited for too long."""
-    return tuple(each for each in kept if now - each.at < wait)
+    return tuple(each for each in incomplete if now - each.at < wait)
 
 
 def _head(piece: bytes) -> tuple[bytes, int, int]:

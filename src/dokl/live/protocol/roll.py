@@ -2,7 +2,7 @@
 
 An entry is checked before it is believed or passed on: its seal, that some rows could have these
 sums, and that they are no more than the origin can have seen: since its entry before, or, for the
-first one that is heard of it, since the network began.
+first one received, since the network began.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dokl.live.sums import SumsLearner
 from dokl.network.sums import checks, origins
 from dokl.network.sums.origins import Entry
 
-GRACE_SECONDS = 60.0  # that an origin may have saved rows for, beyond what was heard of it
+GRACE_SECONDS = 60.0  # that an origin may have saved rows for, beyond what was received
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def unproven(roll: Roll, sealed: Mapping[str, bytes]) -> list[str]:
 def entry_faults(
     roll: Roll, learner: SumsLearner, known: Entry | None, entry: Entry, since: float, now: float
 ) -> list[str]:
-    """Why an entry cannot be, where `known` was heard at `since`; empty if it can."""
+    """Why an entry is impossible, given `known` of `since`; empty if it is possible."""
     limits = checks.RowLimits(1.0 + 1e-6, learner.largest_target(roll.target), roll.rate)
     seconds = now - (roll.begun if known is None else since) + GRACE_SECONDS
     return checks.growth_faults(known, entry, learner.layout, limits, seconds)

@@ -1,9 +1,9 @@
 """Which sums of its own a node seals: never such that few rows could be read off.
 
-Whoever has two entries of an origin knows the sums of the rows by which they differ. So a node
-seals its own rows when it has `fewest_rows` more than at the last seal, and 5 % more: fewer make no
-difference to others. Otherwise it seals only what tells nothing new: the same sums for another
-certificate or start, or none after it has lost rows.
+Two entries of an origin reveal the sums of the rows by which they differ. So a node seals its own
+rows only when it has `fewest_rows` more than at the last seal. It does so when it has 5 % more
+(fewer make no difference to others), or when no more rows come. Otherwise it seals only what
+reveals nothing new: the same sums for another certificate or start, or none after it has lost rows.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ class Sealing:
     again: bool = False
     went_back: bool = False
 
+    def allowed(self, rows: int, fewest: int) -> bool:
+        """Whether anything may be sealed, with this many own rows."""
+        return self.again or rows - self.base >= fewest
+
     def due(self, rows: int, fewest: int) -> bool:
-        """Whether there is something to seal, with this many own rows."""
+        """Whether it is worth a message while more rows come."""
         return self.again or rows - self.base >= least_new_rows(self.base, fewest)
 
 
@@ -52,8 +56,8 @@ def recall(sealing: Sealing, entry: Entry, rows: int, renew: bool) -> Sealing:
 
 
 def surprise(sealing: Sealing, entry: Entry, rows: int) -> Sealing:
-    """An entry is heard that this node sealed and does not know. Which of its rows are in it cannot
-    be told, so the count begins again; what is known to be sealed last follows on it.
+    """An entry arrives that this node sealed and does not know. Which of its rows are in it cannot
+    be known, so the count begins again; what is known to be sealed last follows on it.
     """
     later = max(sealing.incarnation, entry.incarnation + 1)
     return replace(sealing, incarnation=later, base=max(sealing.base, rows), again=True)
@@ -66,7 +70,7 @@ def next_entry(
     sums, base = own, own.rows
     if last is not None and own.rows - sealing.base < fewest and fewest > 1:
         m, D = own.zy.shape
-        sums = added_up.nothing(D, m) if sealing.went_back else last.sums
+        sums = added_up.no_rows(D, m) if sealing.went_back else last.sums
         base = sealing.base
     incarnation = sealing.incarnation
     if last is not None and sums.rows <= last.sums.rows:

@@ -2,9 +2,9 @@
 
 Flipped labels pass every check, since such rows could be. They show in what they do to this node's
 own newest rows: these are predicted with and without each origin, and by its rows alone, which must
-not say the opposite (`network.sums.checks.judged`). Whoever is left out for that is a problem, and
-by chance it happens once in 1,000 hours of a node or less (`dokl.learning.alarms`). It takes about
-30 judgements: 15 s, or 600 own rows where these come more slowly than 40 a second.
+not say the opposite (`network.sums.checks.judged`). An origin that is left out for that is a
+problem, and by chance it happens once in 1,000 hours of a node or less (`dokl.learning.alarms`). It
+takes about 30 judgements: 15 s, or 600 own rows where these come more slowly than 40 a second.
 
 Targets much larger than this node's own are left out at once, before they have done harm
 (`checks.loud`), and so are all others' rows while these predict much worse than own ones. Both can
@@ -19,7 +19,7 @@ from typing import Any
 
 from dokl.base.arrays import Array
 from dokl.learning import alarms
-from dokl.learning.alarms import SECONDS, TOLD
+from dokl.learning.alarms import SECONDS, SHOWN_SECONDS
 from dokl.learning.squares.sums import Sums
 from dokl.network.sums import checks
 from dokl.network.sums.checks import Trial
@@ -56,14 +56,14 @@ class Standing:
 
 
 def due(standing: Standing, rows: int, others: int) -> float | None:
-    """When some of so many others are to be judged; None while own rows are too few for it."""
+    """When some of n others are to be judged; None while own rows are too few for it."""
     before = 0 if standing.own is None else standing.own.rows
     if not others or before <= rows < before + ROWS:
         return None
     return standing.at + SECONDS
 
 
-def judged(
+def judge(
     standing: Standing, others: Account, name: str, own: Sums, rho: float, now: float
 ) -> Standing:
     """The standing of others after this node's new rows, a few of them by turns; `own` are the sums
@@ -78,10 +78,10 @@ def judged(
         names = (2 * sorted(others))[first : first + min(AT_ONCE, len(others))]
         solos |= {each: checks.solo(others[each], rho) for each in names}
         limit = alarms.threshold(TESTS * len(others) * alarms.PER_HOUR)
-        trial = checks.judged(trial, account, name, own - before, rho, limit, names, solos)
+        trial = checks.judge(trial, account, name, own - before, rho, limit, names, solos)
     seen = {each: _confirmed(standing, trial, each, now) for each in trial.out}
     found = Standing(trial, own, now, rows, standing.turn + 1, solos=solos, seen=seen)
-    return heard(found, others, own)
+    return check_sizes(found, others, own)
 
 
 def _confirmed(standing: Standing, trial: Trial, name: str, now: float) -> float:
@@ -91,14 +91,14 @@ def _confirmed(standing: Standing, trial: Trial, name: str, now: float) -> float
     return now if against else standing.seen.get(name, now)
 
 
-def heard(standing: Standing, others: Account, own: Sums) -> Standing:
+def check_sizes(standing: Standing, others: Account, own: Sums) -> Standing:
     """The standing of others by the size of their targets, which takes no judgement."""
     loud = (name for name, entry in others.items() if checks.loud(entry.sums, own))
     return replace(standing, loud=frozenset(loud))
 
 
 def without(standing: Standing, gone: Collection[str]) -> Standing:
-    """The standing of those who are left, with nothing said of those gone."""
+    """The standing of those who are left, without those gone."""
 
     def left(part: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in part.items() if name not in gone}
@@ -111,17 +111,21 @@ def without(standing: Standing, gone: Collection[str]) -> Standing:
 
 
 def problems(standing: Standing, now: float) -> list[str]:
-    """Whose rows are left out because they hurt, in words, while that is no older than TOLD."""
+    """Whose rows are left out because they hurt, in words, while that is no older than
+    SHOWN_SECONDS.
+    """
     return [
         f"the rows of {name!r} make predictions worse here, and are left out"
         for name in sorted(standing.trial.out)
-        if now < standing.seen.get(name, now) + TOLD
+        if now < standing.seen.get(name, now) + SHOWN_SECONDS
     ]
 
 
 def remarks(standing: Standing, hurt: bool, now: float) -> list[str]:
     """Who else is left out. hurt: all others."""
-    old = sorted(name for name in standing.trial.out if now >= standing.seen.get(name, now) + TOLD)
+    old = sorted(
+        name for name in standing.trial.out if now >= standing.seen.get(name, now) + SHOWN_SECONDS
+    )
     found = [f"the rows of {name!r} made predictions worse here, and are left out" for name in old]
     found += [
         f"the targets of {name!r} are more than {checks.LOUD:g} times as large as here, and its "

@@ -50,10 +50,10 @@ class Event(_Named):
     NO_RIVALS = "one of them has fallen silent"
     ROUND = "the vector of a round that was not here yet"
     SILENCE = "the neighbour was waited for, and `patience_seconds` are over"
-    NEWS = "its hello tells of a theta that is not here"
-    NO_NEWS = "its hello tells of nothing new, and this node has not changed for a while"
-    TOLD = "this node told of a change: the neighbour will change with it"
-    NOT_TOLD = "this node told of a change, and the neighbour is away or barred"
+    NEWS = "its hello reports a theta that is not here"
+    NO_NEWS = "its hello reports nothing new, and this node has not changed for a while"
+    SENT = "this node sent a change: the neighbour will change with it"
+    NOT_SENT = "this node sent a change, and the neighbour is away or barred"
     # in exchanging
     EXCHANGED = "an exchange was due, and somebody is there"
     ALONE = "an exchange was due, and nobody is there"
@@ -80,7 +80,7 @@ class Supply(_Named):
     """The node's own samples."""
 
     OPEN = "more may come"
-    ENDED = "no more will come; neighbours hear of it when the last is learned"
+    ENDED = "no more will come; neighbours are informed when the last is learned"
 
 
 class Contact(_Named):
@@ -98,14 +98,14 @@ class Trust(_Named):
     ALIKE = "nothing speaks against it"
     BARRED = "its vectors are of another kind"
     REFUSED = "nothing that it sends can be used: another layout, a vector that cannot be"
-    CONTESTED = "two agents speak under its name, and which is right cannot be told: none is used"
+    CONTESTED = "two agents speak under its name, and which is right is unknown: none is used"
 
 
 class Patience(_Named):
     """Whether a neighbour is waited for in lockstep."""
 
     AWAITED = "a round waits for its vector"
-    GIVEN_UP = "it was silent for too long: rounds go on without it"
+    GIVEN_UP = "it was silent for too long: rounds continue without it"
 
 
 class Interest(_Named):
@@ -115,12 +115,12 @@ class Interest(_Named):
     CURIOUS = "it is asked at the next exchange"
 
 
-class Telling(_Named):
-    """What a node has to tell, in push and pull."""
+class Outgoing(_Named):
+    """What a node has to send, in push and pull."""
 
     QUIET = "nothing new since the last exchange"
-    CHANGED = "theta has moved: it is told if that is noticeable"
-    CALLED = "somebody came who may know nothing: it is told in any case"
+    CHANGED = "theta has moved: it is sent if that is noticeable"
+    CALLED = "a neighbour came that may know nothing: it is sent in any case"
 
 
 class Round(_Named):
@@ -235,8 +235,8 @@ INTEREST: Table[Interest] = {
         Event.NEWS: Interest.CURIOUS,
         Event.NO_NEWS: Interest.CONTENT,
         Event.THETA: Interest.CONTENT,
-        Event.TOLD: Interest.CURIOUS,
-        Event.NOT_TOLD: Interest.CONTENT,
+        Event.SENT: Interest.CURIOUS,
+        Event.NOT_SENT: Interest.CONTENT,
     },
     Interest.CURIOUS: {
         Event.PEER_UP: Interest.CURIOUS,
@@ -244,31 +244,31 @@ INTEREST: Table[Interest] = {
         Event.NEWS: Interest.CURIOUS,
         Event.NO_NEWS: Interest.CONTENT,
         Event.THETA: Interest.CONTENT,
-        Event.TOLD: Interest.CURIOUS,
-        Event.NOT_TOLD: Interest.CONTENT,
+        Event.SENT: Interest.CURIOUS,
+        Event.NOT_SENT: Interest.CONTENT,
     },
 }
 
-TELLING: Table[Telling] = {
-    Telling.QUIET: {
-        Event.LEARNED: Telling.CHANGED,
-        Event.ADOPTED: Telling.CHANGED,
-        Event.PEER_UP: Telling.CALLED,
-        Event.EXCHANGED: Telling.QUIET,
+OUTGOING: Table[Outgoing] = {
+    Outgoing.QUIET: {
+        Event.LEARNED: Outgoing.CHANGED,
+        Event.ADOPTED: Outgoing.CHANGED,
+        Event.PEER_UP: Outgoing.CALLED,
+        Event.EXCHANGED: Outgoing.QUIET,
     },
-    Telling.CHANGED: {
-        Event.LEARNED: Telling.CHANGED,
-        Event.ADOPTED: Telling.CHANGED,
-        Event.PEER_UP: Telling.CALLED,
-        Event.EXCHANGED: Telling.QUIET,
-        Event.ALONE: Telling.CHANGED,
+    Outgoing.CHANGED: {
+        Event.LEARNED: Outgoing.CHANGED,
+        Event.ADOPTED: Outgoing.CHANGED,
+        Event.PEER_UP: Outgoing.CALLED,
+        Event.EXCHANGED: Outgoing.QUIET,
+        Event.ALONE: Outgoing.CHANGED,
     },
-    Telling.CALLED: {
-        Event.LEARNED: Telling.CALLED,
-        Event.ADOPTED: Telling.CALLED,
-        Event.PEER_UP: Telling.CALLED,
-        Event.EXCHANGED: Telling.QUIET,
-        Event.ALONE: Telling.CALLED,
+    Outgoing.CALLED: {
+        Event.LEARNED: Outgoing.CALLED,
+        Event.ADOPTED: Outgoing.CALLED,
+        Event.PEER_UP: Outgoing.CALLED,
+        Event.EXCHANGED: Outgoing.QUIET,
+        Event.ALONE: Outgoing.CALLED,
     },
 }
 
@@ -300,7 +300,7 @@ ROUND: Table[Round] = {
 }
 
 TABLES: tuple[Table[Any], ...] = (
-    LIFE, SUPPLY, CONTACT, TRUST, PATIENCE, INTEREST, TELLING, ROUND,
+    LIFE, SUPPLY, CONTACT, TRUST, PATIENCE, INTEREST, OUTGOING, ROUND,
 )  # fmt: skip
 
 _NEXT: dict[Enum, Mapping[Event, Any]] = {

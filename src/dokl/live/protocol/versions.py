@@ -15,8 +15,8 @@ MOST_TOLD = 4096  # versions in a message
 
 def pack_versions(account: Account) -> bytes:
     """What is in an account, in short."""
-    told = sorted(account.values(), key=lambda entry: entry.origin)[:MOST_TOLD]
-    return b"".join(_VERSION.pack(mark_of(e.origin), *e.version) for e in told)
+    named = sorted(account.values(), key=lambda entry: entry.origin)[:MOST_TOLD]
+    return b"".join(_VERSION.pack(mark_of(e.origin), *e.version) for e in named)
 
 
 def list_bytes(account: Account) -> int:

@@ -11,15 +11,18 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadFile, BadInput
 from dokl.learning.experts import saving as banks
 from dokl.learning.experts.kinds import Settings
+from dokl.live import lagged
+from dokl.live.lagged import LaggedInputs
 from dokl.network import listening, saving
 from dokl.network.listening import ListeningNode
+from dokl.tables.models.series import Series
 
 KIND = "listening node"
 
 
 @dataclass(frozen=True)
 class RowsNode:
-    """node: what was learned. names: of the origins that were heard, whose place in here is their
+    """node: what was learned. names: of the known origins, whose place in here is their
     number in the network's bank; heard: (K,) the number of each origin's next row to learn.
 
     X: (n, d), Y: (n, m), at: (n,): own rows that are not sealed yet, and when they were learned.
@@ -38,29 +41,36 @@ class RowsNode:
 _RECORDS = (RowsNode, ListeningNode, *saving.RECORDS)
 
 
-def pack(node: RowsNode) -> bytes:
-    """Everything in bytes, exact, without room for further rows."""
+def pack(node: RowsNode, series: Series | None = None) -> bytes:
+    """Everything in bytes, exact, without room for further rows; series: the rows remembered."""
     inner = node.node
     bank = None if inner.bank is None else banks.compact(inner.bank)
     inner = replace(inner, node=saving.compact_node(inner.node), bank=bank)
     meta, arrays = codec.encode(replace(node, node=inner))
-    return files.to_bytes(KIND, {"node": meta}, arrays, "the state of a node")
+    about, past = lagged.pack(series)
+    return files.to_bytes(KIND, {"node": meta, **about}, arrays | past, "the state of a node")
 
 
-def unpack(data: bytes, d: int, m: int, settings: Settings) -> RowsNode:
-    """The node that was packed; BadInput where it is damaged, or of another network."""
+def unpack(
+    data: bytes, d: int, m: int, settings: Settings, lags: LaggedInputs | None = None
+) -> tuple[RowsNode, Series | None]:
+    """The node that was packed, and the rows that it remembers; BadInput where it is damaged, or of
+    another network.
+    """
     try:
         meta, arrays = files.from_bytes(data, KIND, "the stored state")
-        node = codec.decode(meta["node"], arrays, _RECORDS)
+        own_arrays = {name: a for name, a in arrays.items() if not lagged.is_past(name)}
+        node = codec.decode(meta["node"], own_arrays, _RECORDS)
         if not isinstance(node, RowsNode):
             raise ValueError("there is no node in it")
         _check(node, d, m, settings)
     except (BadFile, KeyError, TypeError, ValueError, IndexError) as error:
         raise BadInput(f"the stored state is damaged, or not this model's ({error})") from None
     inner = node.node
-    bank = None if inner.bank is None else banks.completed(inner.bank)
-    inner = replace(inner, node=saving.completed_node(inner.node), bank=bank)
-    return replace(node, node=inner)
+    bank = None if inner.bank is None else banks.complete(inner.bank)
+    inner = replace(inner, node=saving.complete_node(inner.node), bank=bank)
+    past = None if lags is None else lags.unpack(meta, arrays)
+    return replace(node, node=inner), past
 
 
 def _check(node: RowsNode, d: int, m: int, settings: Settings) -> None:

@@ -87,11 +87,11 @@ def broker_access(
 
 
 def _tls(start: str, given: Mapping[str, str], brokers: Sequence[str]) -> bool:
-    said = given.get("TLS", "").lower()
-    if said not in ("", "on", "off"):
-        raise BadInput(f"{start}TLS must be on or off, got {said!r}")
-    if said:
-        return said == "on"
+    wanted = given.get("TLS", "").lower()
+    if wanted not in ("", "on", "off"):
+        raise BadInput(f"{start}TLS must be on or off, got {wanted!r}")
+    if wanted:
+        return wanted == "on"
     asked = any(name in given for name in _FILES)
     return asked or not all(map(is_loopback, brokers))
 

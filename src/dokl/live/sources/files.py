@@ -5,9 +5,9 @@ in one transaction with its samples, the position lets a restart go on exactly a
 stored: nothing twice, nothing left out. CSV with a header, or JSON lines; what the first line looks
 like decides.
 
-A line that cannot be a sample is skipped and told to `on_bad(where, why)`, unless `strict`, which
-raises. The header is another matter: a file without a good one is refused. A header that comes up
-again is no row. One line is one row: a quoted cell cannot go on in the next line.
+A line that cannot be a sample is skipped and reported to `on_bad(where, why)`, unless `strict`,
+which raises. The header is another matter: a file without a good one is refused. A header that
+comes up again is no row. One line is one row: a quoted cell cannot go on in the next line.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def follow(
     holds over a restart, too, as long as the old one is still in the same folder and not packed (of
     several that came and went meanwhile, only the one that was being read and the newest). A
     file that was cut is read from its new beginning. A new beginning may repeat the header or not.
-    on_note(text) hears of these events.
+    on_note(text) receives these events.
     """
     rows = RowReader(name_of(path), inputs, strict, on_bad or _nothing)
     tail = _Tail(Path(path), rows, position, on_note or _nothing)
@@ -126,7 +126,7 @@ def _piped(pipe: Pipe, rows: RowReader, most: int) -> Iterator[Arrival]:
         rows.finish()
 
 
-def _nothing(*told: str) -> None:
+def _nothing(*ignored: str) -> None:
     """Nobody wants to know."""
 
 
@@ -160,7 +160,7 @@ class _Tail:
         if self.file.was_cut():
             self._note(f"{self._path} was cut: it is read from its new beginning")
             self.file.move(0)
-            self._rows.begin_anew()
+            self._rows.start_over()
         return self.file.take(most)
 
     def turned(self) -> bool:
@@ -175,7 +175,7 @@ class _Tail:
         self._note(f"{self._path} was replaced: the new file is read from its beginning")
         self.close()
         self._leaving = False
-        self._rows.begin_anew()
+        self._rows.start_over()
         return True
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class _Tail:
             f"{self._path} is not the file that was read before, and that one was not found: what "
             "is there is read from its beginning"
         )
-        self._rows.begin_anew()
+        self._rows.start_over()
         return None
 
 

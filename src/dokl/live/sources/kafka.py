@@ -2,7 +2,7 @@
 
 The offsets of a consumer group are committed by hand, when all messages before them are settled
 (`desk`). After a crash, a rebalance or a commit that failed Kafka delivers some messages again;
-they are known by topic, partition, offset and time. The time is there because offsets begin anew
+they are known by topic, partition, offset and time. The time is there because offsets start over
 when a topic is deleted and made again.
 """
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from dokl.base.errors import BadInput, MissingExtra
 from dokl.live.description import SensorSource, is_loopback
 from dokl.live.sources.access import BrokerAccess
-from dokl.live.sources.desk import BATCH, Desk
-from dokl.live.sources.letters import SensorMessage
+from dokl.live.sources.dead_letters import SensorMessage
+from dokl.live.sources.messages import BATCH, MessageIntake
 
 try:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -38,7 +38,7 @@ GONE = (
     KafkaError._SSL,
     KafkaError._RESOLVE,
 )
-# What it has to say is told by us; its own lines are no JSON.
+# We log its events; its own lines are no JSON.
 _quiet = logging.getLogger("dokl.kafka")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
@@ -81,7 +81,7 @@ class KafkaListener:
     agent: Agent
     source: SensorSource
     access: BrokerAccess
-    desk: Desk
+    intake: MessageIntake
     stop: threading.Event
     _settled: dict[tuple[str, int], int] = field(default_factory=dict)  # offsets not committed yet
     _probed: float = 0.0
@@ -96,7 +96,7 @@ class KafkaListener:
             while not self.stop.is_set():
                 self._turn(consumer, producer)
         finally:
-            self.desk.facts["connected"] = False
+            self.intake.facts["connected"] = False
             if producer is not None:
                 producer.flush(FLUSH)
             consumer.close()
@@ -147,17 +147,17 @@ class KafkaListener:
             key = message_key(topic, partition, offset, each.timestamp()[1])
             where = f"{topic}/{partition}/{offset}"
             messages.append(SensorMessage(where, each.value() or b"", key))
-        said = self.desk.take(messages)
-        if said is None:
+        answers = self.intake.take(messages)
+        if answers is None:
             return
         for each in batch:
             self._settled[each.topic(), each.partition()] = each.offset() + 1
         self._commit(consumer)
-        for body in said:
+        for body in answers:
             self._publish(producer, body)
 
     def _commit(self, consumer: Any) -> None:
-        """Tell how far we are; what this does not reach is delivered again and known."""
+        """Commit how far we are; what this does not reach is delivered again and known."""
         if not self._settled:
             return
         offsets = [TopicPartition(*place, offset) for place, offset in self._settled.items()]
@@ -178,11 +178,11 @@ class KafkaListener:
         try:
             producer.produce(self.source.predictions, body, on_delivery=self._delivered)
         except (BufferError, KafkaException) as error:
-            self.desk.facts["unpublished"] += 1
+            self.intake.facts["unpublished"] += 1
             self.agent.log("not published", often=True, reason=str(error))
 
     def _delivered(self, error: Any, message: Any) -> None:
-        self.desk.facts["unpublished" if error is not None else "published"] += 1
+        self.intake.facts["unpublished" if error is not None else "published"] += 1
         if error is not None:
             self.agent.log("not published", often=True, reason=error.str())
 
@@ -193,7 +193,7 @@ class KafkaListener:
         if now - self._probed < PROBE:
             return
         self._probed = now
-        if not self.desk.facts["connected"]:
+        if not self.intake.facts["connected"]:
             try:
                 consumer.list_topics(self.source.topics[0], timeout=PROBE)
             except KafkaException:
@@ -202,18 +202,18 @@ class KafkaListener:
         self._commit(consumer)
 
     def _found(self) -> None:
-        if self.desk.facts["connected"]:
+        if self.intake.facts["connected"]:
             return
-        self.desk.facts["connected"] = True
-        self.desk.facts["connects"] += 1
+        self.intake.facts["connected"] = True
+        self.intake.facts["connects"] += 1
         self.agent.problems.pop("broker", None)
         self.agent.log("broker found", broker=self.source.where, topics=list(self.source.topics))
 
     def _wrong(self, error: Any) -> None:
-        """librdkafka tells of something; most of it passes."""
+        """librdkafka reports an event; most of them pass."""
         reason, where = error.str(), self.source.where
         if error.code() in GONE:
-            self.desk.facts["connected"] = False
+            self.intake.facts["connected"] = False
             text = f"the broker at {where} is not there ({reason}): it is dialled again"
             self.agent.problems["broker"] = text
             self.agent.log("broker lost", often=True, reason=reason, broker=where)
@@ -223,12 +223,16 @@ class KafkaListener:
 
 
 def listener(
-    agent: Agent, source: SensorSource, access: BrokerAccess, desk: Desk, stop: threading.Event
+    agent: Agent,
+    source: SensorSource,
+    access: BrokerAccess,
+    intake: MessageIntake,
+    stop: threading.Event,
 ) -> KafkaListener:
     """What listens to a source of this kind."""
     if access.password is not None and not (access.tls or all(map(is_loopback, source.brokers))):
         agent.log("broker", text="the password travels without TLS")
-    return KafkaListener(agent, source, access, desk, stop)
+    return KafkaListener(agent, source, access, intake, stop)
 
 
 __all__ = ["KafkaListener", "client_settings", "listener", "message_key"]

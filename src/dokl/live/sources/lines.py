@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dokl.base.errors import BadInput
-from dokl.tables.readers.open_file import FOREIGN, GZIP, reading
+from dokl.tables.readers.text import FOREIGN, GZIP, reading
 
 CHUNK = 1 << 18
 LONGEST_LINE = 1 << 20  # bytes; a longer one is no row, and is not kept in memory
@@ -63,7 +63,7 @@ class Lines:
             self.whole.append(Line(last.text, last.length - 1))
 
     def take(self, most: int) -> list[Line]:
-        """The lines that are there, at most so many."""
+        """The lines that are there, at most n."""
         return [self.whole.popleft() for _ in range(min(most, len(self.whole)))]
 
 

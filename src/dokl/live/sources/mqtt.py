@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from dokl.base.errors import MissingExtra
 from dokl.live.description import SensorSource, host_port, is_loopback
 from dokl.live.sources.access import BrokerAccess
-from dokl.live.sources.desk import BATCH, Desk
-from dokl.live.sources.letters import SensorMessage
+from dokl.live.sources.dead_letters import SensorMessage
+from dokl.live.sources.messages import BATCH, MessageIntake
 
 try:
     import aiomqtt
@@ -38,7 +38,7 @@ KEEPALIVE = 30  # seconds after which a silent connection is dead
 ANSWER = 10.0  # seconds for a broker to confirm what we say
 HELD_BYTES = 64_000_000  # of messages that wait for the journal
 REFUSED = 128  # what a broker says of a subscription that it does not allow
-# What it has to say is told by us; its own lines are no JSON, and may come in floods.
+# We log its events; its own lines are no JSON, and may come in floods.
 _quiet = logging.getLogger("dokl.mqtt")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
@@ -60,7 +60,7 @@ class MqttListener:
     agent: Agent
     source: SensorSource
     access: BrokerAccess
-    desk: Desk
+    intake: MessageIntake
     stop: threading.Event
 
     def run(self) -> None:
@@ -70,17 +70,17 @@ class MqttListener:
     async def _run(self) -> None:
         tries = 0
         while not self.stop.is_set():
-            before = self.desk.facts["connects"]
+            before = self.intake.facts["connects"]
             try:
                 await self._session()
             except (aiomqtt.MqttError, OSError) as error:
                 if self.stop.is_set():
                     return
-                tries = 0 if self.desk.facts["connects"] > before else tries + 1
+                tries = 0 if self.intake.facts["connects"] > before else tries + 1
                 self._gone(error)
                 await self._pause(PAUSES[min(tries, len(PAUSES) - 1)])
             finally:
-                self.desk.facts["connected"] = False
+                self.intake.facts["connected"] = False
 
     def _gone(self, error: Exception) -> None:
         text = f"the broker at {self.source.where} is not there ({error}): it is dialled again"
@@ -115,15 +115,15 @@ class MqttListener:
             granted = await client.subscribe([(topic, 1) for topic in self.source.topics])
             for topic, code in zip(self.source.topics, granted, strict=False):
                 if (code if isinstance(code, int) else code.value) >= REFUSED:
-                    raise aiomqtt.MqttError(f"it does not let us subscribe to {topic!r}")
+                    raise aiomqtt.MqttError(f"it does not allow a subscription to {topic!r}")
             self._found()
             async with aclosing(self._batches(client)) as batches:
                 async for batch in batches:
                     await self._settle(client, batch)
 
     def _found(self) -> None:
-        self.desk.facts["connected"] = True
-        self.desk.facts["connects"] += 1
+        self.intake.facts["connected"] = True
+        self.intake.facts["connects"] += 1
         self.agent.problems.pop("broker", None)
         self.agent.log("broker found", broker=self.source.where, topics=list(self.source.topics))
 
@@ -155,26 +155,26 @@ class MqttListener:
             SensorMessage(topic, body, None if again else message_key(topic, body))
             for topic, body in ((str(each.topic), bytes(each.payload or b"")) for each in batch)
         ]
-        said = await asyncio.to_thread(self.desk.take, messages)
-        if said is None:
+        answers = await asyncio.to_thread(self.intake.take, messages)
+        if answers is None:
             return
         for each in batch:
             if each.qos:
                 client._client.ack(each.mid, each.qos)
-        if said and self.source.predictions is not None:
-            await self._publish(client, self.source.predictions, said)
+        if answers and self.source.predictions is not None:
+            await self._publish(client, self.source.predictions, answers)
 
-    async def _publish(self, client: aiomqtt.Client, topic: str, said: list[bytes]) -> None:
+    async def _publish(self, client: aiomqtt.Client, topic: str, answers: list[bytes]) -> None:
         """Until all are confirmed, or the connection is lost: aiomqtt itself would still wait."""
-        under_way = [asyncio.ensure_future(client.publish(topic, body, qos=1)) for body in said]
+        under_way = [asyncio.ensure_future(client.publish(topic, body, qos=1)) for body in answers]
         together = asyncio.gather(*under_way, return_exceptions=True)
         await asyncio.wait({together, client._disconnected}, return_when=asyncio.FIRST_COMPLETED)
         for each in under_way:
             each.cancel()
         await asyncio.wait(under_way)
         lost = [each for each in under_way if each.cancelled() or each.exception() is not None]
-        self.desk.facts["published"] += len(said) - len(lost)
-        self.desk.facts["unpublished"] += len(lost)
+        self.intake.facts["published"] += len(answers) - len(lost)
+        self.intake.facts["unpublished"] += len(lost)
         for each in lost[:1]:
             why = "the connection is lost" if each.cancelled() else str(each.exception())
             self.agent.log("not published", often=True, reason=why, topic=topic)
@@ -201,12 +201,16 @@ class _Bounded(asyncio.Queue[Any]):
 
 
 def listener(
-    agent: Agent, source: SensorSource, access: BrokerAccess, desk: Desk, stop: threading.Event
+    agent: Agent,
+    source: SensorSource,
+    access: BrokerAccess,
+    intake: MessageIntake,
+    stop: threading.Event,
 ) -> MqttListener:
     """What listens to a source of this kind."""
     if access.password is not None and not (access.tls or is_loopback(source.brokers[0])):
         agent.log("broker", text="the password travels without TLS")
-    return MqttListener(agent, source, access, desk, stop)
+    return MqttListener(agent, source, access, intake, stop)
 
 
 __all__ = ["MqttListener", "listener", "message_key"]

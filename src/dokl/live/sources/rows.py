@@ -11,7 +11,7 @@ from dokl.base.errors import BadInput
 from dokl.live.inputs import Arrival, Inputs
 from dokl.live.inputs.bodies import BodyTable, from_lines, table
 from dokl.live.sources.lines import Line, LineFile
-from dokl.tables.readers.parsing import cells_of, delimiter_of
+from dokl.tables.readers.text import cells_of, delimiter_of
 
 OnBad = Callable[[str, str], None]
 Position = Mapping[str, Any]
@@ -89,12 +89,12 @@ class RowReader:
         if form == "csv":
             self._take_header(header)
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Another file, or the same from its beginning."""
         self.fresh, self.line = True, 0
 
     def skip(self, why: str, line: int | None = None) -> None:
-        """Count a bad line, and tell; or raise."""
+        """Count a bad line, and report it; or raise."""
         line = self.line if line is None else line
         where = f"{self.source}, line {line}"
         if self.strict:

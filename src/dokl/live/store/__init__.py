@@ -5,7 +5,13 @@ from dokl.live.store.audit import AuditLog, audit_path
 from dokl.live.store.copies import Copied, StoreRestored, copy_store, restore_store
 from dokl.live.store.failures import RowsMissing, StoreFailed
 from dokl.live.store.journal import Store, read_offset, read_saved
-from dokl.live.store.kept import KeptSnapshot, Rollback, find_kept, go_back, kept_snapshots
+from dokl.live.store.snapshots import (
+    Rollback,
+    StoredSnapshot,
+    find_snapshot,
+    go_back,
+    stored_snapshots,
+)
 from dokl.live.store.transaction import CROWDED, KeyReused, TooManyWaiting, Transaction
 
 __all__ = [
@@ -14,7 +20,7 @@ __all__ = [
     "Copied",
     "KeyReused",
     "JournalLoss",
-    "KeptSnapshot",
+    "StoredSnapshot",
     "Rollback",
     "RowsMissing",
     "Store",
@@ -25,9 +31,9 @@ __all__ = [
     "accept_loss",
     "audit_path",
     "copy_store",
-    "find_kept",
+    "find_snapshot",
     "go_back",
-    "kept_snapshots",
+    "stored_snapshots",
     "read_offset",
     "read_saved",
     "restore_store",

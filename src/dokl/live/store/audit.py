@@ -1,6 +1,6 @@
 """Who changed what, and when: a file of JSON lines beside a store or a description.
 
-Lines are only ever added, and each is on the disk before whoever wrote it goes on. A file that has
+Lines are only ever added, and each is on the disk before its writer goes on. A file that has
 grown to a megabyte is put aside, four of them are kept: NAME.audit.jsonl, and .1 (newer) to .4.
 
 >>> import tempfile
@@ -41,7 +41,7 @@ class AuditLog:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __call__(self, event: str, node: str = "", **facts: Any) -> bool:
+    def __call__(self, event: str, node: str = "", **facts: object) -> bool:
         """Add a line; False where that cannot be done, which stops nobody."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = {"at": at, "event": event, "node": node, "by": _who(), "pid": os.getpid(), **facts}

@@ -10,17 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dokl.base.errors import BadFile, BadInput
 from dokl.live.store import records
 from dokl.live.store.database import lock_store, open_read_only
 from dokl.live.store.examine import check_counts, read_own_mark
-from dokl.live.store.failures import StoreFailed, telling
+from dokl.live.store.failures import StoreFailed, store_errors
 from dokl.live.store.folder import open_own
 from dokl.live.store.marks import Mark, MarkFile, mark_path, pack_mark, read_mark
 from dokl.live.store.schema import FORMAT, check_schema
@@ -53,14 +51,18 @@ class StoreRestored:
     replaced: bool
 
 
-def copy_store(path: Path, identity: Mapping[str, Any], to: Path) -> Copied:
-    """Copy the store of a node to a file, whole or not at all; the agent may run."""
+def copy_store(
+    path: Path, identity: records.Identity, to: Path, earlier: records.Identities = ()
+) -> Copied:
+    """Copy the store of a node to a file, whole or not at all; the agent may run. earlier: what the
+    node was before its columns were changed.
+    """
     part = to.with_name(to.name + ".part")
     try:
-        with closing(open_read_only(path)) as db, telling(path, opening=True):
-            records.check_identity(db, path, identity)
+        with closing(open_read_only(path)) as db, store_errors(path, opening=True):
+            records.check_identity(db, path, identity, earlier)
             _copy(db, part)
-        found = examined(part, identity)
+        found = examined(part, identity, earlier)
         os.replace(part, to)
     except OSError as error:
         raise BadFile(f"{to}: the copy cannot be written ({error.strerror})") from None
@@ -70,53 +72,57 @@ def copy_store(path: Path, identity: Mapping[str, Any], to: Path) -> Copied:
     return found
 
 
-def examined(copy: Path, identity: Mapping[str, Any]) -> Copied:
+def examined(copy: Path, identity: records.Identity, earlier: records.Identities = ()) -> Copied:
     """What is in a copy; BadFile where it is damaged, another node's, or of another version."""
     try:
-        return _examined(copy, identity)
-    except BadFile as error:
-        raise BadFile(str(error).partition(". Move it away")[0]) from None
+        return _examined(copy, identity, earlier)
+    except BadFile as error:  # what to do with a store does not help with a copy
+        text = str(error).partition(". Move it away")[0].partition(". To go on without")[0]
+        raise BadFile(text) from None
 
 
-def _examined(copy: Path, identity: Mapping[str, Any]) -> Copied:
-    with closing(open_read_only(copy)) as db, telling(copy, opening=True):
+def _examined(copy: Path, identity: records.Identity, earlier: records.Identities) -> Copied:
+    with closing(open_read_only(copy)) as db, store_errors(copy, opening=True):
         if check_schema(db, copy) != FORMAT:
             raise BadInput(
                 f"{copy}: a copy of an earlier version: start that version with it, or put it in "
                 "place by hand, and it is converted when it is opened"
             )
-        records.check_identity(db, copy, identity)
+        records.check_identity(db, copy, identity, earlier)
         mark = read_own_mark(db, copy)
         check_counts(db, copy, mark)
+        records.log(db, copy)
         last = int(records.about(db, "incarnation") or 0)
     return Copied(mark.rows, mark.learned, last, copy.stat().st_size)
 
 
 def restore_store(
-    copy: Path, path: Path, identity: Mapping[str, Any], overwrite: bool = False
-) -> StoreRestored:
+    copy: Path, path: Path, identity: records.Identity, overwrite: bool = False,
+    earlier: records.Identities = (),
+) -> StoreRestored:  # fmt: skip
     """Put a copy in the place of a node's store; refused while an agent has that open.
 
-    overwrite: put a store aside that is there already; otherwise that is refused.
+    overwrite: put a store aside that is there already; otherwise that is refused. earlier: what the
+    node was before its columns were changed.
     """
-    examined(copy, identity)
+    examined(copy, identity, earlier)
     with ExitStack() as stack:
         stack.enter_context(lock_store(path))
         kept = read_mark(path)
-        told = Mark() if kept is None or kept.mark.commit < 0 else kept.mark
+        stored = Mark() if kept is None or kept.mark.commit < 0 else kept.mark
         there = path.exists()
         if there and not overwrite:
             raise BadInput(
-                f"{path}: there is a store already, with {told.rows:,} rows; with --overwrite it "
+                f"{path}: there is a store already, with {stored.rows:,} rows; with --overwrite it "
                 f"is put aside as {path.name}{REPLACED}"
             )
         last = _last_incarnation(path) if there else 0
         part = path.with_name(path.name + ".part")
         stack.callback(_unlink, part)
-        with closing(open_read_only(copy)) as db, telling(copy, opening=True):
+        with closing(open_read_only(copy)) as db, store_errors(copy, opening=True):
             _copy(db, part)
-        with closing(_writable(part)) as db, telling(part, opening=True):
-            mark, incarnation = _settled(db, part, told, last)
+        with closing(_writable(part)) as db, store_errors(part, opening=True):
+            mark, incarnation = _settled(db, part, stored, last)
         # In this order: whatever comes in between, the store is refused as one that lacks rows.
         if kept is not None:
             shutil.copyfile(mark_path(path), mark_path(Path(f"{path}{REPLACED}")))
@@ -127,26 +133,26 @@ def restore_store(
         for end in PARTS:
             _put_aside(Path(f"{path}{end}"), Path(f"{path}{REPLACED}{end}"))
         os.replace(part, path)
-    return StoreRestored(mark.rows, mark.lost - told.lost, incarnation, there)
+    return StoreRestored(mark.rows, mark.lost - stored.lost, incarnation, there)
 
 
-def _settled(db: sqlite3.Connection, path: Path, told: Mark, last: int) -> tuple[Mark, int]:
-    """The copy as what the node goes on with: counted on from what was acknowledged and said."""
+def _settled(db: sqlite3.Connection, path: Path, stored: Mark, last: int) -> tuple[Mark, int]:
+    """The copy as what the node goes on with: counted on from what was acknowledged and sent."""
     own = read_own_mark(db, path)
-    lost = told.lost + max(told.rows - own.rows, 0)
-    mark = own._replace(commit=max(told.commit, own.commit) + 1, lost=lost)
+    lost = stored.lost + max(stored.rows - own.rows, 0)
+    mark = own._replace(commit=max(stored.commit, own.commit) + 1, lost=lost)
     incarnation = max(int(records.about(db, "incarnation") or 0), last) + 1
     db.execute("BEGIN IMMEDIATE")
-    # Sums were sealed since, perhaps: the node asks its neighbours what it said.
+    # Sums were sealed since, perhaps: the node asks its neighbours what it sent.
     db.execute("DELETE FROM about WHERE key = 'sealed'")
-    records.tell(db, "incarnation", str(incarnation))
-    records.tell(db, "mark", pack_mark(mark))
+    records.set_value(db, "incarnation", str(incarnation))
+    records.set_value(db, "mark", pack_mark(mark))
     db.execute("COMMIT")
     return mark, incarnation
 
 
 def _last_incarnation(path: Path) -> int:
-    """Of a store that may be damaged: 0 where that cannot be told, and then the clock decides."""
+    """Of a store that may be damaged: 0 if unknown; then the clock decides."""
     try:
         with closing(open_read_only(path)) as db:
             return int(records.about(db, "incarnation") or 0)
@@ -158,7 +164,7 @@ def _copy(db: sqlite3.Connection, part: Path) -> None:
     """All pages of one moment: SQLite reads them in one transaction, and writers go on."""
     _unlink(part)
     os.close(open_own(part, os.O_RDWR))
-    with closing(_writable(part)) as copy, telling(part):
+    with closing(_writable(part)) as copy, store_errors(part):
         db.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, with everything in it
     number = os.open(part, os.O_RDONLY)

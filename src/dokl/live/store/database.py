@@ -9,16 +9,16 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from dokl.base.errors import BadFile, UnknownName
 from dokl.live.store.examine import check_mark, examine
-from dokl.live.store.failures import StoreFailed, telling
+from dokl.live.store.failures import StoreFailed, store_errors
 from dokl.live.store.folder import open_own
 from dokl.live.store.marks import Mark, StoredMark
+from dokl.live.store.records import Identities, Identity
 from dokl.live.store.schema import prepare
 
 DURABILITY = {
@@ -26,7 +26,7 @@ DURABILITY = {
     # it. NORMAL syncs only at checkpoints, every few megabytes. OFF would save these and let a
     # power cut wreck the file; so it costs the last moments at most.
     "process": "NORMAL",
-    # The WAL is synced in each commit, before anybody is told that it is done.
+    # The WAL is synced in each commit, before anybody learns that it is done.
     "full": "FULL",
 }
 PAGE = 4096
@@ -78,7 +78,7 @@ def open_database(path: Path, durability: str) -> sqlite3.Connection:
 
 
 def _connect(path: Path, durability: str, alone: bool) -> sqlite3.Connection:
-    with telling(path, opening=True):
+    with store_errors(path, opening=True):
         # Autocommit: transactions begin and end where the store says so. The store is used by one
         # thread at a time, which need not be the one that opened it.
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -94,25 +94,29 @@ def _connect(path: Path, durability: str, alone: bool) -> sqlite3.Connection:
 
 
 def check_first(
-    path: Path, identity: Mapping[str, Any], kept: StoredMark | None, durability: str
-) -> int:
+    path: Path, identity: Identity, kept: StoredMark | None, durability: str,
+    earlier: Identities = (),
+) -> int:  # fmt: skip
     """Examine a store before anything is written to it; how many rows a power cut took."""
     if not path.exists():
         return check_mark(path, str(identity["name"]), Mark(), kept, durability)
     try:
-        return _examined(open_read_only(path), path, identity, kept, durability)
+        return _examined(open_read_only(path), path, identity, kept, durability, earlier)
     except StoreFailed as error:
         if not error.full:
             raise
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
-    return _examined(db, path, identity, kept, durability)
+    return _examined(db, path, identity, kept, durability, earlier)
 
 
-def _examined(db: sqlite3.Connection, path: Path, *about: Any) -> int:
+def _examined(
+    db: sqlite3.Connection, path: Path, identity: Identity, kept: StoredMark | None,
+    durability: str, earlier: Identities,
+) -> int:  # fmt: skip
     try:
-        with telling(path, opening=True):
-            return examine(db, path, *about)
+        with store_errors(path, opening=True):
+            return examine(db, path, identity, kept, durability, earlier)
     finally:
         db.close()
 
@@ -121,7 +125,7 @@ def open_read_only(path: Path) -> sqlite3.Connection:
     """A connection that only reads, also beside the agent that owns the store."""
     if not path.is_file():
         raise BadFile(f"{path}: there is no such store")
-    with telling(path, opening=True):
+    with store_errors(path, opening=True):
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", isolation_level=None, uri=True)
         db.execute("PRAGMA busy_timeout = 5000")
         return db

@@ -5,9 +5,7 @@ refused stays as it was found, with its write-ahead log.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dokl.live.store import records
 from dokl.live.store.failures import damage_error, missing_error
@@ -21,9 +19,10 @@ _COUNTED = ("rows", "learned", "keys", "kept", "offsets", "waiting")
 def examine(
     db: sqlite3.Connection,
     path: Path,
-    identity: Mapping[str, Any],
+    identity: records.Identity,
     kept: StoredMark | None,
     durability: str,
+    earlier: records.Identities = (),
 ) -> int:
     """Refuse a store that is damaged, another's, or behind its mark `kept`.
 
@@ -39,7 +38,7 @@ def examine(
         mark = read_own_mark(db, path)
         check_counts(db, path, mark)
     if mark.commit or about_identity(db):  # an end between tables and identity leaves none
-        records.check_identity(db, path, identity)
+        records.check_identity(db, path, identity, earlier)
     int(records.about(db, "incarnation") or 0)
     return check_mark(path, name, mark, None if old and _blank(kept) else kept, durability, old)
 
@@ -61,9 +60,9 @@ def check_counts(db: sqlite3.Connection, path: Path, mark: Mark) -> None:
     """Refuse tables of different moments, and rows whose checksum does not match."""
     there = records.count(db, mark)
     for count in _COUNTED:
-        here, told = getattr(there, count), getattr(mark, count)
-        if here != told:
-            raise damage_error(path, f"{count}: {told} were stored, and {here} are there")
+        here, stored = getattr(there, count), getattr(mark, count)
+        if here != stored:
+            raise damage_error(path, f"{count}: {stored} were stored, and {here} are there")
     if there.rows < there.learned:
         raise damage_error(
             path, f"{there.learned} rows are in its snapshot and {there.rows} in its journal"
@@ -82,22 +81,22 @@ def check_mark(
     if kept is None:
         if mark.commit:
             why = (
-                f"{mark_path(path)} is missing, which tells whether all acknowledged rows are here"
+                f"{mark_path(path)} is missing, which shows whether all acknowledged rows are here"
             )
             raise missing_error(path, name, why, None)
         return 0
     if kept.mark.commit < 0:
-        why = f"{mark_path(path)} is damaged, which tells whether all acknowledged rows are here"
+        why = f"{mark_path(path)} is damaged, which shows whether all acknowledged rows are here"
         raise missing_error(path, name, why, None)
     if mark.commit >= kept.mark.commit:
         return 0
     lost = max(kept.mark.rows - mark.rows, 0)
     if durability == "process" and not kept.closed and kept.boot != (boot_id() or kept.boot):
         return lost  # the machine went down, and this mode promises the last moments to nobody
-    raise missing_error(path, name, _said(mark, kept.mark, lost), lost)
+    raise missing_error(path, name, _loss_text(mark, kept.mark, lost), lost)
 
 
-def _said(mark: Mark, wanted: Mark, lost: int) -> str:
+def _loss_text(mark: Mark, wanted: Mark, lost: int) -> str:
     behind = wanted.commit - mark.commit
     parts = [
         f"{name} {getattr(mark, name):,} instead of {getattr(wanted, name):,}"

@@ -35,7 +35,7 @@ class RowsMissing(BadFile):
 
 
 @contextmanager
-def telling(path: Path, opening: bool = False) -> Iterator[None]:
+def store_errors(path: Path, opening: bool = False) -> Iterator[None]:
     """Errors of SQLite, and while it is opened of what is in it, as one clear message.
 
     Damage is a BadFile while a store is opened; later, when what a client sends is no cause of it,
@@ -46,16 +46,16 @@ def telling(path: Path, opening: bool = False) -> Iterator[None]:
     except DoklError:
         raise
     except sqlite3.Error as error:
-        told = _told(path, error, opening)
-        wrecked = isinstance(told, BadFile) and not opening
-        raise (StoreFailed(str(told)) if wrecked else told) from error
+        clear = _explain(path, error, opening)
+        wrecked = isinstance(clear, BadFile) and not opening
+        raise (StoreFailed(str(clear)) if wrecked else clear) from error
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         if not opening:
             raise
         raise damage_error(path, f"{type(error).__name__}: {error}") from error
 
 
-def _told(path: Path, error: sqlite3.Error, opening: bool) -> DoklError:
+def _explain(path: Path, error: sqlite3.Error, opening: bool) -> DoklError:
     code = getattr(error, "sqlite_errorcode", None) or 0
     plain = code & 0xFF
     if plain in _WRECKED or (opening and plain in _NONSENSE):
@@ -68,7 +68,7 @@ def _told(path: Path, error: sqlite3.Error, opening: bool) -> DoklError:
 
 
 def damage_error(path: Path, why: str) -> BadFile:
-    """What is said of a store that cannot be believed."""
+    """The message for a damaged store."""
     return BadFile(
         f"{path}: the store is damaged ({why}). Move it away, with all files that begin with "
         f"{path.name}: the agent then starts again from its neighbours' vectors"
@@ -76,10 +76,10 @@ def damage_error(path: Path, why: str) -> BadFile:
 
 
 def missing_error(path: Path, name: str, why: str, rows: int | None) -> RowsMissing:
-    """What is said of a store that has lost something, or may have."""
+    """The message for a store that has lost something, or may have."""
     return RowsMissing(
         f"{path}: {why}. Put back the files that were here, all that begin with {path.name}, if "
-        "you have them; to go on without: "
+        "you have them; to continue without: "
         f"dokl agent accept-loss DESCRIPTION --name {name} (its description instead of that word)",
         rows,
     )

@@ -1,6 +1,6 @@
 """The folder of journals: its owner's, closed to others' hands, and no way to elsewhere.
 
-Whoever can write there could put a link where the lock or the log is to be, and have the agent
+Who can write there could put a link where the lock or the log is to be, and have the agent
 write over any file of its owner.
 """
 

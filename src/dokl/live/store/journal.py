@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
@@ -39,7 +39,7 @@ from dokl.base.files import PathLike
 from dokl.live.store import records
 from dokl.live.store.database import check_first, lock_store, open_database, open_read_only
 from dokl.live.store.examine import check_mark, read_own_mark
-from dokl.live.store.failures import RowsMissing, StoreFailed, damage_error, telling
+from dokl.live.store.failures import RowsMissing, StoreFailed, damage_error, store_errors
 from dokl.live.store.marks import Mark, MarkFile, later, pack_mark, read_mark
 from dokl.live.store.schema import FORMAT, check_schema
 from dokl.live.store.transaction import KeyReused, TooManyWaiting, Transaction
@@ -78,45 +78,51 @@ class Store:
 
     incarnation: greater with every opening. power_cut: rows that the machine's end took, where the
     mode "process" lets it. The counts (`samples`, `rows_since_snapshot`, `waiting_count`, `bytes`)
-    may be asked by any thread.
+    may be asked by any thread. fingerprint: of the columns that its rows have.
     """
 
     def __init__(
         self, path: Path, lock: IO[str], db: sqlite3.Connection, marks: MarkFile,
-        identity: Any, limits: StoreLimits,
+        identity: records.Identity, limits: StoreLimits,
     ) -> None:  # fmt: skip
         self.path, self.limits = path, limits
+        self.fingerprint = str(identity["fingerprint"])
         self.d, self.m = int(identity["d"]), int(identity["m"])
         self.incarnation = self.power_cut = 0
         self._lock, self._db, self._marks = lock, db, marks
         self._mark = read_own_mark(db, path)
-        self._said: dict[str, str] = {}  # what it is to say of itself with the next commit
+        self._to_store: dict[str, str] = {}  # values to set with the next commit
 
     @classmethod
     def open(
         cls,
         path: PathLike,
-        identity: Mapping[str, Any],
+        identity: records.Identity,
         durability: str,
         limits: StoreLimits,
         now_ns: int | None = None,
+        earlier: records.Identities = (),
     ) -> Self:
         """Open the store of a node, or make it; refuse another node's, and one that is in use.
 
         identity: name, fingerprint, m, D, d. now_ns: the wall clock, if it is not to be asked.
+        earlier: what the node was before its columns were changed; such a store is opened as what
+        it is, for `change_columns`.
         """
         path = Path(path)
         with ExitStack() as undo:
             lock = lock_store(path)
             undo.callback(lock.close)
             kept = read_mark(path)
-            lost = check_first(path, identity, kept, durability)
+            lost = check_first(path, identity, kept, durability, earlier)
             marks = MarkFile(path, synced=durability == "full")
             undo.callback(marks.close)
             marks.begin()  # before the store: one without would look as if it had been lost
             db = open_database(path, durability)
             undo.callback(db.close)
-            with telling(path, opening=True):
+            with store_errors(path, opening=True):
+                if records.about(db, "identity") is not None:
+                    identity = records.check_identity(db, path, identity, earlier)
                 store = cls(path, lock, db, marks, identity, limits)
                 store.power_cut = lost
                 newest = store._mark if kept is None else max(store._mark, kept.mark, key=_commit)
@@ -124,15 +130,15 @@ class Store:
             undo.pop_all()
         return store
 
-    def _begin_life(self, identity: Mapping[str, Any], newest: Mark, now_ns: int) -> None:
+    def _begin_life(self, identity: records.Identity, newest: Mark, now_ns: int) -> None:
         """Name the owner, and number this life; on a full disk with the first thing stored.
 
         newest: of the marks in and beside the store, from which commits are counted on.
         """
         last = int(records.about(self._db, "incarnation") or 0)
         self.incarnation = max(last + 1, min(now_ns, _LARGEST))
-        self._said["identity"] = records.make_identity(identity)
-        self._said["incarnation"] = str(self.incarnation)
+        self._to_store["identity"] = records.make_identity(identity)
+        self._to_store["incarnation"] = str(self.incarnation)
         self._mark = self._mark._replace(
             commit=newest.commit, lost=self._mark.lost + self.power_cut
         )
@@ -157,19 +163,19 @@ class Store:
     def _changing(self) -> Iterator[None]:
         before = self._mark
         try:
-            with telling(self.path):
+            with store_errors(self.path):
                 self._db.execute("BEGIN IMMEDIATE")
                 self._mark = later(before)
                 yield
-                for key, value in self._said.items():
-                    records.tell(self._db, key, value)
-                records.tell(self._db, "mark", pack_mark(self._mark))
+                for key, value in self._to_store.items():
+                    records.set_value(self._db, key, value)
+                records.set_value(self._db, "mark", pack_mark(self._mark))
                 self._db.execute("COMMIT")
         except BaseException as error:
             self._mark = before
             self._undo(make_room=isinstance(error, StoreFailed) and error.full)
             raise
-        self._said.clear()
+        self._to_store.clear()
         self._marks.write(self._mark)
 
     def _undo(self, make_room: bool) -> None:
@@ -182,29 +188,48 @@ class Store:
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
+    def change_columns(
+        self, identity: records.Identity, packed: bytes, remade: Callable[[Array], Array] | None
+    ) -> int:
+        """Be the store of the same node with other columns: with this state, in which all its rows
+        are. remade: makes rows (n, d) of the new columns of inputs that wait for labels; without
+        it, these expire. How many expired.
+        """
+        before = dict(self._to_store)
+        try:
+            with self.transaction() as change:
+                gone = change.remake_waiting(int(identity["d"]), remade)
+                change.snapshot(packed, self._mark.rows)
+                self._to_store["identity"] = records.make_identity(identity)
+        except BaseException:
+            self._to_store = before
+            raise
+        self.fingerprint, self.d = str(identity["fingerprint"]), int(identity["d"])
+        return gone
+
     # -- reading -------------------------------------------------------------------------------
     def restore(self) -> Restored:
         """The last snapshot or None, how many rows are in it, and the batches after it, in order.
 
         Take all batches before anything new is stored.
         """
-        with telling(self.path, opening=True):
+        with store_errors(self.path, opening=True):
             packed, learned = records.snapshot(self._db, self.path)
         return packed, learned, records.batches(self._db, self.path, learned, self.d, self.m)
 
     def sealed(self) -> tuple[int, bytes] | None:
         """What `Transaction.sealed` kept last, if anything."""
-        with telling(self.path, opening=True):
+        with store_errors(self.path, opening=True):
             return records.sealed(self._db, self.path)
 
     def log(self) -> list[bytes]:
         """Sealed batches of rows, as `Transaction.log` kept them, origin by origin, in order."""
-        with telling(self.path, opening=True):
+        with store_errors(self.path, opening=True):
             return records.log(self._db, self.path)
 
     def answer(self, key: str) -> tuple[str, str] | None:
         """Digest and answer stored under an idempotency key, if it is remembered."""
-        with telling(self.path):
+        with store_errors(self.path):
             row = self._db.execute("SELECT * FROM keys WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
@@ -214,7 +239,7 @@ class Store:
 
     def offset(self, source: str) -> dict[str, Any] | None:
         """How far a source was read, as it was stored with its last samples."""
-        with telling(self.path):
+        with store_errors(self.path):
             row = self._db.execute(OFFSET, (source,)).fetchone()
         try:
             return None if row is None else records.position(self.path, row[0])
@@ -223,7 +248,7 @@ class Store:
 
     def waiting(self, id: str) -> Array | None:
         """The input (d,) that waits under an id, if one does."""
-        with telling(self.path):
+        with store_errors(self.path):
             found = self._db.execute("SELECT type, x FROM waiting WHERE id = ?", (id,)).fetchone()
         if found is None:
             return None
@@ -234,13 +259,13 @@ class Store:
 
     def has_expired(self, id: str) -> bool:
         """Whether the input of an id went without a label, as far back as that is remembered."""
-        with telling(self.path):
+        with store_errors(self.path):
             return records.has_expired(self._db, id)
 
     def waiting_since(self, before: float, most: int = 1) -> int:
         """How many inputs have waited for labels since before a time, counted up to `most`."""
         ask = "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE since <= ? LIMIT ?)"
-        with telling(self.path):
+        with store_errors(self.path):
             return int(self._db.execute(ask, (before, most)).fetchone()[0])
 
     @property
@@ -291,13 +316,13 @@ def _commit(mark: Mark) -> int:
     return mark.commit
 
 
-def read_saved(path: PathLike, identity: Mapping[str, Any]) -> Restored:
+def read_saved(path: PathLike, identity: records.Identity) -> Restored:
     """What `Store.restore` gives, only read, also while an agent has the store open."""
     path = Path(path)
     kept = read_mark(path)  # before the database, which may only be further
     db = open_read_only(path)
     try:
-        with telling(path, opening=True):
+        with store_errors(path, opening=True):
             db.execute("BEGIN")  # snapshot and batches of one moment
             if check_schema(db, path) == FORMAT and kept is not None:
                 check_mark(path, str(identity["name"]), read_own_mark(db, path), kept, "full")
@@ -316,7 +341,7 @@ def read_offset(path: PathLike, source: str) -> dict[str, Any] | None:
     path = Path(path)
     db = open_read_only(path)
     try:
-        with telling(path, opening=True):
+        with store_errors(path, opening=True):
             row = db.execute(OFFSET, (source,)).fetchone()
     finally:
         db.close()

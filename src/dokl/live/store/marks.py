@@ -2,7 +2,7 @@
 
 A write-ahead log with a bad frame, or cut short, is for SQLite one that ends there: it opens the
 database as it was before, and says nothing. So every commit has a number, stored with a few counts
-in the database, and after the commit, before anyone is told, the same line goes into a file of its
+in the database, and after the commit, before any answer, the same line goes into a file of its
 own, NAME.db-mark. A database that is behind its mark has lost something that was acknowledged.
 
 The file has two places, written by turns, each with a checksum. Writing there needs no room on the
@@ -82,7 +82,7 @@ def read_mark(path: Path) -> StoredMark | None:
         return None
     except OSError as error:
         raise BadFile(f"{place}: the mark of the store cannot be read ({error.strerror})") from None
-    found = [_unpack_kept(data[at : at + LONGEST]) for at in range(0, len(data), PLACE)]
+    found = [_unpack_stored(data[at : at + LONGEST]) for at in range(0, len(data), PLACE)]
     known = [kept for kept in found if kept is not None]
     return max(known, key=lambda kept: (kept.mark.commit, kept.closed), default=_DAMAGED)
 
@@ -91,7 +91,7 @@ _DAMAGED = StoredMark(Mark(commit=-1), "", False)
 
 
 def boot_id() -> str:
-    """Which start of the machine this is; "" where that cannot be told."""
+    """Which start of the machine this is; "" if unknown."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""
@@ -148,7 +148,7 @@ class MarkFile:
         os.pwrite(self._file, line.encode("ascii"), turn * PLACE)
 
 
-def _unpack_kept(data: bytes) -> StoredMark | None:
+def _unpack_stored(data: bytes) -> StoredMark | None:
     words = _unsealed(data.decode("ascii", "replace"))
     if words is None or len(words) < 4 or words[0] != _MAGIC:
         return None

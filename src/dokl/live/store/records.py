@@ -5,21 +5,33 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadFile, BadInput
-from dokl.live.store.failures import damage_error, telling
+from dokl.live.store.failures import damage_error, store_errors
 from dokl.live.store.marks import Mark
 
-IDENTITY = {"name": str, "fingerprint": str, "m": int, "D": int, "d": int}
 LONGEST_NAME = 255  # characters of an idempotency key, or of an id
 _TYPES: dict[str, np.dtype[Any]] = {"<f4": np.dtype("<f4"), "<f8": np.dtype("<f8")}
 BATCHES = 64  # read at a time when restoring
+
+
+class Identity(TypedDict):
+    """Whose a store is, of which columns and model, and how many numbers its rows have."""
+
+    name: str
+    fingerprint: str
+    m: int
+    D: int
+    d: int
+
+
+Identities = Sequence[Identity]
 
 # Ids whose inputs went without a label, the newest last. The table comes with the first of them:
 # journals without it, of earlier versions too, are as good as those with it.
@@ -34,13 +46,13 @@ def has_expired(db: sqlite3.Connection, id: str) -> bool:
 
 
 def about(db: sqlite3.Connection, key: str) -> str | None:
-    """What the store says of itself under a key."""
+    """The value under a key of the store."""
     row = db.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
     return None if row is None else str(row[0])
 
 
-def tell(db: sqlite3.Connection, key: str, value: str) -> None:
-    """Let the store say this of itself."""
+def set_value(db: sqlite3.Connection, key: str, value: str) -> None:
+    """Set the value under a key of the store."""
     db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
 
 
@@ -84,18 +96,34 @@ def keep_log(
 
 def log(db: sqlite3.Connection, path: Path) -> list[bytes]:
     """All batches that are kept, origin by origin, in order."""
-    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'log'").fetchone() is None:
-        return []
     found = []
-    for *row, crc in db.execute("SELECT * FROM log ORDER BY origin, first"):
-        if seal(*row) != crc:
-            raise damage_error(path, f"the checksum of rows of {row[0]!r} does not match")
-        found.append(bytes(row[2]))
+    for origin, first, batch, crc in _log_rows(db):
+        if seal(origin, first, batch) != crc:
+            raise BadFile(
+                f"{path}: the store is damaged (the checksum of rows of {origin!r} does not "
+                "match). To go on without these rows, which neighbours may have: dokl agent "
+                f"accept-loss DESCRIPTION --name {path.stem} (its description instead of that word)"
+            )
+        found.append(bytes(batch))
     return found
 
 
+def drop_damaged_log(db: sqlite3.Connection) -> int:
+    """Delete the batches whose checksum does not match; how many."""
+    wrong = [row[:2] for row in _log_rows(db) if seal(*row[:-1]) != row[-1]]
+    for key in wrong:
+        db.execute("DELETE FROM log WHERE origin IS ? AND first IS ?", key)
+    return len(wrong)
+
+
+def _log_rows(db: sqlite3.Connection) -> Iterable[tuple[str, int, bytes, int]]:
+    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'log'").fetchone() is None:
+        return []
+    return db.execute("SELECT * FROM log ORDER BY origin, first")
+
+
 # -- rows with checksums -------------------------------------------------------------------------
-def seal(*values: Any) -> int:
+def seal(*values: object) -> int:
     """The checksum of a row: of every value, and where it begins."""
     crc = 0
     for value in values:
@@ -104,43 +132,52 @@ def seal(*values: Any) -> int:
     return crc
 
 
-def insert(db: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+def insert(db: sqlite3.Connection, table: str, rows: Iterable[tuple[object, ...]]) -> None:
     """Rows into a table whose last column is the checksum of the others."""
     for row in rows:
         marks = ", ".join("?" * (len(row) + 1))
         db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*row, seal(*row)))
 
 
-def damaged(db: sqlite3.Connection, table: str) -> list[Any]:
+def damaged(db: sqlite3.Connection, table: str) -> list[object]:
     """The first columns of those rows of a table whose checksum does not match."""
     return [row[0] for row in db.execute(f"SELECT * FROM {table}") if seal(*row[:-1]) != row[-1]]
 
 
 # -- whose it is, and how much -------------------------------------------------------------------
-def make_identity(identity: Mapping[str, Any]) -> str:
+def make_identity(identity: Identity) -> str:
     """Whose store it is and of what, as it is stored."""
-    return json.dumps({key: made(identity[key]) for key, made in IDENTITY.items()})
+    numbers = {"m": int(identity["m"]), "D": int(identity["D"]), "d": int(identity["d"])}
+    names = {"name": str(identity["name"]), "fingerprint": str(identity["fingerprint"])}
+    return json.dumps({**names, **numbers})
 
 
-def check_identity(db: sqlite3.Connection, path: Path, identity: Mapping[str, Any]) -> None:
-    """Refuse the store of another node or of another feature space."""
-    ours, theirs = make_identity(identity), about(db, "identity")
-    if theirs != ours:
-        raise BadFile(
-            f"{path}: this store is that of {_shown(path, theirs)}, and not of "
-            f"{_shown(path, ours)}. Vectors and samples of the two must not be mixed: name another "
-            "store, or move this one away"
-        )
+def check_identity(
+    db: sqlite3.Connection, path: Path, identity: Identity, earlier: Identities = ()
+) -> Identity:
+    """Refuse the store of another node or of another feature space; whose it is. earlier: what the
+    node was before its columns were changed.
+    """
+    theirs = about(db, "identity")
+    for each in (identity, *earlier):
+        if theirs == make_identity(each):
+            return each
+    raise BadFile(
+        f"{path}: this store is that of {_shown(path, theirs)}, and not of "
+        f"{_shown(path, make_identity(identity))}. Vectors and samples of the two must not be "
+        "mixed: name another store, or move this one away. (Where rows are shared, 'dokl network "
+        "columns' changes columns, and an agent that starts takes its store over)"
+    )
 
 
 def _shown(path: Path, identity: str | None) -> str:
     try:
         known = json.loads(identity or "")
-        if known.keys() != IDENTITY.keys():
+        if known.keys() != Identity.__annotations__.keys():
             raise ValueError
         return f"node {known.pop('name')!r} ({', '.join(f'{k} {v}' for k, v in known.items())})"
     except (ValueError, AttributeError):
-        raise damage_error(path, "nobody can tell whose it is") from None
+        raise damage_error(path, "its owner is unknown") from None
 
 
 def count(db: sqlite3.Connection, mark: Mark) -> Mark:
@@ -181,10 +218,10 @@ def batches(
     at = learned
     while True:
         # A few at a time: an open query would keep the WAL from starting over.
-        with telling(path, opening=True):
+        with store_errors(path, opening=True):
             rows = db.execute(ask, {"at": at, "n": BATCHES}).fetchall()
         for first, n, kind, data, crc in rows:
-            with telling(path, opening=True):
+            with store_errors(path, opening=True):
                 if first > at or (first < at and at != learned) or zlib.crc32(data) != crc:
                     raise damage_error(
                         path, f"of its journal, rows {at + 1} to {first + n} do not fit"
@@ -215,7 +252,7 @@ def array(path: Path, kind: str, data: bytes, shape: tuple[int, ...]) -> Array:
     return np.asarray(np.frombuffer(data, _TYPES[kind]).astype(kind[1:]).reshape(shape))
 
 
-def position(path: Path, stored: Any) -> dict[str, Any]:
+def position(path: Path, stored: str) -> dict[str, Any]:
     """How far a source was read, as it was stored."""
     try:
         return dict(json.loads(stored))

@@ -74,7 +74,7 @@ def prepare(db: sqlite3.Connection) -> None:
     if is_new(db):
         db.execute("BEGIN IMMEDIATE")
         _run(db, _SCHEMA + _SCHEMA_3)
-        records.tell(db, "mark", pack_mark(Mark()))
+        records.set_value(db, "mark", pack_mark(Mark()))
         db.execute(f"PRAGMA application_id = {APPLICATION}")
         db.execute(f"PRAGMA user_version = {FORMAT}")
         db.execute("COMMIT")
@@ -99,7 +99,7 @@ def _upgrade(db: sqlite3.Connection) -> None:
         "waiting": [(*row, now) for row in waiting],
     }.items():
         records.insert(db, table, rows)
-    records.tell(db, "mark", pack_mark(records.count(db, Mark(commit=1))))
+    records.set_value(db, "mark", pack_mark(records.count(db, Mark(commit=1))))
     db.execute(f"PRAGMA user_version = {FORMAT}")
 
 

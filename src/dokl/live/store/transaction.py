@@ -6,8 +6,7 @@ import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dokl.base.arrays import Array
@@ -34,25 +33,6 @@ class Transaction:
 
     def __init__(self, store: Store) -> None:
         self._store, self._db = store, store._db
-
-    @contextmanager
-    def part(self) -> Iterator[None]:
-        """Changes that can fail alone: if the block raises, they are undone and the rest stays.
-
-        For one arrival among several in one transaction. (Where SQLite itself fails, leave the
-        whole transaction.)
-        """
-        before = self._store._mark
-        self._db.execute("SAVEPOINT part")
-        try:
-            yield
-        except BaseException:
-            self._store._mark = before
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK TO part")
-                self._db.execute("RELEASE part")
-            raise
-        self._db.execute("RELEASE part")
 
     def samples(self, X: Array, Y: Array) -> int:
         """Add samples to the journal, X (n, d), Y (n, m); how many rows it ever had."""
@@ -121,7 +101,7 @@ class Transaction:
         return known
 
     def make_room(self, more: int, now: float) -> int:
-        """Let the oldest inputs go where so many more would be too many; how many went.
+        """Let the oldest inputs go where n more would be too many; how many went.
 
         Only those go that have waited for an hour: a sender in a hurry must not push out another's.
         """
@@ -148,6 +128,20 @@ class Transaction:
         mark = self._store._mark
         self._store._mark = mark._replace(expired=mark.expired + gone)
         return gone
+
+    def remake_waiting(self, d: int, remade: Callable[[Array], Array] | None) -> int:
+        """Let inputs that wait have other columns, d of them, or go where there is no way; how many
+        went.
+        """
+        if remade is None:
+            return self.expire(float("inf"))
+        path, shape = self._store.path, (1, self._store.d)
+        for id, kind, x, since, _ in self._db.execute("SELECT * FROM waiting").fetchall():
+            X = remade(records.array(path, kind, x, shape))
+            if X.shape != (1, d):
+                raise BadInput(f"an input of {X.shape[1]} numbers: {d} are expected")
+            records.insert(self._db, "waiting", [(id, "<f8", records.pack_array(X, "<f8"), since)])
+        return 0
 
     def label(self, id: str) -> Array | None:
         """Take the input (d,) that waits under an id; None if none does."""

@@ -1,6 +1,6 @@
 """Live nodes that share sums of their rows per origin.
 
-learner     one node: a lone learner, experts that know everybody's sums, and corrections
+learner     one node: a single learner, experts that know everybody's sums, and corrections
 states      a node as bytes
 forgetting  what experts that forget have left of each origin's sums
 """

@@ -40,8 +40,8 @@ class Remainder:
     left: tuple[Sums, ...]
 
 
-def kept_now(
-    kept: Mapping[str, Remainder],
+def remainders_now(
+    remainders: Mapping[str, Remainder],
     account: Account,
     without: Collection[str],
     experts: tuple[Fading, ...],
@@ -49,18 +49,20 @@ def kept_now(
     """What is left of each origin, now that the account says this; rows of those that are left out
     make nobody forget.
     """
-    new = sum(_new_weight(kept.get(name), account[name]) for name in account if name not in without)
+    new = sum(
+        _new_weight(remainders.get(name), account[name]) for name in account if name not in without
+    )
     found = {}
     for name, entry in account.items():
-        old = kept.get(name)
+        old = remainders.get(name)
         left = [_left(old, entry, i, each, new) for i, each in enumerate(experts)]
         found[name] = Remainder(entry, tuple(left))
     return found
 
 
-def totals(kept: Mapping[str, Remainder], whom: Collection[str]) -> list[Sums]:
+def totals(remainders: Mapping[str, Remainder], whom: Collection[str]) -> list[Sums]:
     """What each expert has left of these origins together."""
-    by_expert = zip(*(kept[name].left for name in sorted(whom)), strict=True)
+    by_expert = zip(*(remainders[name].left for name in sorted(whom)), strict=True)
     return [reduce(Sums.__add__, every) for every in by_expert]
 
 
@@ -69,7 +71,7 @@ def _new_weight(old: Remainder | None, entry: Entry) -> float:
 
 
 def _left(old: Remainder | None, entry: Entry, number: int, expert: Fading, new: float) -> Sums:
-    sums = added_up.narrowed(entry.sums, expert.D)
+    sums = added_up.narrow(entry.sums, expert.D)
     if old is None:
         return added_up.times(sums, min(1.0, expert.memory / max(sums.weight, 1.0)))
     gone = (1.0 - 1.0 / expert.memory) ** new
@@ -77,7 +79,7 @@ def _left(old: Remainder | None, entry: Entry, number: int, expert: Fading, new:
     if before is entry or _same(before.sums, entry.sums):  # perhaps under another seal
         return left
     if before.incarnation == entry.incarnation and sums.rows >= before.sums.rows:
-        return left + (sums - added_up.narrowed(before.sums, expert.D))
+        return left + (sums - added_up.narrow(before.sums, expert.D))
     more = _new_weight(old, entry) / max(sums.weight, 1.0)
     return left + added_up.times(sums, more) if more else _share(left, sums)
 

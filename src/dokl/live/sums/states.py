@@ -9,40 +9,43 @@ import numpy as np
 from dokl.base import codec, files
 from dokl.base.arrays import Array
 from dokl.base.errors import BadFile, BadInput
-from dokl.learning.columns import LagColumns, LagPlan
 from dokl.learning.experts import saving as banks
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.squares.memory import LIST
 from dokl.learning.squares.sums import Sums
+from dokl.live import lagged
+from dokl.live.lagged import LaggedInputs
 from dokl.network import saving
 from dokl.network import state as arrays_by_name
 from dokl.network.agreed import AgreedMap
 from dokl.network.node import NetworkNode
 from dokl.network.summing import EXPERTS, OwnSums, SummingNode
 from dokl.network.sums import shared
+from dokl.tables.models.series import Series
 
-KIND, LAGS = "node", "lags."
+KIND = "node"
 _RECORDS = (SummingNode, OwnSums, *saving.RECORDS)
 
 
-def pack(node: SummingNode, lags: LagColumns | None = None) -> bytes:
-    """Everything in bytes, exact, without room for further rows; lags: the rows remembered."""
+def pack(node: SummingNode, series: Series | None = None) -> bytes:
+    """Everything in bytes, exact, without room for further rows; series: the rows remembered."""
     own, n = node.own, node.own.n
     own = replace(own, Z=own.Z[:n], Y=own.Y[:n], weight=own.weight[:n])
     known, memories = saving.compact_node(node.node), banks.compact_memories(node.memories)
     meta, arrays = codec.encode(replace(node, node=known, own=own, memories=memories))
-    about = {"node": meta}
-    if lags is not None:
-        about["lags"], past = lags.spec()
-        arrays |= {f"{LAGS}{name}": array for name, array in past.items()}
-    return files.to_bytes(KIND, about, arrays, "the state of a node")
+    about, past = lagged.pack(series)
+    return files.to_bytes(KIND, {"node": meta, **about}, arrays | past, "the state of a node")
 
 
-def unpack(data: bytes, made: AgreedMap, settings: Settings) -> SummingNode:
-    """The node that was packed; BadInput where it is damaged, or of another map."""
+def unpack(
+    data: bytes, made: AgreedMap, settings: Settings, lags: LaggedInputs | None = None
+) -> tuple[SummingNode, Series | None]:
+    """The node that was packed, and the rows that it remembers; BadInput where it is damaged, or of
+    another map, or of other lags.
+    """
     try:
         meta, arrays = files.from_bytes(data, KIND, "the stored state")
-        own_arrays = {name: array for name, array in arrays.items() if not name.startswith(LAGS)}
+        own_arrays = {name: a for name, a in arrays.items() if not lagged.is_past(name)}
         node = codec.decode(meta["node"], own_arrays, _RECORDS)
         if not isinstance(node, SummingNode):
             raise ValueError("there is no node in it")
@@ -51,24 +54,10 @@ def unpack(data: bytes, made: AgreedMap, settings: Settings) -> SummingNode:
         raise BadInput(f"the stored state is damaged, or not this model's ({error})") from None
     own = node.own
     Z, Y, weight = (_with_room(part) for part in (own.Z, own.Y, own.weight))
-    known, memories = saving.completed_node(node.node), banks.completed_memories(node.memories)
+    known, memories = saving.complete_node(node.node), banks.complete_memories(node.memories)
     own = replace(own, Z=Z, Y=Y, weight=weight)
-    return replace(node, node=known, own=own, memories=memories)
-
-
-def unpack_lags(data: bytes, plan: LagPlan) -> LagColumns:
-    """The rows that a node remembers; BadInput where they are damaged, or of other lags."""
-    try:
-        meta, arrays = files.from_bytes(data, KIND, "the stored state")
-        past = {name: array for name, array in arrays.items() if name.startswith(LAGS)}
-        found = LagColumns.from_spec(
-            meta["lags"], {name.removeprefix(LAGS): array for name, array in past.items()}
-        )
-    except (BadFile, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"the stored state is damaged, or has no lags ({error})") from None
-    if found.plan != plan:
-        raise BadInput("the stored state is not this model's: it has other lags")
-    return found
+    past = None if lags is None else lags.unpack(meta, arrays)
+    return replace(node, node=known, own=own, memories=memories), past
 
 
 def _with_room(part: Array) -> Array:
@@ -98,7 +87,7 @@ def _check(node: SummingNode, made: AgreedMap, settings: Settings) -> None:
 
 # -- states of earlier versions ------------------------------------------------------------------
 def is_old(data: bytes) -> bool:
-    """Whether an earlier version packed it, whose nodes were no lone learners."""
+    """Whether an earlier version packed it, whose nodes were no single learners."""
     return data.startswith(b"doklst")
 
 
@@ -108,4 +97,4 @@ def old_sums(data: bytes, D: int, m: int) -> Sums:
     vector = found.nodes.get("sums")
     if vector is None or vector.shape != (1, shared.size(D, m)) or not np.isfinite(vector).all():
         raise BadInput("the stored state is not this model's: it has no sums of this size")
-    return shared.unpacked(vector[0], D, m)
+    return shared.unpack(vector[0], D, m)

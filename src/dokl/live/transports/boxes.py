@@ -80,7 +80,7 @@ class ReceiveBox:
         self._events: list[tuple[str, bool]] = []
 
     def know(self, peers: Iterable[str]) -> None:
-        """Begin to count for these neighbours; what others have said is forgotten."""
+        """Begin to count for these neighbours; what others have sent is dropped."""
         with self._lock:
             peers = list(peers)
             self._waiting = {peer: self._waiting.get(peer, deque()) for peer in peers}
@@ -142,7 +142,7 @@ class ReceiveBox:
 
 
 def _newest(waiting: Iterable[tuple[str, bytes]], kind: str, most: int) -> deque[tuple[str, bytes]]:
-    """What waits, in order, with no more of this kind than so many, the newest ones."""
+    """What waits, in order, with at most n of this kind, the newest ones."""
     found, left = deque[tuple[str, bytes]](), most
     for each in reversed(list(waiting)):
         if each[0] == kind:

@@ -143,7 +143,7 @@ class LinkGuard:
 
     async def _greeted(self, connection: socket.socket, outer: _End) -> str | None:
         """The name in the certificate that was shown, if it is a neighbour's; without
-        certificates, "" once something was said.
+        certificates, "" once something was sent.
         """
         loop = asyncio.get_running_loop()
         _shrink(connection)
@@ -190,7 +190,7 @@ class LinkGuard:
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection, which passes on what it hears to the other."""
+    """One end of a connection, which forwards what it receives to the other."""
 
     def __init__(self) -> None:
         self.over, self.spoke = asyncio.Event(), asyncio.Event()
@@ -211,7 +211,7 @@ class _End(asyncio.Protocol):
             self._transport.pause_reading()
 
     def join(self, other: _End) -> None:
-        """From now on both pass on what they hear."""
+        """From now on both forward what they receive."""
         self._other, other._other = other, self
         for here, there in ((self, other), (other, self)):
             if here._early:

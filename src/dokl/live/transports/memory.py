@@ -94,7 +94,7 @@ class Hub:
                         self.cut(a, b)
 
     def heal(self) -> None:
-        """Join everything that was parted."""
+        """Join everything that was separated."""
         with self._lock:
             self._cut.clear()
             self.settle()
@@ -117,7 +117,7 @@ class Hub:
                 self.settle()
 
     def settle(self) -> None:
-        """Tell everyone who is up and who is not, after any change."""
+        """Inform all of who is up and who is not, after any change."""
         with self._lock:
             for node in self._nodes.values():
                 for peer in node.peers:

@@ -2,7 +2,7 @@
 
 With certificates (security = "mtls") every link is encrypted, both sides prove who they are, and
 each neighbour may speak only as itself. Without (security = "insecure-loopback") there is none
-of this: any process of the machine can say anything, in anybody's name.
+of this: any process of the machine can send anything, in any name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ZenohTransport:
     wake is called from other threads whenever there is something that should not wait for the
     next look: who came or went, an answer, and with lossless every message. It must not block.
     max_bytes: larger messages are refused; by default, what this network's theta can need. note:
-    is told of strangers and floods at the address, an event and its fields.
+    receives strangers and floods at the address, an event and its fields.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ZenohTransport:
         self._network, self._lossless, self._note = network, lossless, note
         largest, depth = 4 * network.m * network.model.D, 1
         if network.model.rows:
-            largest = Context(b"", b"", network.d, network.m).most_message
+            largest = Context.of(network.rows_learner(name)).most_message
         elif network.model.squares:
             whole = most_bytes(network.m, network.model.D)
             largest, depth = pieces.largest(whole), pieces.number(whole)
@@ -87,7 +87,7 @@ class ZenohTransport:
 
         It returns at once: the old session closes and a new one opens behind it, in a moment
         (longer where a link is stuck). Meanwhile neighbours are down and messages wait. Those who
-        are no neighbours any more are not heard from now on.
+        are no neighbours any more are ignored from now on.
         """
         check(network, self.name, self._max_bytes)
         self._know(network)

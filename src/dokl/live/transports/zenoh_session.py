@@ -1,4 +1,4 @@
-"""One open Zenoh session of a node: what it declares, sends, hears and answers.
+"""One open Zenoh session of a node: what it declares, sends, receives and answers.
 
 The access table is read when a session opens, so a changed network means a new `ZenohSession`.
 
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dokl.base.errors import BadInput, MissingExtra
 from dokl.live.description import Network
@@ -25,6 +25,9 @@ from dokl.live.transports import KINDS
 from dokl.live.transports.boxes import ReceiveBox
 from dokl.live.transports.guard import LinkGuard
 from dokl.live.transports.zenoh_settings import check, configuration, key, pull_key
+
+if TYPE_CHECKING:
+    from zenoh import Parameters, Reply, Sample
 
 log = logging.getLogger("dokl.live")
 
@@ -63,7 +66,7 @@ class ZenohSession:
             self._guard.close()
             raise
         self._rings: list[tuple[str, str, Any]] = []
-        self._declared: list[Any] = []
+        self._declared: list[object] = []
         self._edges: dict[str, Edge] = {}
         self._publishers: dict[str, Any] = {}
         try:
@@ -71,7 +74,7 @@ class ZenohSession:
             for peer in network.neighbours(name):
                 self._watch(peer)
                 for kind in KINDS:
-                    self._hear(peer, kind, lossless)
+                    self._subscribe(peer, kind, lossless)
                 self._edges[peer] = self._edge(peer, answer)
             token = self._session.liveliness().declare_token(key(network, "alive", name))
             self._declared.append(token)
@@ -107,7 +110,7 @@ class ZenohSession:
     def _watch(self, peer: str) -> None:
         alive = self._zenoh.SampleKind.PUT
 
-        def changed(sample: Any) -> None:
+        def changed(sample: Sample) -> None:
             if self._live:
                 self._inbox.saw(peer, sample.kind == alive)
 
@@ -116,14 +119,14 @@ class ZenohSession:
         )
         self._declared.append(watched)
 
-    def _hear(self, peer: str, kind: str, lossless: bool) -> None:
+    def _subscribe(self, peer: str, kind: str, lossless: bool) -> None:
         where = key(self._network, kind, peer)
         if not lossless:
             ring = self._zenoh.handlers.RingChannel(self._inbox.depth)
             self._rings.append((peer, kind, self._session.declare_subscriber(where, ring)))
             return
 
-        def arrived(sample: Any) -> None:
+        def arrived(sample: Sample) -> None:
             if self._live:
                 self._inbox.arrived(peer, kind, sample.payload)
 
@@ -204,7 +207,7 @@ class ZenohSession:
             done()
             log.debug("asking %s: %s", peer, error)
 
-    def _answered(self, peer: str, reply: Any) -> None:
+    def _answered(self, peer: str, reply: Reply) -> None:
         sample = reply.ok
         if self._live and sample is not None:
             mark = sample.attachment
@@ -224,7 +227,7 @@ class ZenohSession:
             query.drop()
 
 
-def _version(parameters: Any) -> Version:
+def _version(parameters: Parameters) -> Version:
     """What the asker knows; nothing, where that is nonsense."""
     words = [parameters.get(word) or "" for word in ("i", "s")]
     if not all(word.isascii() and word.isdigit() and len(word) <= 20 for word in words):

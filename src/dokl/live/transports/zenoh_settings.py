@@ -1,4 +1,4 @@
-"""What Zenoh is told: links, certificates, and who may say what, from the network description.
+"""Settings of Zenoh: links, certificates, and who may send what, from the network description.
 
 Pure functions. The settings were found by measuring: gossip would connect peers beyond the
 given links, shared memory loses messages under load, default socket buffers hold seconds of
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable
-from typing import Any
 
 from dokl.base.errors import BadFile, BadInput
 from dokl.live.certificates import load_certificate, load_key
@@ -19,7 +18,7 @@ from dokl.live.transports import KINDS
 from dokl.live.transports.guard import HERE, LinkGuard
 
 LEASE_MS = 2000  # a neighbour that hangs is noticed after this time
-ACCEPT_MS = 4000  # for whoever connects to say who it is
+ACCEPT_MS = 4000  # for a handshake
 OPEN_MS = 4000  # for whom we dialled to answer; by default 10 s, in which it is not dialled again
 # Of a large message the end can wait in TLS's own buffer until something else is written to the
 # link, which the next keep-alive does at the latest: so there are many of them, every 100 ms.
@@ -44,7 +43,7 @@ def pull_key(network: Network, name: str, asker: str) -> str:
 # -- the configuration -------------------------------------------------------------------------
 def configuration(
     network: Network, name: str, max_bytes: int, guard: LinkGuard | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """{key: value} of a node's Zenoh session; max_bytes: the largest message that is taken.
 
     guard: what listens at the node's address; Zenoh itself listens behind it.
@@ -53,7 +52,7 @@ def configuration(
     dials = network.dials(name)
     listens = network.node(name).binds if guard is None else f"{HERE}:{guard.inner}"
     _check_addresses(network, name, dials.values())
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "mode": "peer",
         "listen/endpoints": [_endpoint(protocol, listens)],
         "listen/exit_on_failure": True,
@@ -81,7 +80,7 @@ def configuration(
     return found
 
 
-def certificates(network: Network, name: str, guard: LinkGuard | None = None) -> dict[str, Any]:
+def certificates(network: Network, name: str, guard: LinkGuard | None = None) -> dict[str, object]:
     """Both sides of a link show a certificate of the network's authority; a guard's word counts."""
     ca, certificate, private = (str(path) for path in network.certificate_files(name))
     believed = {"root_ca_certificate": ca}
@@ -129,8 +128,8 @@ def _check_addresses(network: Network, name: str, dialled: Iterable[str]) -> Non
             )
 
 
-# -- who may say what --------------------------------------------------------------------------
-def access_table(network: Network, name: str) -> dict[str, Any]:
+# -- who may send what --------------------------------------------------------------------------
+def access_table(network: Network, name: str) -> dict[str, object]:
     """Everything is denied but this: each neighbour speaks as itself, and asks for itself.
 
     A neighbour is known by the common name of its certificate. Rules match exact keys, so a
@@ -149,7 +148,7 @@ def access_table(network: Network, name: str) -> dict[str, Any]:
     }
 
 
-def _rules(network: Network, name: str, peer: str) -> list[dict[str, Any]]:
+def _rules(network: Network, name: str, peer: str) -> list[dict[str, object]]:
     return [
         {
             "id": f"{peer}-{flow}-{number}",
@@ -165,9 +164,9 @@ def _rules(network: Network, name: str, peer: str) -> list[dict[str, Any]]:
 
 def _allowed(network: Network, speaker: str, hearer: str) -> list[tuple[Iterable[str], list[str]]]:
     """(kinds of Zenoh messages, exact keys) that may travel from speaker to hearer."""
-    said, wanted = ([key(network, k, who) for k in KINDS] for who in (speaker, hearer))
+    offered, wanted = ([key(network, k, who) for k in KINDS] for who in (speaker, hearer))
     return [
-        (["put"], said),
+        (["put"], offered),
         (["liveliness_token"], [key(network, "alive", speaker)]),
         (["reply", "declare_queryable"], [pull_key(network, speaker, hearer)]),
         (["declare_subscriber"], wanted),

@@ -1,6 +1,6 @@
 """Where messages of a broker become samples: parsed, journaled, and only then settled.
 
-A broker is told that a message was taken when it is in the journal, or among the dead letters. If
+A message is acknowledged to the broker when it is in the journal, or among the dead letters. If
 we end before that, it delivers the message again; if we end after the journal and before the broker
 knows, the message's key is in the journal, and it is not learned twice.
 """
@@ -19,10 +19,10 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, DoklError
-from dokl.live.agent.answers import Answer, Busy, Stopping
+from dokl.live.agent.replies import Answer, Busy, Stopping
 from dokl.live.inputs import Arrival, bodies
 from dokl.live.inputs.bodies import BodyTable
-from dokl.live.sources.letters import DeadLetters, SensorMessage
+from dokl.live.sources.dead_letters import DeadLetters, SensorMessage
 from dokl.live.store import StoreFailed, TooManyWaiting
 
 if TYPE_CHECKING:
@@ -41,28 +41,28 @@ def new_facts(name: str, kind: str) -> dict[str, Any]:
 
 @dataclass
 class _Item:
-    """A message on its way. arrival: None where there is nothing to learn. said: what to publish.
-    reason: why it is a dead letter.
+    """A message on its way. arrival: None where there is nothing to learn. answer: the predictions
+    to publish. reason: why it is a dead letter.
     """
 
     message: SensorMessage
     arrival: Arrival | None = None
-    said: bytes | None = None
+    answer: bytes | None = None
     reason: str | None = None
     settled: bool = False
 
     def refuse(self, reason: str) -> None:
         """It can never be learned."""
-        self.reason, self.said, self.settled = reason, None, True
+        self.reason, self.answer, self.settled = reason, None, True
 
 
-class Desk:
+class MessageIntake:
     """Takes messages for an agent; `predicts`: answers are wanted. One thread at a time."""
 
     def __init__(
-        self, agent: Agent, letters: DeadLetters, stop: threading.Event, predicts: bool
+        self, agent: Agent, dead_letters: DeadLetters, stop: threading.Event, predicts: bool
     ) -> None:
-        self._agent, self._letters, self._stop = agent, letters, stop
+        self._agent, self._dead_letters, self._stop = agent, dead_letters, stop
         self._predicts = predicts
         self.facts: dict[str, Any] = agent.source if agent.source is not None else {}
 
@@ -74,7 +74,7 @@ class Desk:
         if not (self._deliver(items) and self._bury([item for item in items if item.reason])):
             return None
         self.facts["messages"] += len(messages)
-        return [item.said for item in items if item.said is not None]
+        return [item.answer for item in items if item.answer is not None]
 
     # -- bodies ------------------------------------------------------------------------------
     def _parsed(self, message: SensorMessage) -> _Item:
@@ -90,7 +90,7 @@ class Desk:
                 item.arrival = self._arrival(table, message)
                 X, ids = _rows(item.arrival)
             if self._predicts and len(X):
-                item.said = self._answer(message, X, ids)
+                item.answer = self._answer(message, X, ids)
         except BadInput as error:
             item.refuse(str(error))
         return item
@@ -115,9 +115,9 @@ class Desk:
 
     def _answer(self, message: SensorMessage, X: Array, ids: Sequence[str | None]) -> bytes:
         """Predictions of rows X (n, d), made before these are learned."""
-        told = {"node": self._agent.name, "from": message.where}
+        about = {"node": self._agent.name, "from": message.where}
         named = {"ids": list(ids)} if any(name is not None for name in ids) else {}
-        return json.dumps({**told, **named, "predictions": self._agent.predict(X)}).encode()
+        return json.dumps({**about, **named, "predictions": self._agent.predict(X)}).encode()
 
     # -- into the journal --------------------------------------------------------------------
     def _deliver(self, items: Sequence[_Item]) -> bool:
@@ -174,20 +174,20 @@ class Desk:
         item.settled = True
         if repeated:
             self.facts["repeated"] += 1
-            item.said = None
+            item.answer = None
         elif item.arrival is not None:
             self.facts["rows"] += item.arrival.rows
 
     # -- dead letters ------------------------------------------------------------------------
     def _bury(self, dead: Sequence[_Item]) -> bool:
         """Whether those that are no samples lie in the file."""
-        agent, path = self._agent, self._letters.path.name
+        agent, path = self._agent, self._dead_letters.path.name
         if not dead:
             return True
-        letters = [(item.message, str(item.reason)) for item in dead]
+        refused = [(item.message, str(item.reason)) for item in dead]
         while True:
             try:
-                self._letters.add(letters, agent.clock.wall())
+                self._dead_letters.add(refused, agent.clock.wall())
                 break
             except OSError as error:
                 text = f"the source is held up: {path} cannot be written ({error.strerror})"
@@ -196,9 +196,9 @@ class Desk:
                 return False
         agent.problems.pop("source", None)
         self.facts["dead_letters"] += len(dead)
-        for message, reason in letters:
+        for message, reason in refused:
             agent.log("dead letter", often=True, where=message.where, why=reason)
-        n, (message, reason) = self.facts["dead_letters"], letters[-1]
+        n, (message, reason) = self.facts["dead_letters"], refused[-1]
         text = f"messages that are no samples, {n:,} so far, lie in {path}; the last"
         agent.problems.note("dead letters", f"{text}, of {message.where}: {reason}")
         return True

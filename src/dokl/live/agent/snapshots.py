@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from dokl.base.errors import DoklError
-from dokl.live.store.kept import keep, kept_snapshots
+from dokl.live.store.records import Identity
+from dokl.live.store.snapshots import keep, stored_snapshots
 from dokl.simulation.learner import Learner
 
 
-class Keeping:
+class SnapshotSchedule:
     """When the last one was made, and where the next one goes."""
 
     def __init__(self, store: Path, learner: Learner, name: str) -> None:
         self._store = store
-        shape = {"m": learner.m, "D": learner.D, "d": learner.d}
-        self._identity = {"name": name, "fingerprint": learner.fingerprint, **shape}
-        self._last = max((each.at for each in kept_snapshots(store)), default=float("-inf"))
+        m, D, d, agreed = learner.m, learner.D, learner.d, learner.fingerprint
+        self._identity: Identity = {"name": name, "fingerprint": agreed, "m": m, "D": D, "d": d}
+        self._last = max((each.at for each in stored_snapshots(store)), default=float("-inf"))
 
     def due(self, every: float, wall: float) -> bool:
         """Whether it is time; a clock that was set back does not stop it."""

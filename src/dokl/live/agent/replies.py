@@ -1,4 +1,4 @@
-"""What whoever hands over samples gets: an answer once they are stored, or why not."""
+"""What a sender of samples gets: an answer once they are stored, or the reason why not."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Stopping(DoklError):
     """The agent is about to end."""
 
 
-def answer(future: Future[Answer], told: Answer) -> None:
+def answer(future: Future[Answer], reply: Answer) -> None:
     """Answer, if anyone still waits."""
     if future.set_running_or_notify_cancel():
-        future.set_result(told)
+        future.set_result(reply)
 
 
 def refuse(future: Future[Answer], error: Exception) -> None:
-    """Say why there is no answer; a second time says nothing."""
+    """Send the reason for no answer; a second call sends nothing."""
     if not future.done() and future.set_running_or_notify_cancel():
         future.set_exception(error)

@@ -1,12 +1,12 @@
 """Exchange by method "squares": sums per origin, signed by it, relayed, the newest wins.
 
-A node keeps an account: the newest entry of every origin that it has heard of, as it was sealed. It
-sends its own again when it has 5 % more rows (`sealing`), and passes on what is news, both no
-faster than `bytes_per_second` allows: what waits for its turn is sent as it is by then. Neighbours
-tell each other which versions they have (`VERSIONS`), again and again while they differ, and send
-what the other lacks; so whatever is lost, repeated, late or forgotten in a crash, accounts agree
-in the end, and then there is silence. The total is added up from the account and the node's own
-sums, so no row can be missing or count twice.
+A node keeps an account: the newest entry of every known origin, as it was sealed. It
+sends its own again when it has 5 % more rows, or when none came for `QUIET_SECONDS` (`sealing`),
+and passes on what is news, both no faster than `bytes_per_second` allows: what waits for its turn
+is sent as it is by then. Neighbours report which versions they have (`VERSIONS`), again
+and again while they differ, and send what the other lacks; so whatever is lost, repeated, late or
+forgotten in a crash, accounts agree in the end, and then there is silence. The total is added up
+from the account and the node's own sums, so no row can be missing or count twice.
 
 What is believed of an entry is in `roll`, whose rows are left out of the total in `standing`.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from dokl.base.errors import BadInput
 from dokl.live.certificates.signing import seal_and_entry
 from dokl.live.protocol import pieces, sealing, standing
-from dokl.live.protocol.effects import Effect, SaveSealed, SendHello, SendTheta
+from dokl.live.protocol.effects import Effect, Save, SaveSealed, SendHello, SendTheta
 from dokl.live.protocol.messages import (
     PIECE,
     SUMS,
@@ -51,14 +51,15 @@ LISTS = 0.1  # share of a link that lists of versions take at most
 LEAST_SECONDS = 0.05  # between two messages to everybody
 REFUSED_SECONDS = 15.0  # the same where it was refused: it may be in order some time
 LAPSE_SECONDS = 3 * REFUSED_SECONDS  # after which what was refused would have come again
+QUIET_SECONDS = 30.0  # without a new row after which fewer than 5 % are sent
 QUICK_TIMES = 10  # lists of versions that are sent at the quicker pace after a change
 
 
-class Accounts:
+class SumSharing:
     """Sums per origin, by pushing; arrays and dictionaries in it are replaced, never written to.
 
     account: the newest entry of each origin, as others have it (of this node: as it sealed it, in
-    this life or before). sealed: their bytes. heard: when each came. theirs: what neighbours say
+    this life or before). sealed: their bytes. arrived: when each came. theirs: what neighbours say
     they have. to_send: origins whose entries are due. sent_bytes: of the last message of an entry.
     sealing: what it seals next of its own. going: the origin whose entry is on its way in pieces,
     and those that are still to go. coming: what each neighbour has sent of a large entry. kept:
@@ -71,7 +72,7 @@ class Accounts:
         self.node, self.roll = node, roll
         self.account: Account = {}
         self.sealed: Mapping[str, bytes] = {}
-        self.heard: Mapping[str, float] = {}
+        self.arrived: Mapping[str, float] = {}
         self.theirs: Mapping[str, Mapping[bytes, Version]] = {}
         self.sent: Mapping[str, float] = {}
         self.to_send: tuple[str, ...] = ()
@@ -80,7 +81,10 @@ class Accounts:
         self.begun: float | None = None
         self.sent_bytes = 0
         self.sent_at = self.solved_at = self.told_at = self.said_at = float("-inf")
-        self.unsolved = self.asked = self.hurt = False
+        self.learned_at = float("-inf")
+        self.asked = self.hurt = False
+        # Whose rows are in a stored state is not known, but where there is nobody else.
+        self.unsolved = roll.names <= {node.name} and self.learner.listened(node.state)
         self.quick = 0
         self.standing = Standing()
         self.kept: Mapping[str, forgetting.Remainder] = {}
@@ -102,8 +106,9 @@ class Accounts:
 
     # -- events ------------------------------------------------------------------------------
     def samples(self, X: Any, Y: Any, now: float) -> list[Effect]:
-        """Learn at once; own rows are told when there are enough of them."""
+        """Learn at once; own rows are sent when there are enough of them."""
         self._began(now)
+        self.learned_at = now
         return self.node.learn(X, Y)
 
     def theta(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
@@ -134,7 +139,7 @@ class Accounts:
         others = {name: each for name, each in self.coming.items() if name != peer.name}
         self.coming = others  # what does not fit together is not kept
         wait = pieces.expiry(self._pace(pieces.SIZE))
-        left, whole = pieces.added(kept, piece, most, now, wait)
+        left, whole = pieces.add(kept, piece, most, now, wait)
         self.coming = {**others, peer.name: left}
         return whole
 
@@ -153,7 +158,9 @@ class Accounts:
             if entry.version == known.version:
                 peer.welcome(hello=False, about=name)
             return []
-        wrong = entry_faults(self.roll, self.learner, known, entry, self.heard.get(name, now), now)
+        wrong = entry_faults(
+            self.roll, self.learner, known, entry, self.arrived.get(name, now), now
+        )
         if wrong:
             text = f"neighbour {peer.name!r} sends sums of {name!r} that cannot be: {wrong[0]}"
             return self.node.refuse(peer.name, "sums", text, name)
@@ -161,7 +168,7 @@ class Accounts:
         peer.received, peer.last_received = peer.received + 1, now
         self.account = {**self.account, name: entry}
         self.sealed = {**self.sealed, name: sealed}
-        self.heard = {**self.heard, name: now}
+        self.arrived = {**self.arrived, name: now}
         self.unsolved = True
         self._has(peer, entry)
         self._changed()
@@ -170,16 +177,16 @@ class Accounts:
         return []
 
     def _has(self, peer: Neighbour, entry: Entry) -> None:
-        """Who sends an entry need not be sent it, whatever it said before."""
-        told, mark = self.theirs.get(peer.name), mark_of(entry.origin)
-        if told is not None and told.get(mark, (-1, -1)) < entry.version:
-            self.theirs = {**self.theirs, peer.name: {**told, mark: entry.version}}
+        """An entry is not sent back to its sender, whatever that reported before."""
+        versions, mark = self.theirs.get(peer.name), mark_of(entry.origin)
+        if versions is not None and versions.get(mark, (-1, -1)) < entry.version:
+            self.theirs = {**self.theirs, peer.name: {**versions, mark: entry.version}}
 
     def _versions(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
-        told = unpack_versions(message.body)
+        versions = unpack_versions(message.body)
         peer.welcome(hello=True)
-        if self.theirs.get(peer.name) != told:
-            self.theirs = {**self.theirs, peer.name: told}
+        if self.theirs.get(peer.name) != versions:
+            self.theirs = {**self.theirs, peer.name: versions}
             self.quick = QUICK_TIMES
         self.asked = self.asked or message.waiting
         self._offer(now)
@@ -218,7 +225,9 @@ class Accounts:
 
     def peer_lost(self, peer: Neighbour, now: float) -> list[Effect]:
         """What it has is not known any more."""
-        self.theirs = {name: told for name, told in self.theirs.items() if name != peer.name}
+        self.theirs = {
+            name: versions for name, versions in self.theirs.items() if name != peer.name
+        }
         self.coming = {name: each for name, each in self.coming.items() if name != peer.name}
         return []
 
@@ -228,7 +237,7 @@ class Accounts:
         return []
 
     def change(self, roll: Roll) -> None:
-        """Other names: whoever is no longer of the network takes its rows away. Another certificate
+        """Other names: a node that left the network takes its rows away. Another certificate
         of this node: what it has sealed gets a new seal.
         """
         self.roll = roll
@@ -250,7 +259,7 @@ class Accounts:
 
     # -- when it is time ---------------------------------------------------------------------
     def tick(self, now: float) -> list[Effect]:
-        """Tell own rows, pass on entries, compare versions, solve: whatever is due."""
+        """Send own rows, forward entries, compare versions, solve: whatever is due."""
         self._began(now)
         wait = pieces.expiry(self._pace(pieces.SIZE))
         self.coming = {name: pieces.alive(kept, now, wait) for name, kept in self.coming.items()}
@@ -258,8 +267,9 @@ class Accounts:
             return []
         self.node.forget_refused_sums(now - self._lapse)
         effects: list[Effect] = []
-        if self._enough and now >= self._tell_due():
-            effects += self._tell(now)
+        due = self._announce_due()
+        if due is not None and now >= due:
+            effects += self._announce(now)
         if self._there and self._waits and now >= self._send_due():
             effects += self._send(now)
         if self._there and self._comparing and now >= self._compare_due():
@@ -268,7 +278,7 @@ class Accounts:
         if judging is not None and now >= judging:
             self._judge(now)
         if self.unsolved and now >= self.solved_at + SOLVE_SECONDS:
-            self._solve(now)
+            effects += self._solve(now)
         return effects
 
     def next_due(self) -> float | None:
@@ -276,8 +286,7 @@ class Accounts:
         if not self.active or self.begun is None:
             return None
         judging = self._judge_due()
-        times = [] if judging is None else [judging]
-        times += [self._tell_due()] if self._enough else []
+        times = [due for due in (judging, self._announce_due()) if due is not None]
         if self._there:
             times += [self._send_due()] if self._waits else []
             times += [self._compare_due()] if self._comparing else []
@@ -299,11 +308,11 @@ class Accounts:
         return max(self.sent_at + self._pace(self.sent_bytes), self.told_at + LEAST_SECONDS)
 
     def _pace(self, size: int) -> float:
-        """Seconds from a message of so many bytes to the next one."""
+        """Seconds from a message of n bytes to the next one."""
         return max(self.node.exchange.every_seconds, LEAST_SECONDS, self._takes(size))
 
     def _takes(self, size: int) -> float:
-        """Seconds for so many bytes, by what sums may take of the link to a neighbour."""
+        """Seconds for n bytes, by what sums may take of the link to a neighbour."""
         most = self.node.exchange.bytes_per_second
         return size / most if most else 0.0
 
@@ -326,31 +335,35 @@ class Accounts:
 
     # -- own rows ----------------------------------------------------------------------------
     @property
-    def _enough(self) -> bool:
-        """Whether there is something to tell: of own rows never few, which could be read off."""
-        return self.sealing.due(self._own_rows[0], self._fewest)
-
-    @property
     def _fewest(self) -> int:
         return max(self.node.exchange.fewest_rows, 1)
 
     @property
     def _own_rows(self) -> tuple[int, int]:
-        """How many there are, and how many were told."""
+        """How many there are, and how many were sent."""
         own = self.account.get(self.node.name)
         return self.learner.own_rows(self.node.state), 0 if own is None else own.sums.rows
 
-    def _tell_due(self) -> float:
-        """Not before neighbours had the time to say what they have of this node's earlier life."""
+    def _announce_due(self) -> float | None:
+        """When own rows are sealed: not before neighbours had the time to say what they have of
+        this node's earlier life. None: there are too few, which could be read off.
+        """
         begun = 0.0 if self.begun is None else self.begun
+        rows = self._own_rows[0]
+        if not self.sealing.allowed(rows, self._fewest):
+            return None
         me = mark_of(self.node.name)
-        heard = [self.theirs.get(peer.name) for peer in self._there]
-        new = bool(heard) and all(told is not None and me not in told for told in heard)
+        versions_there = [self.theirs.get(peer.name) for peer in self._there]
+        new = bool(versions_there) and all(
+            versions is not None and me not in versions for versions in versions_there
+        )
         at_once = new or self.node.name in self.account
         first = begun if at_once else begun + self.node.exchange.join_seconds
-        return max(first, self.said_at + SOLVE_SECONDS)
+        quiet = max(begun, self.learned_at) + QUIET_SECONDS
+        earliest = first if self.sealing.due(rows, self._fewest) else max(first, quiet)
+        return max(earliest, self.said_at + SOLVE_SECONDS)
 
-    def _tell(self, now: float) -> list[Effect]:
+    def _announce(self, now: float) -> list[Effect]:
         """Seal own rows, or what is to follow on the entry before."""
         name, own = self.node.name, self.learner.own_sums(self.node.state)
         given = self.sealing, self.account.get(name), name, own, self._fewest
@@ -385,9 +398,9 @@ class Accounts:
 
     def _lacked(self, name: str) -> bool:
         """Whether a neighbour may not have this node's entry of an origin."""
-        told = [self.theirs.get(peer.name) for peer in self._there]
+        versions = [self.theirs.get(peer.name) for peer in self._there]
         version, mark = self.account[name].version, mark_of(name)
-        return any(each is None or each.get(mark, (-1, -1)) < version for each in told)
+        return any(each is None or each.get(mark, (-1, -1)) < version for each in versions)
 
     @property
     def _settled(self) -> bool:
@@ -412,17 +425,17 @@ class Accounts:
         settled = self._settled
         self.told_at, self.asked, self.quick = now, False, max(0, self.quick - 1)
         self._offer(now)
-        told = pack_versions(self.account)
-        return [SendHello(self.node.pack_body(VERSIONS, told, now, not settled))]
+        versions = pack_versions(self.account)
+        return [SendHello(self.node.pack_body(VERSIONS, versions, now, not settled))]
 
     def _offer(self, now: float) -> None:
         """Send what a neighbour lacks, unless that is on its way already."""
         for peer in self._there:
-            told = self.theirs.get(peer.name)
-            if told is None:
+            versions = self.theirs.get(peer.name)
+            if versions is None:
                 continue
             for name, entry in self.account.items():
-                lacks = told.get(mark_of(name), (-1, -1)) < entry.version
+                lacks = versions.get(mark_of(name), (-1, -1)) < entry.version
                 refused = bool(peer.refuses & {mark_of(name), mark_of(self.node.name)})
                 pause = REFUSED_SECONDS if refused else AGAIN_SECONDS
                 size = len(self.sealed[name])
@@ -440,30 +453,35 @@ class Accounts:
 
     @property
     def rows(self) -> int:
-        """Rows in the total: all of this node's own, and those that others have told of."""
+        """Rows in the total: all of this node's own, and those that others sent."""
         return self._own_rows[0] + sum(entry.sums.rows for entry in self.others.values())
 
     def _judge(self, now: float) -> None:
-        """Look at what each origin's rows do to this node's own; solve anew if one goes."""
+        """Look at what each origin's rows do to this node's own; solve again if one goes."""
         learner, before = self.learner, self.standing.out
         given = self.others, self.node.name, learner.own_sums(self.node.state), learner.rho
-        self.standing = standing.judged(self.standing, *given, now)
+        self.standing = standing.judge(self.standing, *given, now)
         self.unsolved = self.unsolved or self.standing.out != before
 
-    def _solve(self, now: float) -> None:
+    def _solve(self, now: float) -> list[Effect]:
         node, own = self.node, self.learner.own_sums(self.node.state)
-        self.standing = standing.heard(self.standing, self.others, own)
+        effects = list[Effect]()
+        self.standing = standing.check_sizes(self.standing, self.others, own)
         if self.others:
             account, out = {**self.others, node.name: Entry(node.name, 0, own)}, self.standing.out
-            self.kept = forgetting.kept_now(self.kept, account, out, self.learner.fading)
+            self.kept = forgetting.remainders_now(self.kept, account, out, self.learner.fading)
             known = origins.total(account, out), forgetting.totals(self.kept, set(account) - out)
             state = self.learner.knowing(node.state, *known)
             self.hurt = self.learner.hurts(state)  # by flipped labels, say, which pass every check
             alone = own, forgetting.totals(self.kept, {node.name})
             node.state = self.learner.knowing(node.state, *alone) if self.hurt else state
+        else:  # they have left the network, and take their rows with them
+            node.state, self.kept, self.hurt = self.learner.forget_others(node.state), {}, False
+            effects.append(Save())
         self.unsolved, self.solved_at = False, now
         self.node.step += 1
         self.node.combines += 1
+        return effects
 
     def disputes(self, now: float) -> list[str]:
         """Whose rows hurt, in words."""
@@ -476,20 +494,20 @@ class Accounts:
     @property
     def disagreement(self) -> float | None:
         """The share of rows that this account and a neighbour's do not have in common, in [0, 1],
-        by what neighbours say they have, the mean over them; None while none has said it.
+        by what neighbours report to have, the mean over them; None while none has.
         """
         mine = unpack_versions(pack_versions(self.account))
-        told = [self.theirs[peer.name] for peer in self._there if peer.name in self.theirs]
-        return sum(apart(mine, each) for each in told) / len(told) if told else None
+        versions = [self.theirs[peer.name] for peer in self._there if peer.name in self.theirs]
+        return sum(apart(mine, each) for each in versions) / len(versions) if versions else None
 
     def facts(self) -> dict[str, Any]:
         """For `/status`: rows by origin, and in the total."""
-        told = {name: entry.sums.rows for name, entry in sorted(self.others.items())}
+        rows = {name: entry.sums.rows for name, entry in sorted(self.others.items())}
         return {
             "rows": self.rows,
             "left_out": self.hurt,
             "hurting": sorted(self.standing.out),
-            "origins": {**told, self.node.name: self.learner.own_rows(self.node.state)},
+            "origins": {**rows, self.node.name: self.learner.own_rows(self.node.state)},
         }
 
     # -- going back --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The newest rows of an agent: what was measured, and what it had said before it learned them."""
+"""The newest rows of an agent: measurements, and predictions before learning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = tuple[int, float, float, float | None, float | None]
 
 class NewestRows:
     """(number, measured, predicted, lower, upper) of the last rows, the newest last; by the first
-    output where there are several, and without ends where no interval was said.
+    output where there are several, and without ends if there was no interval.
 
     >>> newest = NewestRows()
     >>> f, Y, half = np.array([[1.0], [2.0]]), np.array([[1.5], [2.0]]), np.array([[0.5], [0.25]])
@@ -31,11 +31,11 @@ class NewestRows:
         """Rows that were learned; only what is kept of them is looked at."""
         n = min(effect.rows, self._rows.maxlen or 0)
         half = np.full(effect.f.shape, np.nan) if effect.half is None else effect.half
-        f, y, reach = (np.asarray(a)[effect.rows - n :, 0] for a in (effect.f, effect.Y, half))
-        table = np.column_stack([y, f, f - reach, f + reach]).tolist()
-        for number, (measured, said, *ends) in enumerate(table, effect.learned - n + 1):
+        f, y, width = (np.asarray(a)[effect.rows - n :, 0] for a in (effect.f, effect.Y, half))
+        table = np.column_stack([y, f, f - width, f + width]).tolist()
+        for number, (measured, predicted, *ends) in enumerate(table, effect.learned - n + 1):
             lower, upper = (_short(end) if math.isfinite(end) else None for end in ends)
-            self._rows.append((number, _short(measured), _short(said), lower, upper))
+            self._rows.append((number, _short(measured), _short(predicted), lower, upper))
 
     def rows(self) -> list[Row]:
         """All that is kept."""

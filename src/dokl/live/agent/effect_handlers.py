@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dokl.live.agent.clock import Clock
 from dokl.live.agent.curve import LossCurve
 from dokl.live.agent.logs import Log
-from dokl.live.agent.newest import NewestRows
+from dokl.live.agent.newest_rows import NewestRows
 from dokl.live.protocol.effects import (
     Ask,
     Effect,
@@ -20,8 +20,8 @@ from dokl.live.protocol.effects import (
 from dokl.live.transports import Transport
 
 
-class Consequences:
-    """Who hears of an effect: the curve of losses and the newest rows, and the log."""
+class EffectHandler:
+    """Who receives an effect: the curve of losses and the newest rows, and the log."""
 
     def __init__(self, curve: LossCurve, newest: NewestRows, log: Log, clock: Clock) -> None:
         self._curve, self._newest, self._log, self._clock = curve, newest, log, clock
@@ -43,8 +43,8 @@ class Consequences:
             self._log(effect.kind, often=True, text=effect.text)
 
 
-class SentConsequences(Consequences):
-    """Neighbours hear of effects, too."""
+class SendingHandler(EffectHandler):
+    """Neighbours receive effects, too."""
 
     def __init__(
         self, transport: Transport, curve: LossCurve, newest: NewestRows, log: Log, clock: Clock

@@ -1,4 +1,4 @@
-"""Messages that can be no samples, kept for whoever mends their sender: dead letters.
+"""Dead letters: messages that cannot be samples, kept for the repair of their sender.
 
 One JSON object a line: when, from where, why, and the body, as text or else in base64. The file is
 for its owner's eyes and bounded: past `MOST` bytes it makes room by becoming NAME.dead.jsonl.1,
@@ -38,14 +38,14 @@ class DeadLetters:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, letters: Sequence[tuple[SensorMessage, str]], wall: float) -> None:
+    def add(self, messages: Sequence[tuple[SensorMessage, str]], wall: float) -> None:
         """Messages with the reasons why they are here; on the disk when this returns.
 
         OSError where that cannot be done.
         """
-        if not letters:
+        if not messages:
             return
-        lines = "".join(_line(message, reason, wall) for message, reason in letters).encode()
+        lines = "".join(_line(message, reason, wall) for message, reason in messages).encode()
         number = open_own(self.path, os.O_RDWR | os.O_APPEND)
         with os.fdopen(number, "ab") as file:
             if file.tell() and not _ends_a_line(number, file.tell()):
