@@ -1,16 +1,19 @@
 """The command line: one file per command, each parses, calls a job, and prints.
 
-Exit codes: 0 done; 1 something was wrong with what was given, said in one line; 2 the command line
+Exit codes: 0 done; 1 invalid input, with a message of one line; 2 the command line
 itself was wrong; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -31,12 +34,36 @@ from dokl.cli.predict import predict
 from dokl.cli.reproduce import reproduce
 from dokl.cli.run import run
 from dokl.cli.serve import serve
-from dokl.cli.terminating import Terminated, terminable
 from dokl.cli.train import train
 from dokl.cli.up import up
 from dokl.cli.watch import watch
 
 STDOUT = "stdout"
+
+
+class Terminated(KeyboardInterrupt):
+    """Somebody sent SIGTERM: as Ctrl-C, a command that ends early prints and keeps what it has."""
+
+
+def terminable(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command, in which SIGTERM is raised as `Terminated`, unless somebody else handles it."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **how: Any) -> Any:
+        alone = threading.current_thread() is threading.main_thread()
+        if not alone or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return command(*args, **how)
+        signal.signal(signal.SIGTERM, _raise)
+        try:
+            return command(*args, **how)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    return run
+
+
+def _raise(*_: Any) -> NoReturn:
+    raise Terminated
 
 
 class Commands(click.Group):
@@ -70,7 +97,7 @@ class Commands(click.Group):
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; whoever reads our output may stop reading."""
+        """Run a command; a reader of its output may close the pipe."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dokl.cli.common import LOG_LEVEL, echo_json, examples, output_switches, remark
+from dokl.cli.options import (
+    LOG_LEVEL,
+    echo_json,
+    examples,
+    output_switches,
+    remark,
+    with_options,
+)
 
 DESCRIPTION = click.argument("description", type=click.Path(path_type=Path))
 STATE = click.option(
     "--state", type=click.Path(path_type=Path), metavar="FOLDER",
     help="Folder of the journal. [default: lab.state beside lab.toml]",
 )  # fmt: skip
+
+
+def _with_a_file(argument: str, overwrite: str) -> Callable[[Any], Any]:
+    """A command on the journal of one node, and a file; overwrite: what that replaces."""
+    options = [
+        DESCRIPTION,
+        click.argument(argument, type=click.Path(path_type=Path)),
+        click.option("--name", required=True, help="Which node."),
+        STATE,
+        click.option("--overwrite", is_flag=True, help=overwrite),
+        output_switches,
+    ]
+    return lambda command: with_options(command, options)
 
 
 class WithDefault(click.Group):
@@ -37,7 +59,7 @@ class WithDefault(click.Group):
     ),
 )
 def agent() -> None:
-    """Be one node of a live network, or talk to one.
+    """Run or manage one node of a live network.
 
     `dokl agent lab.toml --name NAME` runs the node NAME; see `dokl agent run --help`.
     """
@@ -53,22 +75,24 @@ def agent() -> None:
     )
 )
 @DESCRIPTION
-@click.option("--name", help="Which node of the description to be.")
+@click.option("--name", help="Node of the description to run.")
 @click.option(
     "--data",
     metavar="FILE",
     help="CSV or JSON lines to learn from, instead of the description's broker; - is stdin.",
 )
-@click.option("--follow", is_flag=True, help="Go on as the file grows, also when it is rotated.")
+@click.option("--follow", is_flag=True, help="Continue as the file grows, also after rotation.")
 @STATE
-@click.option("--http", metavar="HOST:PORT", help="Instead of the description's; off for none.")
+@click.option(
+    "--http", metavar="HOST:PORT", help="Address instead of the description's; off: none."
+)
 @click.option("--model", "warm", type=click.Path(path_type=Path), metavar="FILE",
-              help="Begin with what this model file has learned; the first time only.")  # fmt: skip
-@click.option("--once", is_flag=True, help="End when the data is at its end.")
+              help="Start from this model file; only at the first start.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Stop at the end of the data.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="ROWS",
-              help="Rows of --data a second, at most.")  # fmt: skip
+              help="Maximum rows of --data per second.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(1), default=50, show_default=True, metavar="ROWS",
-              help="Rows of --data that are stored and learned at once.")  # fmt: skip
+              help="Rows of --data that are stored and learned together.")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path), help="File for log lines, not stderr.")
 @LOG_LEVEL
 def run(
@@ -78,10 +102,9 @@ def run(
 ) -> None:  # fmt: skip
     """Run node NAME of the network that DESCRIPTION (lab.toml) describes.
 
-    It learns from its own samples, averages with its neighbours, answers predictions over HTTP, and
-    writes one JSON log line per event to stderr. SIGTERM or Ctrl-C end it in order, SIGHUP makes it
-    read DESCRIPTION again. After any end, also kill -9, the same command, without --model, goes on
-    where it was.
+    The node learns from its own samples, exchanges with its neighbours and predicts over HTTP. Each
+    event is a JSON line on stderr. SIGTERM or Ctrl-C stop it cleanly; SIGHUP makes it read
+    DESCRIPTION again. After any stop, also kill -9, the same command without --model continues.
     """
     if follow and (once or data in (None, "-")):
         raise click.UsageError("--follow is for a file that grows: name it with --data, no --once")
@@ -93,7 +116,7 @@ def run(
         from dokl.live.description import read
 
         known = ", ".join(read(description).names)
-        raise click.UsageError(f"--name says which node to be; {description} has {known}")
+        raise click.UsageError(f"--name NODE is needed; {description} has {known}")
     given = description, name, data, follow, state, http, warm, once, rate, batch, log, log_level
     run_agent(Settings(*given))
 
@@ -113,18 +136,18 @@ def reload(
 ) -> None:
     """Make running agents of this machine read DESCRIPTION again.
 
-    They take new neighbours, a new access table and new certificates by reopening their
-    connections; no sample is lost. Kernel, features and scaling stay as long as an agent runs.
+    They reopen their connections with the new neighbours, access table and certificates; no sample
+    is lost. Kernel, features and scaling do not change while an agent runs.
     """
     from dokl.live.jobs.signals import reload as job
 
-    told = job(description, names, state)
+    done = job(description, names, state)
     if as_json:
-        echo_json(told)
+        echo_json(done)
     else:
-        for name, pid in told.items():
+        for name, pid in done.items():
             remark(f"{name} (process {pid}) is asked to read {description} again", quiet)
-        remark("their logs and /status say if they refused something", quiet)
+        remark("their logs and /status show what they refused", quiet)
 
 
 @agent.command(epilog=examples("dokl agent accept-loss lab.toml --name a"))
@@ -135,11 +158,11 @@ def reload(
 def accept_loss(
     description: Path, name: str, state: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Let a node go on whose journal has lost acknowledged rows.
+    """Let a node continue after its journal lost acknowledged rows.
 
-    An agent refuses to start with such a journal, and says what is missing. This command says it
-    again and makes the journal whole with what is left: rows that cannot be believed are dropped.
-    The agent must not run. Senders that still have the missing rows can send them once more.
+    An agent refuses to start with such a journal, and reports what is missing. This command reports
+    it again and repairs the journal; damaged rows are dropped. The agent must not run. Senders that
+    still have the missing rows can send them again.
     """
     from dataclasses import asdict
 
@@ -149,26 +172,21 @@ def accept_loss(
     if as_json:
         echo_json(asdict(loss))
         return
-    remark(f"{name} goes on with {loss.left:,} rows, and without {loss.rows:,} that it had", quiet)
+    remark(f"{name} continues with {loss.left:,} rows; {loss.rows:,} rows are lost", quiet)
     for table, n in loss.dropped.items():
         remark(f"damaged and dropped: {n:,} of its {table}", quiet)
 
 
 @agent.command(epilog=examples("dokl agent backup lab.toml --name a a.backup"))
-@DESCRIPTION
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--name", required=True, help="Which node.")
-@STATE
-@click.option("--overwrite", is_flag=True, help="Replace an earlier file.")
-@output_switches
+@_with_a_file("file", overwrite="Replace an earlier file.")
 def backup(
     description: Path, file: Path, name: str, state: Path | None, overwrite: bool,
     as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Copy a node's journal to FILE as it is at this moment, running or not.
+    """Copy the journal of a node, running or not, to FILE.
 
-    FILE has all that the node has learned, its rows, its idempotency keys and the inputs that wait
-    for labels. It is as confidential as the journal; certificates and DESCRIPTION are not in it.
+    FILE contains the model of the node, its rows, its idempotency keys and the inputs that wait for
+    labels. It is as confidential as the journal. Certificates and DESCRIPTION are not in it.
     """
     from dataclasses import asdict
 
@@ -182,21 +200,16 @@ def backup(
 
 
 @agent.command(epilog=examples("dokl agent restore lab.toml --name a a.backup"))
-@DESCRIPTION
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--name", required=True, help="Which node.")
-@STATE
-@click.option("--overwrite", is_flag=True, help="Put a journal aside that is there.")
-@output_switches
+@_with_a_file("file", overwrite="Move an existing journal aside.")
 def restore(
     description: Path, file: Path, name: str, state: Path | None, overwrite: bool,
     as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Let a node go on from a FILE that `dokl agent backup` wrote.
+    """Restore the journal of a node from a FILE of `dokl agent backup`.
 
-    The agent must not run. Rows acknowledged since the copy are gone, and are counted as lost
-    where the old journal or its mark is still there; senders that have them can send them once
-    more. The node speaks with a later incarnation, so neighbours take it for the newer one.
+    The agent must not run. Rows acknowledged since the backup are lost; they are counted if the old
+    journal or its mark still exists, and senders can send them again. The node gets a later
+    incarnation, so neighbours accept it as the newer one.
     """
     from dataclasses import asdict
 
@@ -207,9 +220,9 @@ def restore(
         echo_json(asdict(found))
         return
     lost = f", and without {found.lost:,} that it had" if found.lost else ""
-    remark(f"{name} goes on with {found.rows:,} rows{lost}", quiet)
+    remark(f"{name} continues with {found.rows:,} rows{lost}", quiet)
     if found.replaced:
-        remark(f"the journal that was there is put aside as {name}.db.replaced", quiet)
+        remark(f"the earlier journal was moved to {name}.db.replaced", quiet)
 
 
 @agent.command(
@@ -220,31 +233,31 @@ def restore(
     )
 )
 @DESCRIPTION
-@click.option("--to", metavar="TIME", help="As it was then: 2026-11-15T08:30, or 45m, 2h, 3d ago.")
+@click.option("--to", metavar="TIME", help="The time: 2026-11-15T08:30, or 45m, 2h, 3d ago.")
 @click.option("--name", "names", multiple=True, help="Which node; repeat it. [default: all here]")
-@click.option("--list", "listing", is_flag=True, help="Say which snapshots there are.")
+@click.option("--list", "listing", is_flag=True, help="List the snapshots.")
 @STATE
 @output_switches
 def rollback(
     description: Path, to: str | None, names: tuple[str, ...], listing: bool, state: Path | None,
     as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Let nodes be as they were at an earlier time: without what poisoned them since.
+    """Return nodes to an earlier time, for example from before a poisoning.
 
-    Agents put a snapshot aside every `keep_minutes` (10) and go back to the last one before TIME.
-    They must not run meanwhile, on any machine of the network: one that was not rolled back would
-    bring back what is to be forgotten. Rows learned since stay counted, are told, and are not
-    learned again; senders that still have them can send them with new idempotency keys.
+    Agents take a snapshot every `keep_minutes` (10). Rollback returns to the last one before TIME.
+    No agent of the network may run meanwhile, on any machine: an agent that was not rolled back
+    would send what the others forgot. Later rows stay counted and are printed, and are not
+    learned again; senders can send them again with new idempotency keys.
     """
     if listing == (to is not None):
-        raise click.UsageError("say --to TIME, or --list for the times there are")
+        raise click.UsageError("give --to TIME, or --list to list the times")
     import time
     from dataclasses import asdict
 
     from dokl.live.jobs import rollback as live
 
     if to is None:
-        found = live.kept(description, names, state)
+        found = live.snapshots_of(description, names, state)
         if as_json:
             echo_json({name: [asdict(each) for each in found[name]] for name in found})
             return
@@ -269,17 +282,12 @@ def rollback(
         "dokl predict a.safetensors new.csv",
     )
 )
-@DESCRIPTION
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("--name", required=True, help="Which node.")
-@STATE
-@click.option("--overwrite", is_flag=True, help="Replace an earlier file.")
-@output_switches
+@_with_a_file("model", overwrite="Replace an earlier file.")
 def export(
     description: Path, model: Path, name: str, state: Path | None, overwrite: bool,
     as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Write what a node has learned to an ordinary MODEL file, running or not.
+    """Write the model of a node, running or not, to a MODEL file.
 
     `dokl predict`, `dokl evaluate`, `dokl inspect` and `dokl.load` read it.
     """

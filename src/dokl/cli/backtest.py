@@ -11,26 +11,45 @@ import click
 
 from dokl.base.errors import BadInput
 from dokl.base.progress import progress
-from dokl.cli.common import echo_json, examples, key_values, output_switches, remark, with_options
-from dokl.cli.lags import BY, TIME, comma_list, earlier_options, lag_request
-from dokl.cli.meter import Meter, loading
-from dokl.cli.pictures import check_places, draws
-from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
+from dokl.cli.options import (
+    BY,
+    DROP,
+    FILES_HELP,
+    NUMERIC,
+    PARAMETER,
+    TEXT,
+    TIME,
+    Data,
+    comma_list,
+    earlier_options,
+    echo_json,
+    examples,
+    keep_inputs,
+    key_values,
+    lag_request,
+    make_source,
+    on_error_options,
+    output_switches,
+    reading_options,
+    remark,
+    with_options,
+)
+from dokl.cli.results import Meter, check_places, draws, loading
 
 HELP = """\b
-How: the rows are sorted by time, and the last of them, --held-out percent, are
-cut into --folds. At the beginning of a fold, its origin, everybody has learned
-what was known by then, and predicts the fold.
+How: the rows are sorted by time. The last --held-out percent are split into --folds.
+The beginning of a fold is its origin: each model has learned what was known by then,
+and predicts the fold.
   dokl frozen     the model as it was at the origin
-  dokl following  the same model, which learns every target once it is known
+  dokl following  the same model, which learns each target when it is known
   ridge, LightGBM fitted at the origin, with the same inputs and rows; LightGBM
                   also gets hour, weekday and day of the year as numbers. They
-                  learn nothing after it: compare them with the frozen model
-  the last value  and that of a day and a week before: persistence
-Scored are the rows for which all of them have a prediction. r2 is over the rows
-held out; in 90 % says how often 90 % intervals held the target, +- half their
-width. --horizon 1,6,24 tries several. Lags are chosen by the rows before the
-first origin unless some are named; --lags none takes none.
+                  learn nothing later: compare them with the frozen model
+  the last value  and the values one day and one week earlier: persistence
+Rows that all models predict are scored. r2 is over the rows held out; "in 90 %" is
+the coverage of 90 % intervals, +- half their width. --horizon 1,6,24 scores several
+horizons. Unless lags are named, the rows before the first origin choose them; --lags
+none uses none.
 
 \b
 All rows are in memory. Ctrl-C prints the folds that are done.
@@ -39,10 +58,9 @@ All rows are in memory. Ctrl-C prints the folds that are done.
 
 def _options(command: Any) -> Any:
     """What to backtest, and how."""
-    column: dict[str, Any] = {"multiple": True, "metavar": "COLUMN"}
     lags = [
         click.option("--lags", "auto_lags", type=click.Choice(["auto", "none"]),
-                     help="auto, unless lags are named: the rows propose some."),
+                     help="Default: auto (the rows choose) unless lags are named."),
         click.option("--horizon", metavar="N|6h,...", default="0", show_default=True,
                      help="Predict the target N rows, or hours, later; one or several."),
     ]  # fmt: skip
@@ -50,19 +68,17 @@ def _options(command: Any) -> Any:
         click.option("--target", metavar="COLUMN", required=True, help="Column to predict."),
         *earlier_options(), *lags, BY, TIME,
         click.option("--folds", type=click.IntRange(1), default=4, show_default=True,
-                     help="Origins."),
+                     help="Number of origins."),
         click.option("--held-out", type=click.FloatRange(1, 95), default=40.0, show_default=True,
-                     metavar="PERCENT", help="Of the rows, the last ones: those that are scored."),
-        click.option("--rows", type=click.IntRange(1), metavar="N", help="Only the newest N."),
-        click.option("--drop", help="Do not use this column.", **column),
-        click.option("--text", help="Take this column as text.", **column),
-        click.option("--numeric", help="Take it as numbers.", **column),
+                     metavar="PERCENT", help="The last rows, which are scored."),
+        click.option("--rows", type=click.IntRange(1), metavar="N",
+                     help="Use only the newest N rows."),
+        DROP, TEXT, NUMERIC,
         click.option("--components", type=click.IntRange(1), metavar="D",
                      help="Size of the model, as for train."),
         click.option("--seed", "random_state", type=int, default=0, show_default=True,
                      help="Of features, and of the rows that are kept."),
-        click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
-                     help="Any other parameter of the model."),
+        PARAMETER,
     ]  # fmt: skip
     return with_options(command, options)
 
@@ -87,18 +103,18 @@ def _options(command: Any) -> Any:
 def backtest(
     data: str, plot: Path | None, html: Path | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
-    """Try from origins in the past how well DATA could have been predicted.
+    """Measure from origins in the past how well DATA can be predicted.
 
-    DATA is in the order of time, or has a column of times, and the target is a number. Prints the
-    errors of a model that learns on and of one that is frozen, beside those of repeating earlier
-    values, ridge and LightGBM, and how often 90 % intervals held the target.
+    DATA is in the order of time, or has a column of times, and the target is a number. The command
+    prints the errors of a model that continues to learn and of a frozen one, beside those of
+    persistence, ridge and LightGBM, and the coverage of 90 % intervals.
     """
     check_places(plot, html)
+    keep_inputs([data], [plot, html])
     with loading(quiet):
         from dokl.tables.jobs import rolling_report as report
-        from dokl.tables.jobs.faults import closing
-        from dokl.tables.jobs.rolling_origin import run_backtest
-        from dokl.tables.jobs.rolling_rows import Origins, read_table
+        from dokl.tables.jobs.rolling_origin import Origins, read_table, run_backtest
+        from dokl.tables.jobs.sources import closing
     source = make_source(data, options, f"{Path(data).name}.refused.csv")
     training = _training(options)
     horizons = comma_list(options["horizon"])
@@ -110,7 +126,7 @@ def backtest(
         total = min(table.n, options["rows"] or table.n) * len(horizons)
         with progress(total, "backtest", False if quiet else None, unit="rows") as bar:
             found = run_backtest(table, training, horizons, origins, source, bar.advance, say)
-    _tell(found, data, as_json, quiet)
+    _report(found, data, as_json, quiet)
     remark(source.on_error.words, quiet or not source.on_error.count)
     title = f"{training.target} of {Path(data).name}, backtest"
     if plot is not None:
@@ -142,7 +158,7 @@ def _training(options: dict[str, Any]) -> Any:
     return Training(options["target"], "regression", **how)
 
 
-def _tell(found: Any, data: str, as_json: bool, quiet: bool) -> None:
+def _report(found: Any, data: str, as_json: bool, quiet: bool) -> None:
     from dokl.tables.jobs import rolling_report as report
     from dokl.tables.report import table
 
@@ -166,12 +182,12 @@ def _remarks(found: Any) -> list[str]:
 
 def _write_page(found: Any, title: str, path: Path) -> None:
     from dokl.tables.jobs import rolling_report as report
-    from dokl.tables.jobs.page import write
+    from dokl.tables.report import write
 
     tables = [("errors", *report.score_table(found))]
     for each in found.forecasts:
         ahead = f", {each.horizon.words} ahead" if each.horizon else ""
         tables.append((f"errors by fold{ahead}", *report.fold_table(each)))
-    said = [line for each in found.forecasts[:1] for line in each.pairs.guesses]
-    lists = {"to know": [*report.words(found), *_remarks(found)], "what was guessed": said}
+    guesses = [line for each in found.forecasts[:1] for line in each.pairs.guesses]
+    lists = {"to know": [*report.words(found), *_remarks(found)], "what was guessed": guesses}
     write(path, title, report.draw(found, title), tables, lists)

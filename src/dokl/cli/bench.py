@@ -11,49 +11,56 @@ import click
 
 from dokl.base.errors import BadInput
 from dokl.base.progress import progress
-from dokl.cli.common import echo_json, examples, output_switches, remark, with_options
-from dokl.cli.source import make_source, reading_options
+from dokl.cli.options import (
+    DROP,
+    TASK,
+    echo_json,
+    examples,
+    make_source,
+    output_switches,
+    reading_options,
+    remark,
+    with_options,
+)
 
 ROWS, QUICK_ROWS = 10_000, 1_024
-TASKS = ("auto", "regression", "classification")
 
 
 def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What there is to say of a file of one's own."""
+    """Options for the user's own file."""
     options = [
-        click.option("--target", metavar="COLUMN", help="Of a file of yours: what to predict."),
-        click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
-                     help="auto: text, and whole numbers of up to 10 kinds, are classes."),
+        click.option("--target", metavar="COLUMN", help="Your file: column to predict."),
+        TASK,
         click.option("--only", multiple=True, metavar="NAME",
                      help="On your file: auto, kernel, sgd, ridge, trees, lightgbm, catboost, vw, "
                      "linear, forest; all."),
-        click.option("--drop", multiple=True, metavar="COLUMN", help="Do not use this column."),
+        DROP,
     ]  # fmt: skip
     return with_options(command, options)
 
 
 @click.command(
     epilog="""\b
-Without a file, every library learns the same rows in the same process, in turns.
-time/dokl  its time per row over dokl's, fed alike: in batches, or one row at a time
+Without a file, all libraries learn the same rows in the same process, in turns.
+time/dokl  time per row over dokl's, both in batches or both one row at a time
 online     score of the predictions made before each row (or batch) was learned
 test       score on other rows, at the end
-model      size of the model, written down
+model      size of the model file
 RSS +      growth of the process while the first rows were learned
 
 \b
-With a file of yours, as dokl train reads it, they learn its rows in order, one
-library after the other, at their defaults, on all cores: dokl and River row by
-row, scikit-learn's SGD in batches, Ridge, ExtraTrees, LightGBM and CatBoost
-refitted after each fifth of the rows, for the next. What counts is the error
-after the first fifth: squared, over the variance of the target, or the share of
-wrong labels. Texts are 0/1 inputs, missing numbers stand at the mean so far, and
-rows without a target are passed over. memory + is the growth of the process at
-its peak. Below the table it says who wins, overall and in each fifth, who is
-fastest, and where dokl stands. Ctrl-C prints what there is.
+Your own file is read as by dokl train. The libraries learn its rows in order, one
+library after the other, with defaults, on all cores: dokl and River row by row,
+scikit-learn's SGD in batches; Ridge, ExtraTrees, LightGBM and CatBoost are refitted
+after each fifth of the rows and predict the next one. The score is the error after
+the first fifth: squared, over the variance of the target, or the share of wrong
+labels. Texts are 0/1 inputs, missing numbers become the mean so far, rows without a
+target are skipped. memory + is the peak growth of the process. Below the table: the
+best overall and in each fifth, the fastest, and the rank of dokl. Ctrl-C prints the
+results so far.
 
 \b
-Peers and data that are not there are named and skipped.
+Missing libraries and data are named and skipped.
 
 """
     + examples(
@@ -68,7 +75,7 @@ Peers and data that are not there are named and skipped.
 )
 @click.option(
     "--data", multiple=True, metavar="NAME|FILE",
-    help="banana, waveform, a9a, xor, example2; all. Or a file of yours.",
+    help="banana, waveform, a9a, xor, example2; all. Or your own file.",
 )  # fmt: skip
 @own_options
 @click.option(
@@ -87,7 +94,7 @@ def bench(
     data: tuple[str, ...], peers: tuple[str, ...], data_dir: Path | None, rows: int | None,
     quick: bool, plot: Path | None, engines: bool, as_json: bool, quiet: bool, **own: Any,
 ) -> None:  # fmt: skip
-    """Compare speed, accuracy and memory with what else one could use."""
+    """Compare speed, accuracy and memory with other libraries."""
     if rows is not None and rows < 0:
         raise BadInput(f"--rows must be 0 (all) or more, got {rows}")
     asked = (QUICK_ROWS if quick else ROWS) if rows is None else rows
@@ -95,7 +102,7 @@ def bench(
         _engines(as_json)
     elif _is_own(data, own):
         if peers or plot is not None:
-            raise click.UsageError("--peers and --plot are not for a file of yours: see --only")
+            raise click.UsageError("--peers and --plot do not take your own file: see --only")
         _own(data, asked or None, own, as_json, quiet)
     else:
         _side_by_side(data, peers, data_dir, asked, plot, as_json, quiet)
@@ -126,10 +133,10 @@ def _side_by_side(
         click.echo(line)
     if not quiet:
         show.print_settings(found)
-    _tell(found, skipped, plot if found else None)
+    _report(found, skipped, plot if found else None)
 
 
-def _tell(found: list[Any], skipped: dict[str, str], plot: Path | None) -> None:
+def _report(found: list[Any], skipped: dict[str, str], plot: Path | None) -> None:
     for name, why in skipped.items():
         click.echo(f"skipped {name}: {why}", err=True)
     for comparison in found:
@@ -150,7 +157,7 @@ def _is_own(data: tuple[str, ...], own: dict[str, Any]) -> bool:
     if files and len(data) > 1:
         raise click.UsageError("one file at a time: --data is given more than once")
     if own["only"] and not files and own["target"] is None:
-        raise click.UsageError("--only is for a file of yours: see --peers")
+        raise click.UsageError("--only needs your own file: see --peers")
     return bool(files) or own["target"] is not None
 
 
@@ -158,8 +165,8 @@ def _own(
     data: tuple[str, ...], rows: int | None, own: dict[str, Any], as_json: bool, quiet: bool
 ) -> None:
     from dokl.paper.bench import show
+    from dokl.paper.bench.entrants import read
     from dokl.paper.bench.own import chosen, compare_on
-    from dokl.paper.bench.own_table import read
     from dokl.tables.jobs.start import Training
 
     only = [name.strip() for names in own.pop("only") for name in names.split(",")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from dokl.cli.common import examples
+from dokl.cli.options import examples
 
 
 @click.command(

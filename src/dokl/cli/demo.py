@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dokl.cli.common import echo_json, examples, output_switches, remark
+from dokl.cli.options import echo_json, examples, output_switches, remark
 
 
 @click.command(

@@ -9,18 +9,33 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
-from dokl.cli.common import echo_json, examples, output_switches, remark, steps_option
-from dokl.cli.meter import Meter, loading
-from dokl.cli.pictures import check_places, draw, node_rows, picture_options, story
-from dokl.cli.results import evaluation_figures, evaluation_words, score_table
-from dokl.cli.source import (
+from dokl.cli.options import (
     FILES_HELP,
     Data,
+    by_node_option,
+    echo_json,
+    examples,
     held_out,
+    keep_inputs,
     make_source,
     on_error_options,
+    output_switches,
     reading_options,
+    remark,
+    steps_option,
     test_option,
+)
+from dokl.cli.results import (
+    Meter,
+    check_places,
+    draw,
+    evaluation_figures,
+    evaluation_words,
+    loading,
+    node_rows,
+    picture_options,
+    score_table,
+    summarise,
 )
 
 
@@ -40,10 +55,8 @@ from dokl.cli.source import (
 @click.argument("data", type=Data)
 @click.option("--target", metavar="COLUMN", help="Only for models saved in Python.")
 @steps_option
-@click.option("--by-node/--together", default=None,
-              help="Networks: by each row's own node, as is usual where DATA names it; or by what "
-              "all have learned.")  # fmt: skip
-@test_option("Score these rows only, which train --test has held out of the same file.")
+@by_node_option
+@test_option("Score only the rows of this file that train --test held out.")
 @reading_options
 @on_error_options
 @picture_options
@@ -55,16 +68,16 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Score a MODEL file on DATA, which must have the target.
 
-    Nothing is learned. Beside the error on these rows stands the prequential one, of the rows that
-    were learned. Rows without a target are left out. Of a regression without settings it is
-    also counted how often 90 % intervals hold the target. Of a network each row is predicted
-    by its own node where DATA names one, and there is a table of all nodes.
+    Nothing is learned. The prequential error of the learned rows is printed beside the error on
+    these rows. Rows without a target are skipped. For a regression by the default method the
+    coverage of 90 % intervals is printed, too. A network predicts each row by its own node if DATA
+    names it, and prints a table of all nodes.
     """
     check_places(plot, html)
+    keep_inputs([path, data], [plot, html])
     with loading(quiet):
-        from dokl.tables.jobs.faults import closing
         from dokl.tables.jobs.predict import evaluate as job
-        from dokl.tables.jobs.tables import notices
+        from dokl.tables.jobs.sources import closing, notices
         from dokl.tables.models import TableModel
 
         refused = f"{Path(data).name}.refused.csv"
@@ -77,17 +90,17 @@ def evaluate(
         found = job(model, source, by_node, meter.show, partial(remark, quiet=quiet), ahead)
     found.persistence.on &= which is None or which.in_order
     scores = _scores(found, model, f"{path} on {data}")
-    _tell(found, scores, model, as_json)
+    _report(found, scores, model, as_json)
     for notice in notices(model):
         remark(notice, quiet)
     remark(source.on_error.words, quiet or not source.on_error.count)
     if plot is not None or html is not None:
-        told = story(f"{path} on {data}", found, model, prequential=False)
+        pictures = summarise(f"{path} on {data}", found, model, prequential=False)
         lists = {"to know": [*evaluation_words(found), *notices(model)]}
-        draw(told, scores, plot, html, lists, quiet or as_json)
+        draw(pictures, scores, plot, html, lists, quiet or as_json)
     if found.fault is not None:
-        said = f"{found.fault}. The scores are those of the rows before"
-        raise BadInput(said, options=found.fault.options)
+        problem = f"{found.fault}. The scores are those of the rows before"
+        raise BadInput(problem, options=found.fault.options)
 
 
 def _scores(found: Any, model: Any, title: str) -> Any:
@@ -98,7 +111,7 @@ def _scores(found: Any, model: Any, title: str) -> Any:
     return score_table(title, columns)
 
 
-def _tell(found: Any, scores: Any, model: Any, as_json: bool) -> None:
+def _report(found: Any, scores: Any, model: Any, as_json: bool) -> None:
     from dokl.tables.report import table
 
     if as_json:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from dokl.base.progress import progress
-from dokl.cli.common import examples, remark, share_of
-from dokl.cli.meter import loading
+from dokl.cli.options import examples, remark, share_of
+from dokl.cli.results import loading
 
 PRECISIONS = ("double", "float")
 
@@ -29,17 +29,17 @@ PRECISIONS = ("double", "float")
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--predict-only", is_flag=True, help="OUT is a model file that only predicts.")
 @click.option("--centres", type=click.IntRange(1), metavar="N",
-              help="Solve again on at most N centres, and say what it costs.")  # fmt: skip
+              help="Solve again on at most N centres; prints the loss.")  # fmt: skip
 @click.option("--std", is_flag=True,
-              help="ONNX: with the matrices for standard deviations of every row.")  # fmt: skip
+              help="ONNX: include the standard deviation of each row.")  # fmt: skip
 @click.option("--precision", type=click.Choice(PRECISIONS), default="double", show_default=True,
-              help="Of what ONNX and C compute with.")  # fmt: skip
+              help="Arithmetic of ONNX and C.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0, 100, min_open=True, max_open=True),
               default=90.0, show_default=True, metavar="PERCENT",
-              help="What the intervals in ONNX and C are to hold.")  # fmt: skip
+              help="Coverage of the intervals in ONNX and C.")  # fmt: skip
 @click.option("--node", metavar="NAME",
-              help="Of a network, who predicts; else as for a node never seen.")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+              help="Network: the node that predicts. Default: an unknown node.")  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @click.option("--quiet", "-q", is_flag=True, help="No remarks, no progress.")
 def export(
     path: Path, out: Path, predict_only: bool, centres: int | None, std: bool, precision: str,
@@ -47,18 +47,18 @@ def export(
 ) -> None:  # fmt: skip
     """Write a MODEL file as OUT: an ONNX graph, C99 source, or a small copy.
 
-    The end of OUT says which: .onnx (extra dokl[onnx]), .c with a .h beside it, .h for a single
-    header; anything else is a model file that only predicts, which --predict-only confirms. All
-    take raw rows in (of times their seconds since 1970, UTC) and predict the same; C of a gradient
-    method learns as well.
+    The suffix of OUT selects the format: .onnx (extra dokl[onnx]), .c with a .h beside it, .h for a
+    single header; any other suffix, or --predict-only, is a model file that only predicts. All read
+    raw rows (times as seconds since 1970, UTC) and give the same predictions. C of a gradient
+    method also learns.
 
-    Models of experts keep matrices to learn with, and to know how sure they are of a row, which no
-    export has: intervals have one width, the average of the full model's. ONNX takes the matrices
-    along with --std, and is a hundred times larger. Of a network, a node (--node) has one width,
-    the average of its intervals for its newest rows.
+    A bank keeps matrices for learning and for the uncertainty of each row. Exports leave them out:
+    their intervals have one width, the average of the full model's. With --std, ONNX includes the
+    matrices and is a hundred times larger. A node of a network (--node) has one width, the average
+    over its newest rows.
 
-    With --centres the model predicts from N of its centres, chosen and solved for again. What
-    that costs in error is estimated and printed; intervals are wider by it.
+    With --centres the model is solved again on N selected centres. The increase of the error is
+    estimated and printed, and widens the intervals.
     """
     kind = out.suffix.lower()
     _check(kind, predict_only, centres, std)
@@ -83,7 +83,7 @@ def export(
         write_c(model, out, **how)  # type: ignore[arg-type]
     else:
         model.predict_only().save(out)
-    for line in _told(model, kind, node):
+    for line in _about(model, kind, node):
         remark(line, quiet)
     before = path.stat().st_size
     for file in made:
@@ -94,18 +94,18 @@ def _check(kind: str, predict_only: bool, centres: int | None, std: bool) -> Non
     """Refuse options that contradict each other."""
     if kind not in (".onnx", ".c", ".h") and not predict_only:
         raise click.UsageError(
-            "end OUT in .onnx, .c or .h, or say that a model file is to be small: --predict-only"
+            "OUT must end in .onnx, .c or .h; for a small model file add --predict-only"
         )
     if std and (kind != ".onnx" or predict_only or centres is not None):
         raise click.UsageError(
-            "--std takes the matrices of the full model along, which only .onnx can hold, and "
-            "which --predict-only and --centres leave out"
+            "--std needs .onnx and the matrices of the full model, which --predict-only and "
+            "--centres leave out"
         )
 
 
 def _fewer(model: Any, centres: int, quiet: bool) -> Any:
-    """The model on fewer centres, with what that costs told."""
-    from dokl.tables.export.fewer import fewer_centres
+    """The model on fewer centres, with its loss of accuracy reported."""
+    from dokl.tables.export.fewer_centres import fewer_centres
 
     with progress(2 * centres, "fewer centres", False if quiet else None, unit=None) as bar:
         small, cost = fewer_centres(model, centres, bar)
@@ -114,7 +114,7 @@ def _fewer(model: Any, centres: int, quiet: bool) -> Any:
     return small
 
 
-def _told(model: Any, kind: str, node: str | None) -> Iterator[str]:
+def _about(model: Any, kind: str, node: str | None) -> Iterator[str]:
     """What is to be known of a graph or of a source."""
     if kind not in (".onnx", ".c", ".h"):
         return
@@ -124,7 +124,7 @@ def _told(model: Any, kind: str, node: str | None) -> Iterator[str]:
     if not hasattr(model.estimator, "network_"):
         return
     if node is None:
-        yield "it predicts as for a node never seen: --node NAME exports one of the network's"
+        yield "it predicts for an unknown node: --node NAME exports one of the network's"
     if not model.classifying:
         has = "intervals have one width" if model.has_intervals else "there are no intervals"
         yield f"{has} in an export of a network"

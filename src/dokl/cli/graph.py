@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from dokl.cli.common import echo_json, examples, key_values, output_switches, remark
+from dokl.cli.options import echo_json, examples, key_values, output_switches, remark
 
 TOPOLOGIES = (
     "random", "ring", "grid", "star", "complete", "small-world", "geometric", "exponential",
@@ -46,7 +46,7 @@ class Topology(click.ParamType):  # type: ignore[type-arg]
     help="A parameter of the topology, e.g. p=0.3 (random), radius=0.2 (geometric).",
 )  # fmt: skip
 @click.option("--rule", type=click.Choice(RULES), default="metropolis", show_default=True,
-              help="How the weights are made.")  # fmt: skip
+              help="Rule of the weights.")  # fmt: skip
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw it: PNG, SVG or PDF.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Write the weights as CSV.")
 @output_switches
@@ -80,8 +80,8 @@ def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
     def number(value: Any) -> str:
         return "unknown" if value is None else f"{value:.4g}"
 
-    liars = found["liars"]
-    stood = f"{liars['least']} to {liars['most']}" if liars["most"] > liars["least"] else ""
+    faulty = found["faulty_tolerated"]
+    stood = f"{faulty['least']} to {faulty['most']}" if faulty["most"] > faulty["least"] else ""
     never = found["lambda_2"] is not None and found["steps_to_tenth"] is None
     rows = [
         ["nodes", f"{found['K']:,}"],
@@ -91,10 +91,10 @@ def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
         [f"lambda_2 of the {found['rule']} weights", number(found["lambda_2"])],
         [
             "steps until disagreement is a tenth",
-            "never: it falls apart" if never else number(found["steps_to_tenth"]),
+            "never: it is not connected" if never else number(found["steps_to_tenth"]),
         ],
         ["doubly stochastic", "yes" if found["doubly_stochastic"] else "no: a biased average"],
-        ["faulty neighbours that a node tolerates", stood or str(liars["least"])],
+        ["faulty neighbours that a node tolerates", stood or str(faulty["least"])],
     ]
     if found["diameter"] is not None:
         rows.insert(3, ["diameter", str(found["diameter"])])

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import echo_json, examples, figure, percent
-from dokl.cli.meter import loading
+from dokl.cli.options import echo_json, examples, figure, percent
+from dokl.cli.results import loading
 
 MOST = 12
 
@@ -17,10 +17,10 @@ MOST = 12
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def inspect(path: Path, as_json: bool) -> None:
-    """Tell what is in a MODEL file.
+    """Show what is in a MODEL file.
 
-    Its settings, its columns, how much was learned, and how well; of a model without settings also
-    which inputs matter, how far back it remembers, and its experts.
+    Its settings, its columns, its rows and its errors; for a bank also which inputs matter, how
+    far back it remembers, and its experts.
     """
     with loading(as_json):
         from dokl.tables.jobs.describe import describe

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import echo_json, examples, output_switches, remark
 from dokl.cli.network_new import Days, Description, new, show_network
+from dokl.cli.options import echo_json, examples, output_switches, remark, split_pairs
 
 
 @click.group(
@@ -34,13 +34,13 @@ network.add_command(new)
     epilog=examples("dokl network check lab.toml", "dokl network check lab.toml --json")
 )
 @Description
-@click.option("--name", metavar="NODE", help="Look at this node's certificate only.")
+@click.option("--name", metavar="NODE", help="Check only this node's certificate.")
 @output_switches
 def check(path: Path, name: str | None, as_json: bool, quiet: bool) -> None:
-    """Say everything that is wrong with a network, or that it is fine.
+    """List all problems of a network description.
 
-    The exit code is 1 if something is wrong. On a node's own machine, which has no certificates of
-    the others, use --name.
+    The exit code is 1 if there is a problem. Use --name on a node's own machine, which has no
+    certificates of other nodes.
     """
     from dokl.live.jobs import networks as live
 
@@ -72,7 +72,7 @@ def _soon(found: dict[str, Any]) -> str:
 @Description
 @output_switches
 def show(path: Path, as_json: bool, quiet: bool) -> None:
-    """Print a description as it is understood, defaults included."""
+    """Print a description with all defaults."""
     from dokl.live.jobs import networks as live
 
     found = live.show(path)
@@ -92,6 +92,47 @@ def _short(value: Any) -> str:
 
 
 @network.command(
+    epilog=examples(
+        "dokl network columns lab.toml --add humidity --drop wind",
+        "dokl network columns lab.toml --add when:time",
+        "dokl network columns lab.toml --add place --levels place=roof,yard",
+    )
+)
+@Description
+@click.option("--add", multiple=True, metavar="NAME[:time]",
+              help="Add a column of numbers or times; for text add --levels.")  # fmt: skip
+@click.option(
+    "--drop", multiple=True, metavar="NAME", help="Remove a column; rows may still have it."
+)
+@click.option(
+    "--levels", multiple=True, metavar="NAME=A,B,...", help="Levels of an added text column."
+)
+@output_switches
+def columns(
+    path: Path, add: tuple[str, ...], drop: tuple[str, ...], levels: tuple[str, ...],
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Change the inputs of a network that shares rows. Copy the file to all nodes and restart them.
+
+    Earlier rows are kept: each node learns them again, by name, without dropped columns, and with
+    missing values in added ones. The section [[earlier]] of the file lists the earlier columns.
+    """
+    from dokl.live.jobs import networks as live
+
+    if not add and not drop:
+        raise click.UsageError("which columns? Give --add NAME, or --drop NAME")
+    pairs = split_pairs(levels, "NAME=A,B,...")
+    known = {name: tuple(part.strip() for part in text.split(",")) for name, text in pairs}
+    made = live.change_columns(path, add, drop, known)
+    done = f"{path}: the inputs are {', '.join(made.inputs.columns)}"
+    if as_json:
+        echo_json({"file": path, "done": done, "restart": made.names})
+        return
+    click.echo(done)
+    remark("all nodes must have the new file and be restarted, in any order", quiet)
+
+
+@network.command(
     "add-node",
     epilog=examples(
         "dokl network add-node lab.toml f --link a --link c",
@@ -103,8 +144,8 @@ def _short(value: Any) -> str:
 @click.option("--link", "links", multiple=True, required=True, metavar="NODE",
               help="A node to be linked with.")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT",
-              help="Where it is; on loopback it gets the next port that is free.")  # fmt: skip
-@click.option("--http", metavar="HOST:PORT", help="Of its HTTP face.")
+              help="Its address; on loopback the next free port.")  # fmt: skip
+@click.option("--http", metavar="HOST:PORT", help="Of its HTTP interface.")
 @Days
 @output_switches
 def add_node(
@@ -115,7 +156,7 @@ def add_node(
     from dokl.live.jobs import networks as live
 
     made, reload = live.add_node(path, name, links, address, http, days)
-    _told(path, f"{name} is in {path}, at {made.nodes[name].address}", reload, as_json, quiet)
+    _report(path, f"{name} is in {path}, at {made.nodes[name].address}", reload, as_json, quiet)
 
 
 @network.command("remove-node", epilog=examples("dokl network remove-node lab.toml f"))
@@ -127,7 +168,7 @@ def remove_node(path: Path, name: str, as_json: bool, quiet: bool) -> None:
     from dokl.live.jobs import networks as live
 
     _, reload = live.remove_node(path, name)
-    _told(path, f"{name} is no longer in {path}", reload, as_json, quiet)
+    _report(path, f"{name} is no longer in {path}", reload, as_json, quiet)
 
 
 @network.command(epilog=examples("dokl network revoke lab.toml f"))
@@ -143,7 +184,7 @@ def revoke(path: Path, name: str, as_json: bool, quiet: bool) -> None:
     from dokl.live.jobs import networks as live
 
     _, reload = live.remove_node(path, name, revoke=True)
-    _told(path, f"{name} is revoked in {path}", reload, as_json, quiet)
+    _report(path, f"{name} is revoked in {path}", reload, as_json, quiet)
 
 
 @network.command(
@@ -172,14 +213,14 @@ def renew(
         if names:
             raise click.UsageError("--authority is for the whole network: no --name")
         made = live.renew_authority(path, authority)
-        done = "ca.pem is renewed; every node, and every client of its HTTP face, needs it"
-        _told(path, done, made.names, as_json, quiet)
+        done = "ca.pem is renewed; every node, and every client of its HTTP interface, needs it"
+        _report(path, done, made.names, as_json, quiet)
         return
     _, reload = live.renew(path, names, days)
-    _told(path, f"renewed for {days} days: {', '.join(reload)}", reload, as_json, quiet)
+    _report(path, f"renewed for {days} days: {', '.join(reload)}", reload, as_json, quiet)
 
 
-def _told(path: Path, done: str, reload: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+def _report(path: Path, done: str, reload: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """What was done, who must reload, and what is wrong with the network now."""
     from dokl.live.jobs import networks as live
 

@@ -8,19 +8,29 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import (
+from dokl.cli.graph import Topology
+from dokl.cli.options import (
+    AUTO,
+    DROP,
+    HORIZON,
+    NUMERIC,
+    TASK,
+    TEXT,
+    TIME,
+    earlier_options,
     echo_json,
     examples,
     key_values,
+    label_options,
+    lag_request,
+    make_source,
     output_switches,
+    reading_options,
     remark,
     split_pairs,
     with_options,
 )
-from dokl.cli.graph import Topology
-from dokl.cli.lags import AUTO, TIME, earlier_options, lag_request
-from dokl.cli.source import make_source, reading_options
-from dokl.cli.train import FEATURES, KERNELS, TASKS
+from dokl.cli.train import FEATURES, KERNELS
 
 SCHEDULES = ("normalised", "constant", "sqrt", "inverse_power", "pegasos")
 MODES = ("push", "pull", "lockstep", "off")
@@ -30,35 +40,35 @@ METHODS = ("gradient", "squares")
 SHARES = ("sums", "rows")
 MAPS = ("auto", "learned", "drawn")
 BETTER = (
-    "nodes learn by gradient steps; --method squares predicts better, of numbers with intervals, "
-    "and shares sums per origin, for more time a row"
+    "nodes learn by gradient steps; --method squares predicts better, has intervals for numbers, "
+    "and shares sums per origin; it takes more time per row"
 )
 LEAVES = {
-    "vectors": "what leaves a node: its vector, to its neighbours; no row does",
-    "sums": "what leaves a node: sums of its rows, of 50 new ones or more at a time, to all nodes; "
-    "a learned map has rows of the sample in it. --share rows lets rows travel; it needs no sample",
-    "rows": "what leaves a node: every row of it, sealed, to all nodes, which keep the last "
-    "{kept:,} of each. Others' copies cannot be recalled. --share sums lets only sums travel",
+    "vectors": "what leaves a node: its vector, to its neighbours; no rows",
+    "sums": "what leaves a node: sums over at least 50 new rows, to all nodes; a learned map "
+    "contains rows of the sample. --share rows sends rows; it needs no sample",
+    "rows": "what leaves a node: each of its rows, sealed, to all nodes, which keep the last "
+    "{kept:,} of each. Copies cannot be recalled. --share sums sends only sums",
 }
 Description = click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 Days = click.option("--days", type=click.IntRange(1), metavar="N", default=365, show_default=True,
                     help="How long certificates of nodes are valid.")  # fmt: skip
 
 NEW_HELP = """\b
-Inputs: scaling, levels of text columns and class labels are settled here, once
-for all nodes, by --sample: up to 100,000 rows like those that will come. --inputs
-N does without: columns x1 ... xN as they are, and the target y. Decimal commas,
-thousands, currencies, percent signs and times that the sample has are agreed, too:
-nodes read their sources so. --format to --chunk say how to read the sample.
-Lags (--method squares): every node makes earlier values of its own rows, and finds
-them again after a crash. Rows of a node must come in the order of their times.
+Inputs: --sample, up to 100,000 typical rows, settles the scaling, the levels of text
+columns and the class labels, once for all nodes. It also settles how nodes read
+decimal commas, thousands, currencies, percent signs and times. --inputs N needs no
+sample: columns x1 ... xN as they are, and the target y. --format to --chunk are for
+reading the sample. Lags (--method squares, --share rows): each node makes lags from
+its own rows, and has them again after a crash. Rows of a node must arrive in the
+order of their times.
 \b
-Security: by default neighbours show certificates, made by an authority of this
-network's own. They lie in the folder FILE.certs, readable by you only: each
-node's machine gets ca.pem and the node's .pem, .key and tokens; ca.key stays
-with you. --insecure-loopback does without, on one machine, for play.
+Security: by default neighbours show certificates, signed by this network's own
+authority. They are in the folder FILE.certs, which only you can read. Copy ca.pem and
+the node's .pem, .key and tokens to each node's machine; keep ca.key. With
+--insecure-loopback there are no certificates: on one machine, for a trial.
 \b
-Addresses: without --base-port free ports of this machine are picked. On several
+Addresses: without --base-port dokl picks free ports of this machine. On several
 machines, name them: --node a=10.0.0.1:7447 --node b=10.0.0.2:7447.
 """
 
@@ -82,33 +92,33 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="The kernel."),
         click.option("--sigma", default="auto", show_default=True,
                      help="Its width: a number, or one for each input, with commas; scale (by "
-                     "the sample's spread: auto) or median; learned: one for each, by the sample."),
+                     "the sample's spread: auto), median, or learned from the sample."),
         click.option("--components", "D", type=click.IntRange(1), metavar="D", default=500,
                      show_default=True, help="Numbers in theta, and in a message."),
         click.option("--D", "old_D", type=click.IntRange(1), hidden=True,
-                     help="What --components was called."),
+                     help="The earlier name of --components."),
         click.option("--variant", type=click.Choice(FEATURES), default="auto", show_default=True,
                      help="How features are drawn."),
         click.option("--seed", type=click.IntRange(0), default=1, show_default=True,
-                     help="Of the features, and of a random graph."),
+                     help="Seed of the features and of a random graph."),
         click.option("--loss", help="squared, huber:1, ...; logistic where there are classes."),
         click.option("--schedule", type=click.Choice(SCHEDULES), default="normalised",
-                     show_default=True, help="How the step goes on."),
+                     show_default=True, help="Step over time."),
         click.option("--mu", type=float, help="The step, or the first one: 0.5 if normalised."),
         click.option("--lam", type=float, default=0.0, show_default=True,
                      help="L2 regularization."),
         click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True,
-                     help="squares: every node is a lone learner, and shares sums of its rows."),
+                     help="squares: each node has its own bank, and shares sums of its rows."),
         click.option("--share", type=click.Choice(SHARES), default="sums", show_default=True,
-                     help="Of squares: what leaves a node. rows: all of its rows, to every node, "
-                     "and nothing else is agreed than columns."),
+                     help="squares: what leaves a node. rows: all its rows, to all nodes; only "
+                     "the columns are agreed."),
         click.option("--map", "map_", type=click.Choice(MAPS), default="auto", show_default=True,
-                     help="Of squares: learned from the sample (auto, where there is one), or "
+                     help="squares: learned from the sample (auto, if there is one), or "
                      "drawn by --kernel and --sigma, if no row may leave its node."),
         click.option("--intercept", type=float, default=0.0, show_default=True,
                      help="Size of a private constant feature; 0 is none."),
         click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
-                     help="Anything else of [model]: n0, power, eps; nu, alpha of a kernel."),
+                     help="Other keys of [model]: n0, power, eps; nu, alpha of a kernel."),
     ]  # fmt: skip
     return with_options(command, options)
 
@@ -116,44 +126,39 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What the inputs are."""
     options = [
-        click.option("--sample", type=click.Path(), help="Rows that settle scaling and labels."),
+        click.option("--sample", type=click.Path(),
+                     help="Typical rows; they fix scaling and labels."),
         click.option("--node-column", metavar="COLUMN",
-                     help="Names the node of each row of the sample: with --method squares the "
-                     "map then has a place for every node."),
+                     help="The node of each row of the sample; with --method squares the map "
+                     "then has a place for each node."),
         click.option("--inputs", "d", type=click.IntRange(1), metavar="N",
                      help="Without a sample: N columns x1 ... xN."),
         click.option("--columns", "inputs", metavar="NAME,...",
-                     help="With --share rows, without a sample: the inputs by name. NAME:time for "
-                     "times; of text, with --levels."),
+                     help="--share rows without a sample: names of the inputs. NAME:time for "
+                     "times; add --levels for text."),
         click.option("--target", metavar="COLUMN", help="Column to predict."),
-        click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
-                     help="auto: text, and whole numbers of up to 10 kinds, are classes."),
-        click.option("--classes", help="All labels, comma separated; else those of the sample."),
-        click.option("--levels", multiple=True, metavar="COLUMN=A,B,...",
-                     help="All levels of a text column; else those of the sample."),
-        click.option("--drop", multiple=True, metavar="COLUMN", help="Do not use this column."),
-        click.option("--text", multiple=True, metavar="COLUMN", help="Take this column as text."),
-        click.option("--numeric", multiple=True, metavar="COLUMN", help="Take it as numbers."),
+        TASK, *label_options("the sample"),
+        DROP, TEXT, NUMERIC,
         click.option("--standardise", type=click.Choice(STANDARDISE), default="fixed",
                      show_default=True, help="Numbers: by the sample, or as they are."),
     ]  # fmt: skip
-    return with_options(command, [*options, *earlier_options(), AUTO, TIME])
+    return with_options(command, [*options, *earlier_options(), AUTO, HORIZON, TIME])
 
 
 def _exchange_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How theta travels."""
     options = [
         click.option("--exchange", "mode", type=click.Choice(MODES), default="push",
-                     show_default=True, help="pull suits slow links; off is everyone alone."),
+                     show_default=True, help="pull is for slow links; off: no exchange."),
         click.option("--every-seconds", type=click.FloatRange(0), metavar="T",
-                     help="Exchange so often: 0.1, or 0 with --every-samples."),
+                     help="Exchange every T seconds: 0.1, or 0 with --every-samples."),
         click.option("--every-samples", type=click.IntRange(0), default=0, metavar="N",
-                     help="Exchange after N samples."),
+                     help="Exchange every N samples."),
         click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True,
-                     help="How theta travels."),
+                     help="Precision of theta in messages."),
         click.option("--clip", type=Clip(), metavar="auto|TAU", default="auto", show_default=True,
-                     help="How far one neighbour may pull; 0 is any. auto: where no neighbour can "
-                     "be left out, as far as a node's own rows allow."),
+                     help="Limit of one neighbour's influence; 0: none. auto: by the node's own "
+                     "rows, where no neighbour can be left out."),
     ]  # fmt: skip
     return with_options(command, options)
 
@@ -166,15 +171,15 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      show_default=True, help="A topology of 'dokl graph', or a file of edges."),
         click.option("--nodes", type=click.IntRange(1), metavar="N", help="a, b, c, ..."),
         click.option("--node", "named", multiple=True, metavar="NAME[=HOST:PORT]",
-                     help="A node, and where it is."),
+                     help="A node and its address."),
         click.option("--graph-parameter", "graph_parameters", multiple=True, metavar="KEY=VALUE",
                      help="Of the topology, e.g. p=0.5 of random."),
         click.option("--host", default="127.0.0.1", show_default=True,
-                     help="Where nodes listen that have no address of their own."),
+                     help="Host of nodes without an address."),
         click.option("--base-port", type=port, help="Port of the first node."),
         click.option("--http-host", default="127.0.0.1", show_default=True,
-                     help="Where HTTP faces listen."),
-        click.option("--http-base-port", type=port, help="Port of the first HTTP face."),
+                     help="Host of HTTP servers."),
+        click.option("--http-base-port", type=port, help="Port of the first HTTP server."),
     ]  # fmt: skip
     return with_options(command, options)
 
@@ -203,7 +208,7 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--secure/--insecure-loopback", default=True, help="Certificates, or none.")
 @Days
 @click.option("--name", help="Of the network; else that of the file.")
-@click.option("--overwrite", is_flag=True, help="Replace a network that is there, keys and all.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing network, with its keys.")
 @output_switches
 @click.pass_context
 def new(
@@ -250,14 +255,8 @@ def _settle_method(context: click.Context, options: dict[str, Any]) -> None:
         if context.get_parameter_source(name) != usual and options[name] != "squares":
             shown = {"D": "components", "map_": "map"}.get(name, name)
             raise click.UsageError(
-                f"--{shown}: with --share rows every node learns by least squares, and makes its "
-                "own map from the rows that it hears: leave it out"
-            )
-    for name in ("lag", "rolling", "difference", "auto_lags"):
-        if context.get_parameter_source(name) != usual:
-            raise click.UsageError(
-                f"--{'lags' if name == 'auto_lags' else name}: nodes make earlier values with "
-                "--share sums alone: leave it out, or make such columns before rows arrive"
+                f"--{shown}: with --share rows each node learns by least squares, on its own map: "
+                "leave it out"
             )
     options["method"] = "squares"
 
@@ -272,12 +271,12 @@ def _learns_map(context: click.Context, options: dict[str, Any]) -> bool | None:
         ]
         if given and options["method"] == "squares" and options["sample"]:
             raise click.UsageError(
-                f"--{given[0]} is of a map that is drawn, and with a sample the map is learned: "
-                f"leave --{given[0]} out, or say --map drawn"
+                f"--{given[0]} needs a drawn map, and with a sample the map is learned: leave "
+                f"--{given[0]} out, or add --map drawn"
             )
         return None
     if options["method"] != "squares":
-        raise click.UsageError("--map is for --method squares, whose nodes share sums on a map")
+        raise click.UsageError("--map needs --method squares")
     return bool(options["map_"] == "learned")
 
 
@@ -302,7 +301,7 @@ def _wishes(options: dict[str, Any], quiet: bool) -> tuple[Any, Any, dict[str, A
 
     if (old := options.pop("old_D")) is not None:
         options["D"] = old
-        remark("--D is called --components now, as elsewhere; it is taken as that", quiet)
+        remark("--D is the earlier name of --components", quiet)
 
     def taken(*names: str) -> dict[str, Any]:
         return {name: options[name] for name in names}
@@ -367,11 +366,11 @@ def show_network(found: dict[str, Any]) -> None:
             node["address"],
             node["http"] or "none",
             _few(node["neighbours"]),
-            "?" if node["liars"] is None else str(node["liars"]),
+            "?" if node["faulty_tolerated"] is None else str(node["faulty_tolerated"]),
         ]
         for name, node in found["nodes"].items()
     ]
-    table("", ["node", "address", "HTTP", "neighbours", "liars"], places)
+    table("", ["node", "address", "HTTP", "neighbours", "tolerates"], places)
 
 
 def _few(names: list[str]) -> str:

@@ -9,12 +9,24 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
-from dokl.cli.common import examples, remark, share_of, steps_option
-from dokl.cli.meter import Meter, loading
-from dokl.cli.source import FILES_HELP, Data, make_source, on_error_options, reading_options
+from dokl.cli.options import (
+    FILES_HELP,
+    Data,
+    by_node_option,
+    examples,
+    keep_inputs,
+    make_source,
+    on_error_options,
+    reading_options,
+    remark,
+    share_of,
+    steps_option,
+)
+from dokl.cli.results import Meter, loading
 
 OUTPUTS = ("csv", "jsonl", "parquet")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
+OTHER_ENDINGS = (".xlsx", ".xls", ".json", ".gz", ".zip")  # a CSV of such a name could not be read
 
 
 @click.command(
@@ -31,19 +43,19 @@ ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": 
 )
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("data", type=Data)
-@click.option("--out", "-o", type=click.Path(path_type=Path), help="File to write; else stdout.")
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), help="File to write. Default: stdout."
+)
 @click.option("--as", "kind", type=click.Choice(OUTPUTS),
-              help="What to write; else as the name of --out says, or csv.")  # fmt: skip
+              help="Format of the output. Default: by the name of --out, or csv.")  # fmt: skip
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column of the input.")
 @click.option("--proba", "more", flag_value="proba", help="Also the probability of each class.")
 @click.option("--scores", "more", flag_value="scores", help="Also the scores of the classes.")
 @click.option("--interval", type=click.FloatRange(0, 100, True, True), metavar="PERCENT",
-              help="Also the ends of intervals that hold this share of targets.")  # fmt: skip
+              help="Also the ends of intervals that contain this share of targets.")  # fmt: skip
 @steps_option
 @click.option("--std", is_flag=True, help="Also the standard deviation of each prediction.")
-@click.option("--by-node/--together", default=None,
-              help="Networks: by each row's own node, as is usual where DATA names it; or by what "
-              "all have learned.")  # fmt: skip
+@by_node_option
 @reading_options
 @on_error_options
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no remarks.")
@@ -54,18 +66,22 @@ def predict(
 ) -> None:  # fmt: skip
     """Predict the rows of DATA with a MODEL file.
 
-    Rows are predicted as they arrive: a pipe need not end. Columns that the model does not know
-    are passed over. Intervals are those of regressions trained without settings: as wide as it took
-    for this share of the targets while the model learned, by copies of it that learned no more: the
-    further a row lies beyond training the wider, if the rows change along the file.
+    Rows are predicted as they arrive, so a pipe need not end. Columns that the model does not know
+    are ignored. --interval needs a regression by the default method. The width of its intervals
+    comes from the errors of frozen copies during training; if the rows changed along the file,
+    intervals grow with the distance from the last learned row.
     """
+    keep_inputs([path, data], [out])
+    if kind is None and out is not None and out.suffix.lower() in OTHER_ENDINGS:
+        raise BadInput(
+            f"{out}: predictions are written as .csv, .jsonl or .parquet, and not as {out.suffix}"
+        )
     kind = kind or ENDINGS.get("" if out is None else out.suffix.lower(), "csv")
     refused = f"{out}.refused.csv" if out is not None else "refused.csv"
     with loading(quiet):
         from dokl.tables.jobs import predict as job
-        from dokl.tables.jobs.faults import closing
         from dokl.tables.jobs.output import open_output
-        from dokl.tables.jobs.tables import notices
+        from dokl.tables.jobs.sources import closing, notices
         from dokl.tables.models import TableModel
 
         source, model = make_source(data, options, refused), TableModel.load(path)

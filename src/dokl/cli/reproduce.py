@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dokl.base.errors import BadInput
-from dokl.cli.common import echo_json, examples, output_switches
+from dokl.cli.options import echo_json, examples, output_switches
 
 
 @click.command(
@@ -35,16 +35,16 @@ report           write pictures, tables and report again from the stored results
 @click.option("--only", multiple=True, metavar="PART", help="Panels (a-d) or data sets; repeat it.")
 @click.option("--runs", type=click.IntRange(min=1), help="Realizations. [default: the paper's]")
 @click.option("--engine", default="auto", show_default=True, help="numba, reference, jax.")
-@click.option("--seed", default=1, show_default=True, help="Everything is drawn from it.")
+@click.option("--seed", default=1, show_default=True, help="Seed of everything random.")
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), help="Folder of the data files; or DOKL_DATA."
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("reproduction"), show_default=True,
-    help="Where results go; finished realizations are kept there and not computed again.",
+    help="Folder of results; finished realizations are reused.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Few realizations: minutes for everything.")
-@click.option("--long", is_flag=True, help="Also what takes very long: MNIST, SVC on Adult.")
+@click.option("--long", is_flag=True, help="Include the longest: MNIST, SVC on Adult.")
 @click.option(
     "--md", "--write-md", "md", type=click.Path(path_type=Path),
     help="Write this Markdown, and its pictures to docs/reproduction beside it.",
@@ -58,11 +58,11 @@ def reproduce(
     """Run the paper's figures and tables again and compare.
 
     WHAT is list, fig1, fig2, fig3, table2, table3, table5, beside, beyond, all or report.
-    Interrupt at will: the same command goes on where it stopped.
+    You can interrupt it: the same command continues.
     """
     from dokl.paper.reproduce import runner
-    from dokl.paper.reproduce.options import ReproduceOptions
     from dokl.paper.reproduce.parts import choose_parts
+    from dokl.paper.reproduce.settings import ReproduceOptions
 
     if what == "list":
         _list(out, as_json)

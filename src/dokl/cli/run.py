@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import echo_json, examples, output_switches
+from dokl.cli.options import echo_json, examples, output_switches
 
 
 @click.command(
@@ -23,8 +23,8 @@ from dokl.cli.common import echo_json, examples, output_switches
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--example", is_flag=True, help="Print a commented configuration and stop.")
 @click.option(
-    "--set", "told", multiple=True, metavar="SECTION.KEY=VALUE",
-    help="Any key instead of the configuration's; as often as you like.",
+    "--set", "changes", multiple=True, metavar="SECTION.KEY=VALUE",
+    help="Change any key of the configuration; repeat it.",
 )  # fmt: skip
 @click.option("--engine", help="Instead of the configuration's engine.")
 @click.option(
@@ -32,19 +32,19 @@ from dokl.cli.common import echo_json, examples, output_switches
 )
 @click.option("--seed", type=int, help="Instead of the configuration's seed.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder for plot and JSON; made if absent."
+    "--out", type=click.Path(path_type=Path), help="Folder for plot and JSON; created if absent."
 )
-@click.option("--ranks", type=int, help="How many MPI ranks there must be (engine mpi).")
+@click.option("--ranks", type=int, help="Required number of MPI ranks (engine mpi).")
 @click.option(
     "--checkpoint", type=click.Path(path_type=Path),
-    help="Folder to write the run's state to, now and then (engine mpi).",
+    help="Folder for checkpoints of the run (engine mpi).",
 )  # fmt: skip
-@click.option("--every-seconds", type=float, help="How often; 300 without either.")
-@click.option("--every-steps", type=int, help="How often, in steps.")
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@click.option("--every-seconds", type=float, help="Seconds between checkpoints. Default: 300.")
+@click.option("--every-steps", type=int, help="Steps between checkpoints.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint, if there is one.")
 @output_switches
 def run(
-    config: Path | None, example: bool, told: tuple[str, ...], engine: str | None,
+    config: Path | None, example: bool, changes: tuple[str, ...], engine: str | None,
     runs: int | None, seed: int | None, out: Path | None, ranks: int | None,
     checkpoint: Path | None, every_seconds: float | None, every_steps: int | None, resume: bool,
     as_json: bool, quiet: bool,
@@ -66,9 +66,9 @@ def run(
     from dokl.paper.jobs import simulate as job
     from dokl.simulation.engines.mpi_checkpoints import Checkpoint
 
-    with job.one_voice(config, engine, quiet, told) as speaks:
+    with job.report_once(config, engine, quiet, changes) as speaks:
         sim = job.overridden(
-            job.load(config, told), engine=engine, runs=runs, seed=seed, ranks=ranks
+            job.load(config, changes), engine=engine, runs=runs, seed=seed, ranks=ranks
         )
         how = every_seconds, every_steps, resume
         kept = None if checkpoint is None else Checkpoint(checkpoint, *how)

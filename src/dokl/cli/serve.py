@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dokl.cli.common import LOG_LEVEL, examples, share_of
+from dokl.cli.options import LOG_LEVEL, examples, share_of
 
 
 def _place(context: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -16,7 +16,7 @@ def _place(context: click.Context, option: click.Parameter, value: str | None) -
     if value is not None:
         host = f"[{value}]" if ":" in value else value
         place = f"127.0.0.1:{value}" if option.name == "port" else f"{host}:8080"
-        raise click.UsageError(f"{option.opts[0]} {value}: say --http {place}")
+        raise click.UsageError(f"{option.opts[0]} {value}: use --http {place}")
 
 
 def _range(_: click.Context, option: click.Parameter, value: str) -> tuple[float, ...] | None:
@@ -50,25 +50,25 @@ _elsewhere: Any = {
 )
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("--http", metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True,
-              help="Where; a loopback address.")  # fmt: skip
+              help="Loopback address to listen on.")  # fmt: skip
 @click.option("--port", **_elsewhere)
 @click.option("--host", **_elsewhere)
-@click.option("--learn", is_flag=True, help="Take samples as well, and keep them in a journal.")
+@click.option("--learn", is_flag=True, help="Also learn samples, and keep them in a journal.")
 @click.option("--state", type=click.Path(path_type=Path), metavar="FOLDER",
               help="Folder of the journal. [default: temp.state beside temp.dokl]")  # fmt: skip
 @click.option("--durability", type=click.Choice(("process", "full")), default="process",
-              show_default=True, help="What acknowledged samples survive: kill -9, or a power "
-              "cut.")  # fmt: skip
+              show_default=True, help="Acknowledged samples survive kill -9 (process) or a power "
+              "failure (full).")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the model there at an orderly end.")  # fmt: skip
+              help="Write the model to FILE at a clean stop.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0, 100, min_open=True, max_open=True),
               default=90.0, show_default=True, metavar="PERCENT",
-              help="What intervals are to hold.")  # fmt: skip
+              help="Coverage of intervals.")  # fmt: skip
 @click.option("--target-range", metavar="LOW,HIGH", callback=_range, default="auto",
-              help="Targets that are believed; auto: 100 standard deviations about the mean of "
-              "those it was trained with; off: any. [default: auto]")  # fmt: skip
+              help="Range of valid targets; auto: 100 standard deviations about the mean of "
+              "training; off: any. [default: auto]")  # fmt: skip
 @click.option("--outside", type=click.Choice(("refuse", "clip")), default="refuse",
-              show_default=True, help="What becomes of a target outside.")  # fmt: skip
+              show_default=True, help="What to do with a target outside.")  # fmt: skip
 @LOG_LEVEL
 def serve(
     path: Path, http: str, learn: bool, state: Path | None, durability: str, save: Path | None,
@@ -76,14 +76,14 @@ def serve(
 ) -> None:  # fmt: skip
     """Serve a MODEL file over HTTP on this machine: no network, no certificates.
 
-    POST /predict takes raw rows (JSON, NDJSON or CSV) and gives predictions, with ?intervals=true,
-    ?probabilities=true or ?scores=true also these. With --learn, POST /samples teaches it: what is
-    answered is in the journal and survives kill -9, and the same command goes on from there; MODEL
-    itself is not changed. GET /healthz, /status, /metrics (Prometheus) and /openapi.json tell of
-    it. One JSON log line per event goes to stderr; SIGTERM or Ctrl-C end it in order.
+    POST /predict takes raw rows (JSON, NDJSON or CSV) and returns predictions; add ?intervals=true,
+    ?probabilities=true or ?scores=true. With --learn, POST /samples learns rows: acknowledged rows
+    are in the journal and survive kill -9, and the same command continues from it; MODEL itself is
+    not changed. GET /healthz, /status, /metrics (Prometheus) and /openapi.json describe the server.
+    Each event is a JSON line on stderr; SIGTERM or Ctrl-C stop the server cleanly.
     """
     if not learn and (state is not None or save is not None):
-        raise click.UsageError("--state and --save are for a model that learns: --learn")
+        raise click.UsageError("--state and --save need --learn")
     from dokl.live.jobs.serve import Serving, run_server
 
     where = path, http, learn, state, share_of(interval), save

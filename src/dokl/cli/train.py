@@ -5,35 +5,53 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dokl.base.errors import BadInput
-from dokl.cli.common import examples, key_values, output_switches, remark, split_pairs, with_options
-from dokl.cli.lags import (
+from dokl.base.errors import BadInput, counted
+from dokl.cli.options import (
     AUTO,
     BY,
+    DROP,
+    FILES_HELP,
     HORIZON,
+    NUMERIC,
+    PARAMETER,
+    ROWS_HELP,
     SERIES_HELP,
+    TASK,
+    TEXT,
     TIME,
+    Data,
     comma_list,
     earlier_options,
-    lag_request,
-)
-from dokl.cli.meter import Meter, loading
-from dokl.cli.pictures import check_places, draw, picture_options, story
-from dokl.cli.results import tell, training_scores
-from dokl.cli.source import (
-    FILES_HELP,
-    ROWS_HELP,
-    Data,
+    examples,
     held_out,
+    keep_inputs,
+    key_values,
+    label_options,
+    lag_request,
     make_source,
     on_error_options,
+    output_switches,
     reading_options,
+    remark,
+    split_pairs,
     test_option,
+    with_options,
+)
+from dokl.cli.results import (
+    Meter,
+    check_places,
+    draw,
+    loading,
+    picture_options,
+    print_training,
+    summarise,
+    training_scores,
 )
 
 KERNELS = (
@@ -41,7 +59,6 @@ KERNELS = (
     "rational_quadratic",
 )  # fmt: skip
 FEATURES = ("auto", "cos", "paired", "orthogonal", "sobol", "structured")
-TASKS = ("auto", "regression", "classification")
 STANDARDISE = ("running", "fixed", "off")
 METHODS = ("bank", "gradient")
 SHARE = ("sums", "rows")
@@ -72,73 +89,65 @@ EXAMPLES = examples(
     "dokl train air.csv --target PM10 --nodes station --graph links.csv --model air.dokl",
 )
 METHODS_HELP = """\b
-Methods: bank, the default, needs no settings. Experts of least squares, with
-length scales learned from the rows so far and memories from a few rows to all of
-them, are mixed by how they do; a thousand rows a second, or more. -p experts=lasting
-leaves out those that forget, as with lags; -p experts=one is a single one.
-gradient takes one step for each row, a million rows a second; the options from
---kernel to --alpha are its settings, and an error without --method gradient.
+Methods: bank, the default, needs no settings. It mixes experts of least squares by
+their errors. The experts learn length scales from the rows, and remember a few rows
+to all of them. It learns a few hundred rows a second. -p experts=lasting leaves out
+experts that forget (the default with lags), for models that do not learn in use;
+-p experts=one uses a single expert.
+gradient takes one step for each row: a million rows a second. The options from
+--kernel to --alpha are its settings; they need --method gradient.
 """
 NETWORK_HELP = """\b
-Networks: with --nodes each row belongs to the node that this column names, each
-node learns from its own rows, and neighbours in --graph exchange what they know.
-Rows should be in the order of time, all nodes mixed: numbers are standardised
-by the first rows, once for all nodes. By --method bank each node has a bank of
-its own, a bank that the whole network shares, and corrections of that one, and
-mixes them by how they do; some hundred rows a second. By --method gradient nodes
-average vectors (diffusion), a million rows a second.
+Networks: with --nodes this column names the node of each row. Each node learns from
+its own rows, and neighbours in --graph exchange what they learned. Rows should be in
+the order of time, all nodes mixed: the first rows settle the scaling, once for all
+nodes. With --method bank each node mixes its own bank, a bank that the network
+shares, and corrections of the shared one: some hundred rows a second. With --method
+gradient nodes average vectors (diffusion): a million rows a second.
 
 \b
-What leaves a node, by --method bank: --share sums sends sums over at least 50
-rows, and for each new map of features the sample of rows that it is made from;
-other rows stay at their node. --share rows sends every row: smaller messages
-where inputs are few, and often a smaller error.
+What leaves a node with --method bank: --share sums sends sums over at least 50 rows,
+and, for each new feature map, the sample of rows from which it is made. Other rows
+stay at their node. --share rows sends every row: smaller messages if there are few
+inputs, and often a smaller error.
 """
 
 
 def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What to learn, and how."""
-    column = {"multiple": True, "metavar": "COLUMN"}
     options = [
         click.option("--target", metavar="COLUMN", help="Column to predict (not for LIBSVM)."),
         click.option("--method", type=click.Choice(METHODS),
-                     help="bank if not given: no settings; gradient: those from --kernel on."),
-        click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
-                     help="auto: text, and whole numbers of up to 10 kinds, are classes."),
-        click.option("--classes", help="All labels, comma separated; else those of first rows."),
-        click.option("--levels", multiple=True, metavar="COLUMN=A,B,...",
-                     help="All levels of a text column; else those of the first rows."),
+                     help="bank (the default): no settings; gradient: those from --kernel on."),
+        TASK, *label_options("the first rows"),
         click.option("--group", metavar="COLUMN",
-                     help="Says of what a row is (a station, a customer), texts or whole numbers; "
-                     "each gets a place of its own. Else a text column of over 50 levels is one."),
-        click.option("--drop", help="Do not use this column.", **column),  # type: ignore[arg-type]
-        click.option("--text", help="Take this column as text.", **column),  # type: ignore[arg-type]
-        click.option("--numeric", help="Take it as numbers.", **column),  # type: ignore[arg-type]
+                     help="Names the station, customer, ... of each row; text or whole numbers. "
+                     "Default: a text column with more than 50 levels, if there is one."),
+        DROP, TEXT, NUMERIC,
         click.option("--n-features", type=click.IntRange(1), metavar="N",
                      help="Features of a LIBSVM file; needed from stdin."),
         click.option("--standardise", type=click.Choice(STANDARDISE),
-                     help="By the rows so far, by the first rows, or not. bank: off; gradient: "
-                     "running; networks: fixed."),
+                     help="By the rows so far, by the first rows, or not. Defaults: bank off, "
+                     "gradient running, networks fixed."),
         *earlier_options(), AUTO, HORIZON, BY, TIME,
         click.option("--nodes", metavar="COLUMN", help="Learn over a network: each row's node."),
         click.option("--graph", metavar="NAME|FILE", default="random", show_default=True,
                      help="The network: a topology of 'dokl graph', or a file of edges."),
         click.option("--share", type=click.Choice(SHARE),
-                     help="What leaves a node: sums over rows if not given, or the rows."),
+                     help="What leaves a node: sums over rows (the default), or rows."),
         click.option("--components", type=click.IntRange(1), metavar="D",
                      help="Size of the model: centres of the widest experts, 1000; gradient: "
                      "length of its vector, 500."),
         click.option("--kernel", type=click.Choice(KERNELS), help="gaussian if not given."),
         click.option("--sigma", help="Kernel width: a number (or one for each input, with "
                      "commas), scale or median."),
-        click.option("--features", type=click.Choice(FEATURES), help="How they are drawn."),
+        click.option("--features", type=click.Choice(FEATURES), help="How features are drawn."),
         click.option("--loss", help="squared, huber:1, quantile:0.9, ...; hinge, logistic, ..."),
         click.option("--step", help="A number, auto, or pegasos."),
         click.option("--alpha", type=float, help="L2 regularization."),
         click.option("--seed", "random_state", type=int, default=0, show_default=True,
-                     help="Of features, of the rows that are kept, of a random graph."),
-        click.option("--parameter", "-p", "parameters", multiple=True, metavar="KEY=VALUE",
-                     help="Any other parameter of the estimator."),
+                     help="Seed of features, of the replay buffer, and of a random graph."),
+        PARAMETER,
     ]  # fmt: skip
     return with_options(command, options)
 
@@ -150,14 +159,20 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--model", "path", required=True, type=click.Path(path_type=Path), help="Model file to write."
 )
-@click.option("--continue", "go_on", is_flag=True, help="Go on with the model file that is there.")
-@click.option("--overwrite", is_flag=True, help="Replace a model file that is there.")
+@click.option("--continue", "go_on", is_flag=True, help="Continue with the existing model file.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing model file.")
 @click.option(
-    "--skip", type=click.IntRange(0), default=0, metavar="N", help="Rows to pass over first."
+    "--skip", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N rows."
 )
 @click.option("--passes", type=click.IntRange(1), default=1, metavar="N",
               show_default=True, help="How often to read the file.")  # fmt: skip
-@test_option("Hold these rows out: they are not learned, and the first score is theirs.")
+@click.option(
+    "--shuffle/--no-shuffle",
+    default=None,
+    help="Learn the rows in random order, or in theirs. Default: random if they are "
+    "sorted by their target, or held out by --test random.",
+)
+@test_option("Hold these rows out: they are scored, and not learned.")
 @learning_options
 @reading_options
 @on_error_options
@@ -166,28 +181,32 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_context
 def train(
     context: click.Context, /, data: str, path: Path, skip: int, passes: int,
-    test: str | None, plot: Path | None, html: Path | None, as_json: bool, quiet: bool,
-    **options: Any,
+    test: str | None, shuffle: bool | None, plot: Path | None, html: Path | None, as_json: bool,
+    quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Learn from DATA row by row and write a model file.
 
-    Memory stays the same however long DATA is. Prints the error on rows that were held out, with
-    --test; the prequential error: each row is predicted before it is learned; and, for experts, how
-    a frozen model scores, how often 90 % intervals hold the target, and how far back it remembers.
-    Ctrl-C saves what was learned so far,
-    and prints the command that goes on.
+    Memory does not grow with DATA, but for up to 200,000 lines that are shuffled. The command
+    prints the error on the rows that --test holds out;
+    the prequential error, where each row is predicted before it is learned; and, for a bank, the
+    score of a frozen model, the coverage of its 90 % intervals, and how far back it remembers.
+    Ctrl-C saves what was learned so far, and prints the command that continues.
     """
     _check_new(context, path, options)
     check_places(plot, html)
+    keep_inputs([data], [path, plot, html])
     _check_method(context, options)
     with loading(quiet):
         from dokl.tables.jobs import train as job
 
         model = _existing(path, options)
     source = make_source(data, options, f"{path}.refused.csv")
-    training = _training(options, source, model)
+    training = replace(_training(options, source, model), shuffle=shuffle)
     in_order = training.lags if model is None else model.series is not None
     source, rest, which = held_out(test, source, bool(in_order), quiet)
+    drawn = which is not None and not which.in_order
+    if shuffle is None and drawn and training.node is None and source.on_error.mode != "stop":
+        training = replace(training, shuffle=True)  # rows drawn at random have no order
     with Meter("training", quiet, passes) as meter:
         learned = job.train(
             source, training, path, model, passes, skip,
@@ -196,22 +215,24 @@ def train(
         )  # fmt: skip
     held, untested = _score(learned, rest, which, quiet)
     scores = training_scores(learned, held, which, passes)
-    words = tell(learned, held, scores, path, meter.seconds, as_json, quiet)
+    words = print_training(learned, held, scores, path, meter.seconds, as_json, quiet)
     remark(f"the model has not learned the {_rows(held)} held out", quiet or held is None)
     remark(source.on_error.words, quiet or not source.on_error.count)
     if plot is not None or html is not None:
-        told = story(f"{path} from {data}", learned, learned.model, True, held)
+        pictures = summarise(f"{path} from {data}", learned, learned.model, True, held)
         lists = {"what was guessed": learned.guesses, "to know": [*words, *learned.notices]}
-        draw(told, scores, plot, html, lists, quiet or as_json)
+        draw(pictures, scores, plot, html, lists, quiet or as_json)
     _end(context, learned, path)
     if isinstance(untested, int):
         again = shlex.join(["dokl", "evaluate", str(path), data, "--test", str(test)])
-        said = f"interrupted; {path} is written, and the rows held out were not scored. Score them"
-        click.echo(f"{said} with:\n  {again}", err=True)
+        message = (
+            f"interrupted; {path} is written, and the rows held out were not scored. Score them"
+        )
+        click.echo(f"{message} with:\n  {again}", err=True)
         sys.exit(128 + untested)
     if untested is not None:
-        said = f"{path} is written, but the rows held out cannot be scored: {untested}"
-        raise BadInput(said, options=untested.options)
+        message = f"{path} is written, but the rows held out cannot be scored: {untested}"
+        raise BadInput(message, options=untested.options)
 
 
 def _score(learned: Any, rest: Any, which: Any, quiet: bool) -> tuple[Any, BadInput | int | None]:
@@ -220,8 +241,8 @@ def _score(learned: Any, rest: Any, which: Any, quiet: bool) -> tuple[Any, BadIn
     """
     if rest is None or learned.halt is not None or learned.fault is not None:
         return None, None
-    from dokl.tables.jobs.hold_out import score_held_out
-    from dokl.tables.jobs.stopping import Stopped
+    from dokl.base.progress import Stopped
+    from dokl.tables.jobs.predict import score_held_out
 
     try:
         with Meter("testing", quiet) as meter:
@@ -230,26 +251,27 @@ def _score(learned: Any, rest: Any, which: Any, quiet: bool) -> tuple[Any, BadIn
         return None, error
     except Stopped as stop:
         return None, stop.signum
+    held.persistence.proposed = learned.persistence.proposed
     return held, held.fault
 
 
 def _rows(held: Any) -> str:
-    return "" if held is None else f"{held.score.n:,} rows"
+    return "" if held is None else counted(held.score.n, "row")
 
 
 def _end(context: click.Context, learned: Any, path: Path) -> None:
-    """Say how to go on with a training that did not come to its end."""
+    """Print how to continue a training that was stopped."""
     if learned.fault is not None:
-        go_on = _resume(context, learned.rest)
+        go_on = _resume(context, learned.rest, learned.shuffled)
         raise BadInput(
             f"{learned.fault}. What was learned from {learned.model.rows_read:,} rows is in "
-            f"{path}; once the row is corrected, go on with: {go_on}",
+            f"{path}; once the row is corrected, continue with:  {go_on}",
             options=learned.fault.options,
         )
     if learned.halt is not None:
         click.echo(
             f"interrupted; what was learned from {learned.model.rows_read:,} rows is in {path}. "
-            f"Go on with:\n  {_resume(context, learned.halt)}",
+            f"Go on with:\n  {_resume(context, learned.halt, learned.shuffled)}",
             err=True,
         )
         sys.exit(128 + learned.halt.signum)
@@ -260,19 +282,19 @@ def _check_new(context: click.Context, path: Path, options: dict[str, Any]) -> N
     go_on, overwrite = options["go_on"], options.pop("overwrite")
     if go_on and overwrite:
         raise click.UsageError("--continue or --overwrite, not both")
-    told = _told(context, START_ONLY) if go_on else []
-    if told:
+    fixed = _given_options(context, START_ONLY) if go_on else []
+    if fixed:
         raise click.UsageError(
-            f"--continue keeps what the model was started with: leave out {', '.join(told)}"
+            f"--continue keeps the settings of the model: leave out {', '.join(fixed)}"
         )
     if go_on:
         return
     from dokl.base.files import check_new
 
-    check_new(path, overwrite, "--continue goes on with it, --overwrite starts over")
+    check_new(path, overwrite, "--continue continues it, --overwrite starts over")
     if options["classes"] and options["task"] == "regression":
-        raise click.UsageError("--classes are for a classification")
-    given = _told(context, ("graph", "share"))
+        raise click.UsageError("--classes needs a classification")
+    given = _given_options(context, ("graph", "share"))
     if given and options["nodes"] is None:
         raise click.UsageError(f"{given[0]} needs --nodes, the column that names each row's node")
 
@@ -281,7 +303,7 @@ def _check_method(context: click.Context, options: dict[str, Any]) -> None:
     """Refuse settings that the method does not have; no setting chooses a method."""
     if options["method"] == "gradient":
         return
-    given = _told(context, GRADIENT_ONLY)
+    given = _given_options(context, GRADIENT_ONLY)
     if options["standardise"] == "running" and options["nodes"] is None:
         given.append("--standardise running")
     if given:
@@ -301,7 +323,7 @@ def _existing(path: Path, options: dict[str, Any]) -> Any:
     return _with_target(TableModel.load(path), options["target"])
 
 
-def _told(context: click.Context, names: tuple[str, ...]) -> list[str]:
+def _given_options(context: click.Context, names: tuple[str, ...]) -> list[str]:
     """Which of these options are on the command line."""
     source = click.core.ParameterSource.COMMANDLINE
     spelled = {p.name: p.opts[0] for p in context.command.params}
@@ -309,7 +331,7 @@ def _told(context: click.Context, names: tuple[str, ...]) -> list[str]:
 
 
 def _with_target(model: Any, target: str | None) -> Any:
-    """The model; one that was saved in Python has to be told its target."""
+    """The model; one that was saved in Python needs its target."""
     if target is not None and target != model.target:
         if model.target is not None:
             raise click.UsageError(f"the model's target is {model.target!r}, and not {target!r}")
@@ -328,7 +350,7 @@ def _training(options: dict[str, Any], source: Any, model: Any) -> Any:
     levels = split_pairs(options.pop("levels"), "COLUMN=A,B,...")
     node, name, graph = options.pop("nodes"), options.pop("graph"), None
     if node is not None:
-        from dokl.tables.jobs.network import graph_words, named_graph
+        from dokl.tables.jobs.topology import graph_words, named_graph
 
         graph = named_graph(name, source, node, parameters["random_state"])
     return Training(
@@ -356,13 +378,14 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _resume(context: click.Context, halt: Any) -> str:
+def _resume(context: click.Context, halt: Any, shuffled: bool) -> str:
     """The command that goes on where this one was stopped."""
     given = context.params
     words = ["dokl", "train", given["data"], "--model", str(given["path"]), "--continue"]
     words += ["--skip", str(halt.rows)] if halt.rows else []
     words += ["--passes", str(halt.passes)] if halt.passes > 1 else []
     words += ["--test", given["test"]] if given["test"] is not None else []
+    words += ["--shuffle" if shuffled else "--no-shuffle"]
     if given["on_error"] != "fail":
         words += ["--on-error", given["on_error"]]
     for name in ("format", "delimiter", "decimal", "dates", "missing", "chunk"):

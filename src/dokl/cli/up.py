@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dokl.cli.agent import DESCRIPTION, STATE
-from dokl.cli.common import LOG_LEVEL, examples, remark
+from dokl.cli.options import LOG_LEVEL, examples, remark
 
 
 @click.command(
@@ -20,12 +20,12 @@ from dokl.cli.common import LOG_LEVEL, examples, remark
 @DESCRIPTION
 @click.option("--data", type=click.Path(path_type=Path), metavar="FOLDER",
               help="Folder with a file for each node: NAME.csv, .csv.gz, .jsonl.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on as the files grow.")
-@click.option("--once", is_flag=True, help="End when all files are at their end.")
+@click.option("--follow", is_flag=True, help="Continue as the files grow.")
+@click.option("--once", is_flag=True, help="Stop at the end of all files.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="ROWS",
-              help="Rows a second of each file, at most.")  # fmt: skip
+              help="Maximum rows per second of each file.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(1), default=50, show_default=True, metavar="ROWS",
-              help="Rows that are stored and learned at once.")  # fmt: skip
+              help="Rows that are stored and learned together.")  # fmt: skip
 @STATE
 @LOG_LEVEL
 @click.option("--quiet", "-q", is_flag=True, help="No remarks.")
@@ -35,8 +35,7 @@ def up(
 ) -> None:  # fmt: skip
     """Run all nodes of DESCRIPTION as processes on this machine, until Ctrl-C.
 
-    For trying out: every node is a `dokl agent` of its own on loopback. Their log lines go to
-    files beside their journals.
+    For a trial: each node is a `dokl agent` on loopback, with its log file beside its journal.
     """
     if follow and (once or data is None):
         raise click.UsageError("--follow is for files that grow: name their folder with --data")
@@ -61,7 +60,9 @@ def up(
     for name in network.names:
         face = network.node(name).http
         scheme = "http" if face is None or is_loopback(face) else "https"
-        remark(f"  {name:{width}}  " + (f"{scheme}://{face}" if face else "no HTTP face"), quiet)
+        remark(
+            f"  {name:{width}}  " + (f"{scheme}://{face}" if face else "no HTTP interface"), quiet
+        )
     remark(f"dokl watch {description} shows them. Ctrl-C ends them.", quiet)
     failed = job(every, lambda text: remark(text, quiet))
     if failed:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dokl.cli.common import echo_json, examples, remark
+from dokl.cli.options import echo_json, examples, remark
 
 if TYPE_CHECKING:
     from dokl.live.dashboard.collect import Collector
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog=examples(
         "dokl watch lab.toml                   a table that redraws itself",
-        "dokl watch lab.toml --node hill       and what it said of its newest rows",
+        "dokl watch lab.toml --node hill       with predictions of its newest rows",
         "dokl watch lab.toml --once --json     for programs",
         "dokl watch lab.toml --web             a page at http://127.0.0.1:8800/",
         "ssh -L 8800:127.0.0.1:8800 host dokl watch lab.toml --web",
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
               help="Below the table, the newest rows of this node: measured, predicted, and the "
               "interval.")  # fmt: skip
 @click.option("--once", is_flag=True,
-              help="Print one table and end: two looks, so far apart as --every says, for the "
-              "rates. So it is where stdout is no terminal.")  # fmt: skip
+              help="Print one table and end, after two looks --every seconds apart, for the rates. "
+              "The default if stdout is no terminal.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one look as JSON and end.")
 @click.option("--web", is_flag=True, help="Serve a page instead of a table.")
 @click.option("--port", default=8800, show_default=True, type=click.IntRange(0, 65535),
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
 @click.option("--host", default="127.0.0.1", show_default=True,
               help="Address of the page. Any but loopback needs a token.")  # fmt: skip
 @click.option("--token", envvar="DOKL_WATCH_TOKEN", metavar="TEXT",
-              help="Token of the page, else a random one is printed where one is needed; better "
-              "given in the environment variable DOKL_WATCH_TOKEN than here.")  # fmt: skip
+              help="Token of the page; better given in the environment variable DOKL_WATCH_TOKEN. "
+              "Default: a random one is printed if needed.")  # fmt: skip
 def watch(
     path: Path, every: float, node: str | None, once: bool, as_json: bool, web: bool, port: int,
     host: str, token: str | None,
 ) -> None:  # fmt: skip
     """Watch the agents of a NETWORK description, in a table or with --web on a page.
 
-    It asks every agent's HTTP face for its status, over HTTPS with the network's certificates and
-    tokens where a face is not on loopback, and only reads. Nodes that are added to the description
-    appear by themselves. Ctrl-C ends it.
+    The command reads the status of each agent over HTTP; beyond loopback over HTTPS with the
+    network's certificates and tokens. It changes nothing. Nodes added to the description appear by
+    themselves. Ctrl-C ends it.
     """
     from dokl.base.errors import UnknownName
     from dokl.live.dashboard.collect import Collector
 
     if web and (once or as_json):
-        raise click.UsageError("--web goes on until Ctrl-C: leave out --once and --json")
+        raise click.UsageError("--web runs until Ctrl-C: leave out --once and --json")
     if web and node is not None:
         raise click.UsageError("nodes are chosen on the page itself: leave out --node")
     with Collector(path) as collector:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, check_whole
 from dokl.base.errors import BadInput
@@ -46,7 +47,7 @@ class APSM(OverNetwork):
             raise BadInput(f"eps must be finite and at least 0, got {self.eps!r}")
         check_whole("q", self.q, of="samples")
 
-    def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
+    def learner(self, samples: Samples, dtype: DTypeLike) -> BaselineLearner:
         """Ready for the first step."""
         return _Learner(self, samples, dtype)
 
@@ -54,7 +55,7 @@ class APSM(OverNetwork):
 class _Learner(FeatureLearner):
     """The newest rows of each node, Z: (K, q, D), y: (K, q), and which places are taken."""
 
-    def __init__(self, method: APSM, samples: Samples, dtype: Any) -> None:
+    def __init__(self, method: APSM, samples: Samples, dtype: DTypeLike) -> None:
         super().__init__(method.features, method.weights, samples, dtype)
         self.method, K, D, q = method, samples.K, method.features.D, method.q
         self.Z, self.targets = np.zeros((K, q, D)), np.zeros((K, q))

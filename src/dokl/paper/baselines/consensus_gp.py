@@ -2,7 +2,7 @@
 
 Every agent turns its newest sample into an increment of the information of all, (z z', z y)/s2.
 The agents average these increments over the network in `rounds` rounds of consensus, for every
-sample anew, and each adds K times what it got to what it had:
+sample again, and each adds K times what it got to what it had:
 
     (U_k, v_k) = (z_k z_k', z_k y_k) / s2;   rounds times  (U, v) <- A (U, v)
     L_k += K U_k,   b_k += K v_k,   theta_k = (I + L_k)^-1 b_k
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, check_whole
 from dokl.paper.baselines.networks import OverNetwork
@@ -42,7 +43,7 @@ class ConsensusGP(OverNetwork):
         positive("noise", self.noise)
         check_whole("rounds", self.rounds, 0)
 
-    def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
+    def learner(self, samples: Samples, dtype: DTypeLike) -> BaselineLearner:
         """Ready for the first step."""
         return _Learner(self, samples, dtype)
 
@@ -64,7 +65,7 @@ class EnsembleModel:
 class _Learner(FeatureLearner):
     """L: (K, D, D) and b: (K, D) of each map; evidence: (K, maps) log likelihoods."""
 
-    def __init__(self, method: ConsensusGP, samples: Samples, dtype: Any) -> None:
+    def __init__(self, method: ConsensusGP, samples: Samples, dtype: DTypeLike) -> None:
         several = isinstance(method.features, list | tuple)
         self.maps = tuple(method.features) if several else (method.features,)
         super().__init__(self.maps[0], method.weights, samples, dtype)
@@ -89,17 +90,17 @@ class _Learner(FeatureLearner):
 
     def _step(self, Zs: list[Array], y: Array, w: Array) -> Array:
         shares, K = self._shares(), len(y)
-        told, found = np.zeros_like(self.evidence), np.zeros((K, len(Zs)))
+        evidence, found = np.zeros_like(self.evidence), np.zeros((K, len(Zs)))
         for i, Z in enumerate(Zs):
             theta_and_Pz = np.linalg.solve(self.L[i], np.stack([self.b[i], Z], axis=-1))
             found[:, i] = (theta_and_Pz[..., 0] * Z).sum(axis=1)
             s = self.noise + (theta_and_Pz[..., 1] * Z).sum(axis=1)
-            told[:, i] = -0.5 * (np.log(s) + (y - found[:, i]) ** 2 / s) * (w > 0)
+            evidence[:, i] = -0.5 * (np.log(s) + (y - found[:, i]) ** 2 / s) * (w > 0)
             # K rows at once: row l counts K * spread[k, l] times at node k.
             counted = K * self.spread * w / self.noise
             self.L[i] += np.einsum("kl,li,lj->kij", counted, Z, Z, optimize=True)
             self.b[i] += counted @ (Z * y[:, None])
-        self.evidence += K * self.spread @ told
+        self.evidence += K * self.spread @ evidence
         return np.asarray((shares * found).sum(axis=1))
 
     def _shares(self) -> Array:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
@@ -41,7 +42,7 @@ class DiffusionRLS(OverNetwork):
         if not 0 < self.lam <= 1:
             raise BadInput(f"lam must be above 0 and at most 1, got {self.lam!r}")
 
-    def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
+    def learner(self, samples: Samples, dtype: DTypeLike) -> BaselineLearner:
         """Ready for the first step."""
         return _Learner(self, samples, dtype)
 
@@ -49,7 +50,7 @@ class DiffusionRLS(OverNetwork):
 class _Learner(FeatureLearner):
     """P: (K, D, D)."""
 
-    def __init__(self, method: DiffusionRLS, samples: Samples, dtype: Any) -> None:
+    def __init__(self, method: DiffusionRLS, samples: Samples, dtype: DTypeLike) -> None:
         super().__init__(method.features, method.weights, samples, dtype)
         D, self.lam = method.features.D, method.lam
         self.P = np.tile(np.eye(D) / method.ridge, (samples.K, 1, 1))

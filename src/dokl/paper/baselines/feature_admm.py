@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, check_whole
 from dokl.base.errors import BadInput
@@ -54,19 +55,19 @@ class FeatureADMM(OverNetwork):
             what = f"{self.threshold!r}, {self.decay!r}"
             raise BadInput(f"threshold must be at least 0, decay above 0 and at most 1, got {what}")
 
-    def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
+    def learner(self, samples: Samples, dtype: DTypeLike) -> BaselineLearner:
         """Ready for the first step."""
         return _Learner(self, samples, dtype)
 
 
 class _Learner(FeatureLearner):
-    """zz: (K, D, D), zy: (K, D), rows: (K,); told and dual: (K, D)."""
+    """zz: (K, D, D), zy: (K, D), rows: (K,); sent and dual: (K, D)."""
 
-    def __init__(self, method: FeatureADMM, samples: Samples, dtype: Any) -> None:
+    def __init__(self, method: FeatureADMM, samples: Samples, dtype: DTypeLike) -> None:
         super().__init__(method.features, method.weights, samples, dtype)
         self.method, K, D = method, samples.K, method.features.D
         self.zz, self.zy, self.rows = np.zeros((K, D, D)), np.zeros((K, D)), np.zeros(K)
-        self.told, self.dual, self.iteration = np.zeros((K, D)), np.zeros((K, D)), 0
+        self.last_sent, self.dual, self.iteration = np.zeros((K, D)), np.zeros((K, D)), 0
         self.near = (self.A.toarray() != 0) & ~np.eye(K, dtype=bool)
         self.near |= self.near.T
         self.links, self.size[:] = self.near.sum(axis=0), D * (D + 7) // 2
@@ -86,12 +87,12 @@ class _Learner(FeatureLearner):
         count, degree = np.maximum(self.rows, 1.0)[:, None], self.near.sum(axis=1)[:, None]
         ridge = 2 * given.lam / K + 2 * given.rho * degree
         matrix = 2 * self.zz / count[..., None] + ridge[..., None] * np.eye(D)
-        around = degree * self.told + self.near @ self.told
+        around = degree * self.last_sent + self.near @ self.last_sent
         known = 2 * self.zy / count - self.dual + given.rho * around
         self.theta = np.linalg.solve(matrix, known[..., None])[..., 0]
         self.iteration += 1
-        change = np.linalg.norm(self.theta - self.told, axis=1)
+        change = np.linalg.norm(self.theta - self.last_sent, axis=1)
         sends = change >= given.threshold * given.decay**self.iteration
-        self.told[sends] = self.theta[sends]
+        self.last_sent[sends] = self.theta[sends]
         self.message[t] = self.each * sends
-        self.dual += given.rho * (degree * self.told - self.near @ self.told)
+        self.dual += given.rho * (degree * self.last_sent - self.near @ self.last_sent)

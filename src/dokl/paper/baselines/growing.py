@@ -28,6 +28,7 @@ from dokl.base.arrays import Array, check_rows, is_sparse
 from dokl.base.errors import BadInput
 from dokl.base.machine_code import cached_njit
 from dokl.learning.kernels import Gaussian, Kernel
+from dokl.paper.baselines.runs import BaselineLearner, Samples
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -315,3 +316,34 @@ class KernelSum:
         alpha[0, :M] = self.alpha
         centres = np.ascontiguousarray(padded.reshape(blocks, BLOCK, d).transpose(0, 2, 1))
         return GrowingSums(self.kernel, centres, alpha.reshape(1, blocks, BLOCK), M)
+
+
+class Alone(BaselineLearner):
+    """K dictionaries, moved on by a method's `sweep` with its `numbers`."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        dtype: Any,
+        kernel: Gaussian,
+        sweep: Callable[..., int],
+        numbers: tuple[Any, ...],
+    ) -> None:
+        super().__init__(samples, dtype)
+        self.X = scaled_rows(samples.X, kernel, dtype)
+        most = samples.present.sum(axis=0)
+        self.sums = [GrowingSums.empty(kernel, samples.d, 1, int(m), dtype) for m in most]
+        self.sweep, self.numbers = sweep, numbers
+        self.factor: Callable[[int], float] = lambda k: 1.0  # of node k's coefficients
+
+    def advance(self, start: int, stop: int) -> None:
+        """Node after node: they share nothing."""
+        for k, sums in enumerate(self.sums):
+            where = start, stop, self.samples.K, k
+            seen = self.X, self.y, self.weight, *self.numbers
+            held = sums.centres, sums.alpha, sums.size, *sums.tools
+            sums.size = self.sweep(*where, *seen, *held, self.f, self.size)
+
+    def models(self) -> list[KernelSum]:
+        """Each node's sum."""
+        return [sums.model(0, self.factor(k)) for k, sums in enumerate(self.sums)]

@@ -15,8 +15,8 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.learning.kernels import Gaussian
-from dokl.paper.baselines.alone import Alone
 from dokl.paper.baselines.growing import (
+    Alone,
     Powers,
     Shape,
     append,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
@@ -36,7 +37,7 @@ def one_graph(weights: Any, K: int) -> Any:
     return A
 
 
-def edges(A: Any, dtype: Any) -> tuple[Array, Array, Array]:
+def edges(A: Any, dtype: DTypeLike) -> tuple[Array, Array, Array]:
     """(indptr, indices, weights) as the loops take them."""
     return A.indptr.astype(np.int64), A.indices.astype(np.int64), A.data.astype(dtype)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array, check_rows
 from dokl.paper.baselines.networks import one_graph, out_links
@@ -32,7 +33,7 @@ class FeatureModel:
 class FeatureLearner(BaselineLearner):
     """Nodes with a vector theta: (K, D) each; every step of all nodes is one call of `step`."""
 
-    def __init__(self, features: Any, weights: Any, samples: Samples, dtype: Any) -> None:
+    def __init__(self, features: Any, weights: Any, samples: Samples, dtype: DTypeLike) -> None:
         super().__init__(samples, dtype)
         self.features, self.A = features, one_graph(weights, samples.K)
         self.links, self.theta = out_links(self.A), np.zeros((samples.K, features.D))

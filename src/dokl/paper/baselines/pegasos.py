@@ -11,15 +11,15 @@ No projection, as in the paper's tables; a network's nodes work alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning.kernels import Gaussian
-from dokl.paper.baselines.alone import Alone
 from dokl.paper.baselines.growing import (
+    Alone,
     Powers,
     Shape,
     append,
@@ -42,7 +42,7 @@ class KernelPegasos:
         require_gaussian(self.kernel)
         positive("lam", self.lam)
 
-    def learner(self, samples: Samples, dtype: Any) -> Alone:
+    def learner(self, samples: Samples, dtype: DTypeLike) -> Alone:
         """Ready for the first step."""
         if not np.isin(samples.y[samples.weight > 0], (-1, 1)).all():
             raise BadInput("Pegasos needs targets -1 and 1")

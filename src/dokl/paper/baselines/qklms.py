@@ -19,9 +19,9 @@ import numpy as np
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning.kernels import Gaussian
-from dokl.paper.baselines.alone import Alone
 from dokl.paper.baselines.growing import (
     BLOCK,
+    Alone,
     Powers,
     Shape,
     append,

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, Diverged
@@ -65,7 +66,7 @@ class BaselineLearner:
     message: (n, K) bytes of one message of each node at each step; links: (K,) how many it sends.
     """
 
-    def __init__(self, samples: Samples, dtype: Any) -> None:
+    def __init__(self, samples: Samples, dtype: DTypeLike) -> None:
         n, K = samples.n, samples.K
         self.samples, self.dtype = samples, dtype
         self.y, self.weight = (a.astype(dtype) for a in (samples.y, samples.weight))
@@ -90,7 +91,7 @@ class Baseline(Protocol):
     def name(self) -> str:
         """How it is called in results."""
 
-    def learner(self, samples: Samples, dtype: Any) -> BaselineLearner:
+    def learner(self, samples: Samples, dtype: DTypeLike) -> BaselineLearner:
         """Ready for the first step."""
 
 
@@ -135,7 +136,9 @@ def _drawn(features: Any, seed: int) -> Any:
 class ByLearner(driver.Executor):
     """One realization by a baseline's own learner, which has all samples from the beginning."""
 
-    def __init__(self, method: Any, stream: Any, wanted: Asked, dtype: Any, seed: int) -> None:
+    def __init__(
+        self, method: Any, stream: Any, wanted: Asked, dtype: DTypeLike, seed: int
+    ) -> None:
         feature_seed, graph_seed, data_seed = spawn(seed, 3)  # as `dokl.run`: all the same
         if hasattr(method, "features"):
             method = replace(method, features=_drawn(method.features, feature_seed))
@@ -147,7 +150,7 @@ class ByLearner(driver.Executor):
         self.recorder = Recorder(wanted.record, PER_STEP, SECONDS)
 
     def take(self, block: Samples) -> tuple[int, int]:
-        """Seconds are means of so many steps."""
+        """Seconds are means of n steps."""
         return block.n, self.size
 
     def advance(self, start: int, stop: int) -> None:
@@ -180,7 +183,7 @@ def run(
     seed: int = 0,
     record: Sequence[str] = ("mse", "size"),
     snapshot: int | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     workers: int | None = None,
     show_progress: bool | None = None,
 ) -> BaselineTrace:

@@ -82,7 +82,7 @@ class _Entry:
 
 def side_by_side(
     names: Sequence[str], families: Sequence[str], rows: int | None, tests: int,
-    data_dir: Any = None, tell: Callable[[str], None] = lambda word: None,
+    data_dir: Any = None, report: Callable[[str], None] = lambda word: None,
 ) -> tuple[list[Comparison], dict[str, str]]:  # fmt: skip
     """Compare on these data sets; also what was skipped, and why."""
     peers, skipped = installed(families)
@@ -94,7 +94,7 @@ def side_by_side(
             raise
         except DoklError as error:
             skipped[name] = str(error)
-    return [compare(task, peers, tell) for task in wanted], skipped
+    return [compare(task, peers, report) for task in wanted], skipped
 
 
 def installed(families: Sequence[str]) -> tuple[list[Peer], dict[str, str]]:
@@ -119,15 +119,15 @@ def rounds_of(n: int) -> list[tuple[int, int]]:
 
 
 def compare(
-    task: Task, peers: Sequence[Peer], tell: Callable[[str], None] = lambda word: None
+    task: Task, peers: Sequence[Peer], report: Callable[[str], None] = lambda word: None
 ) -> Comparison:
     """Run the peers that suit the task; the first of them is dokl, in batches."""
     skipped: dict[str, str] = {}
     with threadpool_limits(1):
-        entries = _all_prepared(task, peers, skipped, tell)
+        entries = _all_prepared(task, peers, skipped, report)
     with threadpool_limits(1):  # once more: by now all libraries are loaded
         for start, stop in rounds_of(len(task.learn)):
-            tell(f"{task.name}: rows {start:,} to {stop:,}")
+            report(f"{task.name}: rows {start:,} to {stop:,}")
             for entry in entries:
                 _attempt(skipped, entry.peer, entry.learn, start, stop)
         results = []
@@ -139,12 +139,12 @@ def compare(
 
 
 def _all_prepared(
-    task: Task, peers: Sequence[Peer], skipped: dict[str, str], tell: Callable[[str], None]
+    task: Task, peers: Sequence[Peer], skipped: dict[str, str], report: Callable[[str], None]
 ) -> list[_Entry]:
     entries = []
     for peer in peers:
         if peer.suits(task):
-            tell(f"{task.name}: {peer.name}, warming up")
+            report(f"{task.name}: {peer.name}, warming up")
             entry = _attempt(skipped, peer, _prepared, peer, task)
             entries += [] if entry is None else [entry]
     return entries

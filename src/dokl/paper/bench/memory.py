@@ -1,4 +1,4 @@
-"""How much memory something takes: the peak of the resident set, where the system tells."""
+"""How much memory something takes: the peak of the resident set, where the system reports it."""
 
 from __future__ import annotations
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import UnknownName
-from dokl.paper.bench.entrants import ENTRANTS, NAMES, Entrant
+from dokl.paper.bench.entrants import ENTRANTS, FEWEST, NAMES, Entrant, OwnTable
 from dokl.paper.bench.memory import peak_growth
-from dokl.paper.bench.own_table import FEWEST, OwnTable
 from dokl.paper.bench.peers import NOT_INSTALLED
 
 Tell = Callable[[int, str], None]  # rows more, and what is done
@@ -25,7 +24,7 @@ Tell = Callable[[int, str], None]  # rows more, and what is done
 @dataclass(frozen=True)
 class Outcome:
     """What one entrant did. rows: fewer than there are if it was interrupted; error: as the table
-    judges, None where too few rows were learned; peak_growth: bytes, None where nobody can tell;
+    judges, None where too few rows were learned; peak_growth: bytes, None if unknown;
     errors: the same in each fifth but the first.
     """
 
@@ -66,15 +65,15 @@ def chosen(only: Sequence[str] = ()) -> tuple[list[Entrant], dict[str, str]]:
 
 
 def compare_on(
-    table: OwnTable, entrants: Sequence[Entrant], tell: Tell = lambda rows, word: None
+    table: OwnTable, entrants: Sequence[Entrant], report: Tell = lambda rows, word: None
 ) -> OwnComparison:
     """Let them learn the table; Ctrl-C ends it, and what there is by then counts."""
     own = OwnComparison(table)
     for entrant in entrants:
         try:
-            tell(0, f"{entrant.title}: warming up")
+            report(0, f"{entrant.title}: warming up")
             _warm_up(entrant, table)
-            outcome, own.interrupted = _run(entrant, table, tell)
+            outcome, own.interrupted = _run(entrant, table, report)
         except KeyboardInterrupt:
             own.interrupted = True
         except Exception as error:  # it must not take the others' results along
@@ -95,7 +94,7 @@ def _warm_up(entrant: Entrant, table: OwnTable) -> None:
     close()
 
 
-def _run(entrant: Entrant, table: OwnTable, tell: Tell) -> tuple[Outcome, bool]:
+def _run(entrant: Entrant, table: OwnTable, report: Tell) -> tuple[Outcome, bool]:
     """What came of it, and whether it was interrupted."""
     feed, close = entrant.start(table)
     predicted: list[Array] = []
@@ -108,13 +107,13 @@ def _run(entrant: Entrant, table: OwnTable, tell: Tell) -> tuple[Outcome, bool]:
                 began = time.perf_counter()
                 predicted.append(feed(i, j))
                 seconds += time.perf_counter() - began
-                tell(j - i, f"{entrant.title}: {j:,} of {table.n:,} rows")
+                report(j - i, f"{entrant.title}: {j:,} of {table.n:,} rows")
         except KeyboardInterrupt:
             interrupted = True
 
     growth = peak_growth(learn)
     close()
     found = np.concatenate(predicted) if predicted else np.empty(0)
-    told = entrant.name, entrant.title, entrant.version, entrant.settings
+    about = entrant.name, entrant.title, entrant.version, entrant.settings
     judged = table.errors(found)
-    return Outcome(*told, len(found), table.error(found), seconds, growth, judged), interrupted
+    return Outcome(*about, len(found), table.error(found), seconds, growth, judged), interrupted

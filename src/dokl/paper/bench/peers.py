@@ -1,8 +1,8 @@
 """dokl and what a user would pick instead, each behind the same small interface.
 
-A peer starts on a task and is then fed rows i to j: it says what it predicts for each of them
+A peer starts on a task and is then fed rows i to j: it predicts each of them
 (before it learns from it, or from its batch) and learns them. Settings are a library's defaults
-unless said otherwise; kernel widths are the task's, for everybody.
+unless given; kernel widths are the task's, for everybody.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def _estimator(task: Task) -> Any:
 
 def _dokl(task: Task) -> tuple[Any, Callable[[Any, Array], Array]]:
     model = _estimator(task)
-    told = {"classes": CLASSES} if task.classifying else {}
-    return model, lambda X, y: model.prequential(X, y, **told)
+    known = {"classes": CLASSES} if task.classifying else {}
+    return model, lambda X, y: model.prequential(X, y, **known)
 
 
 def dokl_batches(task: Task) -> Run:
@@ -143,17 +143,17 @@ def _sgd(task: Task) -> tuple[Any, Callable[[Any, Array], Array], Callable[[], A
     features = RBFSampler(gamma=task.gamma, n_components=D, random_state=0).fit(task.learn.X[:1])
     if task.classifying:
         model: Any = SGDClassifier(alpha=ALPHA, average=True, random_state=0)
-        told = {"classes": CLASSES}
+        known = {"classes": CLASSES}
     else:
         model = SGDRegressor(
             penalty=None, learning_rate="constant", eta0=0.5, fit_intercept=False, random_state=0
         )
-        told = {}
+        known = {}
 
     def step(X: Any, y: Array) -> Array:
         Z = features.transform(X)
         before = model.predict(Z) if hasattr(model, "coef_") else np.full(len(y), CLASSES[0])
-        model.partial_fit(Z, y, **told)
+        model.partial_fit(Z, y, **known)
         return np.asarray(before)
 
     def test() -> Array:

@@ -42,8 +42,8 @@ def print_tables(comparisons: list[Comparison]) -> None:
 
 def print_settings(comparisons: list[Comparison]) -> None:
     """Who was run how."""
-    told = {r.peer: f"{r.version}; {r.settings}" for c in comparisons for r in c.results}
-    facts("settings", told)
+    settings = {r.peer: f"{r.version}; {r.settings}" for c in comparisons for r in c.results}
+    facts("settings", settings)
     about = {c.task.name: c.task.about for c in comparisons if c.task.about}
     if about:
         facts("data", about)
@@ -80,7 +80,7 @@ def _bytes(count: int | None) -> str:
 
 
 def record(comparisons: list[Comparison], skipped: dict[str, str]) -> dict[str, Any]:
-    """Everything, for programs; numbers that are none are null."""
+    """Everything, for programs; missing numbers are null."""
     data = [
         {
             "data": c.task.name,

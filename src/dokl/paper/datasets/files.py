@@ -207,7 +207,7 @@ def _from_cache(file: DataFile) -> bytes | None:
     path = cache_folder() / file.name
     try:
         return _checked(file, path.read_bytes(), str(path))
-    except (OSError, BadInput):  # absent or damaged: it will be fetched anew
+    except (OSError, BadInput):  # absent or damaged: it will be fetched again
         return None
 
 

@@ -29,7 +29,7 @@ def split(
     - A given split (Adult, MNIST): n_train of its training rows, or all; all its test rows.
     - A test set by custom (Banana): n_train drawn from the rows before it, or all of them (4000);
       the test set is the last 1300 rows. The paper's table needs n_train=1300.
-    - Neither (Waveform): n_train random rows, four fifths if not said; all others for the test.
+    - Neither (Waveform): n_train random rows, four fifths if not given; all others for the test.
 
     With n_test, that many of the test rows, at random.
     """

@@ -110,7 +110,7 @@ def beijing_zip(raw: bytes) -> bytes:
 def unlzw(raw: bytes) -> bytes:
     """Unpack a file of Unix's `compress` (.Z): LZW with codes of 9 to 16 bits, low bits first.
 
-    Codes come in groups of eight; a new width, or a table begun anew (code 256), begins a new
+    Codes come in groups of eight; a new width, or a new table (code 256), begins a new
     group, and what was left of the old one is skipped.
     """
     if raw[:2] != b"\x1f\x9d" or len(raw) < 3:

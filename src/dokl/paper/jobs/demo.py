@@ -24,7 +24,7 @@ from dokl.simulation.theory import ModalFeatures, gaussian_inputs
 from dokl.tables import report
 
 DEMO_NODES, DEMO_STEPS, DEMO_D, DEMO_LEVEL = 20, 5000, 2500, 0.02
-# Sums travel every so many samples, in the modes of a smaller map whose frequencies are spread
+# Sums travel every this many samples, in the modes of a smaller map whose frequencies are spread
 # evenly; they cost more to compute, so every fourth realization has to do.
 SUMS_EVERY, SUMS_D, SUMS_SHARE, RIDGE = 50, 500, 4, 1e-3
 WINDOW = 50

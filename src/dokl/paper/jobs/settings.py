@@ -35,14 +35,14 @@ variant = "cos"          # the paper's; paired, orthogonal, sobol, structured
 # parameters = { nu = 1.5 }      # of matern; alpha of rational_quadratic
 
 [learn]
-method = "gradient"      # the paper's; or "squares": least squares, and then what is said of
-#                        # loss, schedule and steps below does not count
+method = "gradient"      # the paper's; or "squares": least squares, without
+#                        # loss, schedule and steps below
 # ridge = 0.01           # of least squares: noise over what is to be learned
 # memory = 1000.0        # squares: rows that are remembered; all otherwise
 # bound = 6.0            # of least squares: standard deviations that a wild target counts for
 # share = "sums"         # squares: what nodes send, "theta", "sums" or "origins"
 # fewest = 1             # squares: own rows that a message of sums must add
-# wary = false           # squares, origins: leave those out whose rows hurt
+# robust = false         # squares, origins: leave those out whose rows hurt
 loss = "squared"         # hinge, squared_hinge, logistic, huber, absolute, quantile, ...
 # loss_parameter = 1.0   # of huber, epsilon_insensitive, quantile
 schedule = "constant"    # sqrt, inverse_power, normalised, pegasos
@@ -74,11 +74,11 @@ refresh = 0              # with bits: whole numbers at every n-th message
 rule = "mean"            # "ios", "trimmed": without those who are far off
 clip = 0.0               # longest difference to a neighbour that counts; 0: any
 far = 1.75               # ios: times the usual distance from which one is far off
-# liars = 2              # how many are dropped; otherwise as many as can be stood
+# faulty = 2             # how many are dropped; otherwise as many as are tolerated
 
-[lies]                   # nodes that lie; results are then of the others
+[attacks]                # faulty nodes; results are then of the honest ones
 # attack = "sign_flip"   # noise, isolation, little, inflated, stale, flipped_labels
-# liars = [3, 7]         # their numbers
+# faulty = [3, 7]        # the numbers of the faulty nodes
 # p = 1.0                # strength of the attack
 # since = 0              # exchange with which it begins
 
@@ -136,7 +136,7 @@ class LearnSection:
     bound: float | None = None
     share: str | None = None
     fewest: int | None = None
-    wary: bool | None = None
+    robust: bool | None = field(default=None, metadata={"earlier": "wary"})
     loss: str = "squared"
     loss_parameter: float | None = None
     schedule: str = "constant"
@@ -162,11 +162,11 @@ class NetworkSection:
 
 
 @dataclass(frozen=True)
-class LiesSection:
-    """Who lies, and how."""
+class AttacksSection:
+    """The attack, and the nodes that run it."""
 
     attack: str | None = None
-    liars: tuple[int, ...] = ()
+    faulty: tuple[int, ...] = field(default=(), metadata={"earlier": "liars"})
     p: float | None = None
     since: int | None = None
 
@@ -202,6 +202,6 @@ class Simulation:
     network: NetworkSection
     sending: Sending
     mixing: Mixing
-    lies: LiesSection
+    attacks: AttacksSection = field(metadata={"earlier": "lies"})
     run: RunSection
     output: OutputSection

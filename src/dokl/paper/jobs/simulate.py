@@ -25,7 +25,7 @@ from dokl.network.exchange.attacks import ATTACKS
 from dokl.network.exchange.exchange import ALL
 from dokl.network.exchange.rules import MEAN
 from dokl.paper.jobs.samples import network_and_stream
-from dokl.paper.jobs.settings import LearnSection, LiesSection, Simulation
+from dokl.paper.jobs.settings import AttacksSection, LearnSection, Simulation
 from dokl.simulation.diffusion import Problem, Trace
 from dokl.simulation.engines import run
 from dokl.simulation.engines.mpi_checkpoints import Checkpoint
@@ -36,10 +36,10 @@ from dokl.tables import report
 DRAWN = ("mse", "mistakes", "loss", "disagreement", "bytes")
 
 
-def load(path: Path, told: Sequence[str] = ()) -> Simulation:
-    """Read and check a configuration file; told: "section.key=value" that takes its place."""
+def load(path: Path, changes: Sequence[str] = ()) -> Simulation:
+    """Read and check a configuration file; changes: "section.key=value" that takes its place."""
     try:
-        return config.parse(Simulation, config.changed(config.read_toml(path), told))
+        return config.parse(Simulation, config.changed(config.read_toml(path), changes))
     except BadInput as error:
         message = str(error)
         raise BadInput(message if str(path) in message else f"{path}: {message}") from None
@@ -51,14 +51,14 @@ def overridden(sim: Simulation, **given: Any) -> Simulation:
     return replace(sim, run=replace(sim.run, **changes))
 
 
-def one_voice(
-    path: Path, engine: str | None, quiet: bool, told: Sequence[str] = ()
+def report_once(
+    path: Path, engine: str | None, quiet: bool, changes: Sequence[str] = ()
 ) -> AbstractContextManager[bool]:
     """For a run that may have many ranks: says whether to print and write, errors come once."""
-    from dokl.simulation.engines.mpi_crew import one_voice as voice
+    from dokl.simulation.engines.mpi_ranks import report_once as voice
 
     with suppress(BadInput):  # `load` says what is wrong
-        section = config.changed(config.read_toml(path), told).get("run")
+        section = config.changed(config.read_toml(path), changes).get("run")
         engine = engine or (section.get("engine") if isinstance(section, dict) else None)
     return voice(engine == "mpi", quiet)
 
@@ -76,7 +76,7 @@ def simulate(
     problem = Problem(Features(kernel, d, part.D, part.variant), method_of(sim.learn))
     net = sim.network
     common = net.order, net.every, net.intercept, net.average
-    exchange = Exchange(weights, *common, sim.sending, sim.mixing, *lies_of(sim.lies))
+    exchange = Exchange(weights, *common, sim.sending, sim.mixing, *attack_of(sim.attacks))
     settings: dict[str, Any] = {
         "engine": sim.run.engine,
         "runs": sim.run.runs,
@@ -100,7 +100,7 @@ def simulate(
 
 METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "gradient": (gradient, ()),
-    "squares": (squares, ("ridge", "memory", "bound", "share", "fewest", "wary")),
+    "squares": (squares, ("ridge", "memory", "bound", "share", "fewest", "robust")),
 }
 
 
@@ -123,21 +123,23 @@ def method_of(learn: LearnSection) -> Any:
     return make(**given)
 
 
-def lies_of(lies: LiesSection) -> tuple[Attack | None, tuple[int, ...]]:
-    """The attack and the liars that a configuration names."""
-    given = {name: getattr(lies, name) for name in ("p", "since")}
+def attack_of(section: AttacksSection) -> tuple[Attack | None, tuple[int, ...]]:
+    """The attack and the faulty nodes that a configuration names."""
+    given = {name: getattr(section, name) for name in ("p", "since")}
     given = {name: value for name, value in given.items() if value is not None}
-    if lies.attack is None:
+    if section.attack is None:
         if given:
-            raise BadInput(f"[lies] {min(given)} is of an attack, and none is named: attack = ...")
-        return None, lies.liars
-    if lies.attack not in ATTACKS:
-        raise UnknownName("attack", lies.attack, ATTACKS)
-    make = ATTACKS[lies.attack]
+            raise BadInput(
+                f"[attacks] {min(given)} needs an attack, and none is named: attack = ..."
+            )
+        return None, section.faulty
+    if section.attack not in ATTACKS:
+        raise UnknownName("attack", section.attack, ATTACKS)
+    make = ATTACKS[section.attack]
     for name in given:
         if name not in signature(make).parameters:
-            raise BadInput(f"[lies] {name} is not for attack {lies.attack!r}: leave it out")
-    return make(**given), lies.liars
+            raise BadInput(f"[attacks] {name} is not for attack {section.attack!r}: leave it out")
+    return make(**given), section.faulty
 
 
 def summary(traces: dict[str, Trace]) -> list[dict[str, Any]]:

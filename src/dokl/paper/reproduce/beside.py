@@ -13,9 +13,14 @@ from dokl.base.random_numbers import spawn
 from dokl.network.exchange import Exchange
 from dokl.paper.datasets import Dataset
 from dokl.paper.reproduce.cache import Work
-from dokl.paper.reproduce.options import ReproduceOptions
 from dokl.paper.reproduce.results import PartResult, Row
-from dokl.paper.reproduce.settings import PASSES, ClassificationSetting, classification, expected
+from dokl.paper.reproduce.settings import (
+    PASSES,
+    ClassificationSetting,
+    ReproduceOptions,
+    classification,
+    expected,
+)
 from dokl.paper.reproduce.tables import Dealt, errors_of, graph, problem_of
 
 K = 20
@@ -30,7 +35,7 @@ WORDS = {
     "central-average": "one node with all data, average weighted by n",
     "svc": "exact SVM (scikit-learn's SVC), all data",
 }
-# tests/test_reproduce.py trains that very machine, where the file is there.
+# tests/paper/test_reproduce.py trains that very machine, where the file is there.
 WAVEFORM = (
     "For Waveform the prototype's schemes are of 1000 training rows, and its floors (one node with "
     "all data, SVC) of one split: the first 4000 rows of the IDA benchmark's file against the last "
@@ -100,10 +105,10 @@ def works(name: str, size: int, data: Dataset, options: ReproduceOptions) -> dic
 
 
 def _rows(name: str, size: int, found: dict[str, Array]) -> list[Row]:
-    told, rows = expected()["beside"][name], []
+    reference, rows = expected()["beside"][name], []
     paper = expected()["tables"][f"{name}-{size}" if size else name]["20-together"]["paper"]
     for key, errors in found.items():
-        known = told.get(key)
+        known = reference.get(key)
         for i in range(errors.shape[1]):
             runs = len(errors)
             spread = float(errors[:, i].std(ddof=1) / math.sqrt(runs)) if runs > 1 else None

@@ -26,9 +26,8 @@ from dokl.learning.metrics import decibels
 from dokl.network.exchange import Exchange, Sending
 from dokl.paper import baselines
 from dokl.paper.reproduce.cache import Work
-from dokl.paper.reproduce.options import ReproduceOptions
 from dokl.paper.reproduce.results import PartResult, Row
-from dokl.paper.reproduce.settings import classification, expected, figure
+from dokl.paper.reproduce.settings import ReproduceOptions, classification, expected, figure
 from dokl.paper.reproduce.tables import Dealt, graph
 from dokl.simulation import theory
 from dokl.simulation.diffusion import Problem
@@ -37,7 +36,7 @@ from dokl.simulation.methods import gradient, squares
 from dokl.simulation.streams import example
 
 K, EVERY = 20, 10
-NETWORK_RUNS = 2  # lone learners at twenty nodes take their time
+NETWORK_RUNS = 2  # own learners at twenty nodes take their time
 KILO = 1000.0
 
 
@@ -179,7 +178,7 @@ def examples(name: str, options: ReproduceOptions) -> PartResult:
 
 
 def _network_work(name: str, setting: BeyondSetting, runs: int, seed: int) -> Work:
-    """The lone learners of a network, whose rows are those of the example."""
+    """The own learners of a network, whose rows are those of the example."""
     stream = example(name, K=K, n=setting.n)
 
     def compute(seed: int, runs: int) -> dict[str, Array]:
@@ -197,8 +196,8 @@ def _regressed(stream: Any, seed: int) -> tuple[float, float]:
     steps, order = len(block.index), block.index.ravel()
     y = block.Y[order, 0]
     model = NetworkRegressor(weights, random_state=seed % 2**31)
-    said = model.prequential(block.X[order], y, nodes=_nodes(steps))
-    squared = ((said - y) ** 2).reshape(steps, K).mean(axis=1)
+    predicted = model.prequential(block.X[order], y, nodes=_nodes(steps))
+    squared = ((predicted - y) ** 2).reshape(steps, K).mean(axis=1)
     last = max(1, round(0.1 * steps))  # as `Trace.tail`
     return float(squared[-last:].mean()), float(model.sent_bytes_.mean())
 
@@ -253,8 +252,8 @@ def _summed(dealt: Dealt, kernel: Any, setting: SumsSetting, seed: int) -> tuple
     wrong = 0.0
     for start in range(0, rows.X_test.shape[0], 2000):
         part = slice(start, start + 2000)
-        said = np.where(features.transform(rows.X_test[part]) @ theta.T >= 0, 1, -1)
-        wrong += float((said != rows.y_test[part][:, None]).sum()) / K
+        predicted = np.where(features.transform(rows.X_test[part]) @ theta.T >= 0, 1, -1)
+        wrong += float((predicted != rows.y_test[part][:, None]).sum()) / K
     return 100 * wrong / rows.X_test.shape[0], float(trace["bytes"][-1]) / K
 
 
@@ -284,16 +283,16 @@ def data(name: str, options: ReproduceOptions) -> PartResult:
     }
     rows, them = [], "the paper's scheme, 5 passes, by the prototype"
     for size in setting.sizes:
-        told = expected()["tables"][f"{name}-{size}" if size else name]["20-together"]
+        reference = expected()["tables"][f"{name}-{size}" if size else name]["20-together"]
         group, steps = f"N = {size}" if size else "all rows", (size or len(dataset.y)) // K
         each = {way: arrays for (way, own), arrays in found.items() if own == size}
         for way, arrays in each.items():
             error = arrays["error"]
             many = runs[way]
             spread = float(error.std(ddof=1) / math.sqrt(many)) if many > 1 else None
-            figures = float(error.mean()), spread, many, told["paper"][0]
+            figures = float(error.mean()), spread, many, reference["paper"][0]
             rows.append(Row(group, words[way], "%", *figures, judged=False))
-        rows.append(Row(group, them, "%", told["prototype"][2], None, 1, told["paper"][2],
+        rows.append(Row(group, them, "%", reference["prototype"][2], None, 1, reference["paper"][2],
                         judged=False))  # fmt: skip
         sent = f"{group}, sent by a node"
         for way, arrays in each.items():

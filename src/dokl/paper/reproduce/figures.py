@@ -18,11 +18,9 @@ from dokl.network.exchange import Exchange
 from dokl.network.graphs import GraphRecipe
 from dokl.paper import baselines
 from dokl.paper.reproduce import lines
-from dokl.paper.reproduce.bins import bin_means, middles
 from dokl.paper.reproduce.cache import Gathered, Work
-from dokl.paper.reproduce.options import ReproduceOptions
-from dokl.paper.reproduce.results import FigureCurve, PartResult, Row
-from dokl.paper.reproduce.settings import Figure, expected, figure
+from dokl.paper.reproduce.results import FigureCurve, PartResult, Row, bin_means, middles
+from dokl.paper.reproduce.settings import Figure, ReproduceOptions, expected, figure
 from dokl.simulation.diffusion import Problem, Trace
 from dokl.simulation.engines import run
 from dokl.simulation.methods import gradient
@@ -139,11 +137,18 @@ def curve_of(label: str, n: int, found: Gathered) -> FigureCurve:
 
 def size_row(group: str, name: str, sizes: Array) -> Row:
     """The mean number of centres."""
-    told = expected()["centres"][name]
+    reference = expected()["centres"][name]
     error = float(sizes.std(ddof=1) / math.sqrt(len(sizes))) if len(sizes) > 1 else None
     ours = float(sizes.mean())
     return Row(
-        group, "QKLMS centres", "", ours, error, len(sizes), told["paper"], told["prototype"]
+        group,
+        "QKLMS centres",
+        "",
+        ours,
+        error,
+        len(sizes),
+        reference["paper"],
+        reference["prototype"],
     )
 
 
@@ -152,11 +157,11 @@ def reproduce(name: str, options: ReproduceOptions) -> PartResult:
     setting = figure(name)
     jobs = works(name, options)
     found = options.gather(name, jobs)
-    told = expected()["steady"][name]
+    reference = expected()["steady"][name]
     rows, curves = [], []
     for key, gathered in found.items():
         label = LABELS.get(key, f"D = {key}")
-        rows.append(steady_row("steady state", label, gathered.arrays["tail"], told.get(key)))
+        rows.append(steady_row("steady state", label, gathered.arrays["tail"], reference.get(key)))
         curves.append(curve_of(label, setting.n, gathered))
     if "qklms" in found:
         rows.append(size_row("dictionary", name, found["qklms"].arrays["size"]))

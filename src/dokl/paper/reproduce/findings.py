@@ -29,11 +29,11 @@ def summary(results: Mapping[str, PartResult]) -> str:
     """A list: agreement, cooperation, theory, times, advice, gaps."""
     points = [texts.counts(results), *_cooperation(results), *_theory(results), *_advice(results)]
     points += _beyond(results)
-    points += [_spent(results), _mnist_time(results), texts.missing(results)]
+    points += [_wall_times(results), _mnist_time(results), texts.missing(results)]
     return "\n".join(f"- {point}" for point in points if point)
 
 
-def _spent(results: Mapping[str, PartResult]) -> str:
+def _wall_times(results: Mapping[str, PartResult]) -> str:
     """Wall time by kind of experiment."""
     kinds = {
         "Examples 1 to 4": ("fig1",), "Examples 5 to 8": ("fig3",), "Figure 2": ("fig2",),
@@ -41,13 +41,13 @@ def _spent(results: Mapping[str, PartResult]) -> str:
         "Waveform": ("table2-waveform", "table3-waveform"),
         "Adult": ("table2-adult", "table3-adult"), "beside the paper": ("beside",),
     }  # fmt: skip
-    told = []
+    lines = []
     for words, starts in kinds.items():
         there = [r.made["seconds"] for name, r in results.items() if name.startswith(starts)]
         if there:
-            told.append(f"{words} {sum(there) / 60:.1f}")
+            lines.append(f"{words} {sum(there) / 60:.1f}")
     return (
-        f"Wall time in minutes: {', '.join(told)}. Other work on the same cores makes it longer: "
+        f"Wall time in minutes: {', '.join(lines)}. Other work on the same cores makes it longer: "
         "the processor time, given with each part, does not depend on that."
     )
 
@@ -104,12 +104,12 @@ def _advice(results: Mapping[str, PartResult]) -> list[str]:
             continue
         result = results[name]
         group = result.rows[0].group
-        told = []
+        lines = []
         for words, start in COMPARED:
             first, last = (value(result, group, t) for t in _named(result, group, start))
-            told.append(f"{words} {first:.1f} / {last:.1f}")
+            lines.append(f"{words} {first:.1f} / {last:.1f}")
         out.append(
-            f"{result.title} ({group}), test error in % after 1 / 5 passes: {', '.join(told)}."
+            f"{result.title} ({group}), test error in % after 1 / 5 passes: {', '.join(lines)}."
         )
     advice = "A user should predict with the combined vector (adapt-then-combine) and average the "
     advice += "iterates weighted by n, as dokl does by default: no message more, and better."
@@ -118,11 +118,11 @@ def _advice(results: Mapping[str, PartResult]) -> list[str]:
 
 def _beyond(results: Mapping[str, PartResult]) -> list[str]:
     """The best of each example beyond the paper, and the best rival, with their bytes."""
-    told = []
+    lines = []
     for name, result in results.items():
         errors = [row for row in result.rows if row.unit == "dB"]
         if not name.startswith("beyond-example"):
-            told += _data(result) if name.startswith("beyond-") else []
+            lines += _data(result) if name.startswith("beyond-") else []
             continue
         ours = min(errors[1:4], key=lambda row: row.ours)
         rival = min(errors[4:], key=lambda row: row.ours)
@@ -134,15 +134,15 @@ def _beyond(results: Mapping[str, PartResult]) -> list[str]:
         ahead = rival.ours - ours.ours
         verdict = "we are better" if ahead > 0 else "the rival is better"
         verdict = "as good" if abs(ahead) < 0.1 else verdict
-        told.append(
+        lines.append(
             f"Beyond the paper, {result.title}, {errors[0].group}: {'; '.join(parts)}: {verdict}."
         )
-    return told
+    return lines
 
 
 def _data(result: PartResult) -> list[str]:
     """The best of a data set beyond the paper, beside its own scheme, with their bytes."""
-    told = []
+    lines = []
     for group in dict.fromkeys(row.group for row in result.rows if row.unit == "%"):
         *ours, paper = (row for row in result.rows if row.group == group)
         sent = {r.what: r.ours for r in result.rows if r.group == f"{group}, sent by a node"}
@@ -150,8 +150,8 @@ def _data(result: PartResult) -> list[str]:
         parts = [f"{r.what} {r.ours:.1f} %, {sent[r.what]:.0f} kB a node" for r in (best, paper)]
         verdict = "we are better" if best.ours < paper.ours else "the paper's is better"
         verdict = "as good" if abs(best.ours - paper.ours) < 0.1 else verdict
-        told.append(f"Beyond the paper, {result.title} ({group}): {'; '.join(parts)}: {verdict}.")
-    return told
+        lines.append(f"Beyond the paper, {result.title} ({group}): {'; '.join(parts)}: {verdict}.")
+    return lines
 
 
 def _named(result: PartResult, group: str, start: str) -> tuple[str, str]:
@@ -161,7 +161,7 @@ def _named(result: PartResult, group: str, start: str) -> tuple[str, str]:
 
 def disagreements(results: Mapping[str, PartResult]) -> str:
     """Every figure outside its bounds, with what we think is behind it."""
-    told = []
+    lines = []
     for name, bad in texts.exceptions(results):
         apart = bad.apart()
         far = "" if apart is None else f", {apart:+.1f} combined standard errors"
@@ -169,11 +169,11 @@ def disagreements(results: Mapping[str, PartResult]) -> str:
         if bad.unit == "dB" and bad.error:
             few = bad.error * math.sqrt(bad.runs / 100)
             reason += f" (A mean of 100 runs would have a standard error of {few:.2f} dB.)"
-        told.append(
+        lines.append(
             f"- {name}, {bad.group}, {bad.what}: ours {bad.ours:.2f} {bad.unit}, prototype "
             f"{bad.prototype:.2f}{far}. What we think: {reason}"
         )
-    return "\n".join(told) or "Every figure agrees with the prototypes'."
+    return "\n".join(lines) or "Every figure agrees with the prototypes'."
 
 
 def against(results: Mapping[str, PartResult]) -> str:
@@ -243,9 +243,9 @@ def _times(results: Mapping[str, PartResult]) -> list[str]:
     if "table5" not in results:
         return []
     ratios = [r for r in results["table5"].rows if r.what.startswith("QKLMS time /")]
-    told = ", ".join(f"{r.group} {r.ours:.2f} (paper {r.paper:.2f})" for r in ratios)
+    lines = ", ".join(f"{r.group} {r.ours:.2f} (paper {r.paper:.2f})" for r in ratios)
     return [
-        f"Table V, time of QKLMS over that of RFF-KLMS: {told}. Both compiled and each in one "
+        f"Table V, time of QKLMS over that of RFF-KLMS: {lines}. Both compiled and each in one "
         "thread; below 1 QKLMS is faster. At its dictionary sizes it has fewer terms to sum "
         "than RFF-KLMS has features. What random features buy is a model of fixed size that "
         "nodes can average, not speed on one node."

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from dokl.base import files
-from dokl.paper.reproduce import pictures, show, texts
+from dokl.paper.reproduce import show, texts
 from dokl.paper.reproduce.parts import COMMANDS, PARTS
 from dokl.paper.reproduce.results import PartResult
 from dokl.tables.report import pyplot
@@ -31,7 +31,7 @@ img { max-width: 100%; height: auto; } section { overflow-x: auto; }
 def picture(result: PartResult) -> str:
     """The panel as a data address."""
     figure, axes = pyplot().subplots(figsize=(7.6, 4.4), layout="constrained")
-    pictures.panel(axes, result)
+    show.panel(axes, result)
     held = io.BytesIO()
     figure.savefig(held, format="png", dpi=110)
     pyplot().close(figure)
@@ -43,10 +43,10 @@ def table(result: PartResult, group: str) -> str:
     head = "".join(f"<th>{escape(word)}</th>" for word in show.HEADER)
     lines = []
     for row in show.groups(result)[group]:
-        told = [f"<td>{escape(cell)}</td>" for cell in show.cells(row)]
+        cells = [f"<td>{escape(cell)}</td>" for cell in show.cells(row)]
         if row.agrees() is False:
-            told[-1] = '<td class="no">no</td>'
-        lines.append("<tr>" + "".join(told) + "</tr>")
+            cells[-1] = '<td class="no">no</td>'
+        lines.append("<tr>" + "".join(cells) + "</tr>")
     caption = f"<caption>{escape(group)}</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 

@@ -18,11 +18,9 @@ from dokl.learning.features import Features
 from dokl.learning.kernels import Gaussian
 from dokl.learning.metrics import decibels
 from dokl.network.graphs import GraphRecipe
-from dokl.paper.reproduce.bins import bin_means, middles
 from dokl.paper.reproduce.cache import Work
-from dokl.paper.reproduce.options import ReproduceOptions
-from dokl.paper.reproduce.results import FigureCurve, Row
-from dokl.paper.reproduce.settings import Figure
+from dokl.paper.reproduce.results import FigureCurve, Row, bin_means, middles
+from dokl.paper.reproduce.settings import Figure, ReproduceOptions
 from dokl.simulation import theory
 from dokl.simulation.streams import example
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from dokl.base import files
-from dokl.paper.reproduce import findings, pictures, show, texts
+from dokl.paper.reproduce import findings, show, texts
 from dokl.paper.reproduce.parts import COMMANDS, PARTS
 from dokl.paper.reproduce.results import PartResult
 
@@ -60,7 +60,7 @@ def write(results: dict[str, PartResult], path: Path) -> list[Path]:
     folder = path.parent / PICTURES
     os.makedirs(folder, exist_ok=True)
     drawn = [
-        pictures.small(result, folder / f"{name}.png")
+        show.small(result, folder / f"{name}.png")
         for name, result in results.items()
         if result.curves
     ]

@@ -21,8 +21,13 @@ from dokl.network.graphs import GraphRecipe
 from dokl.network.state import State
 from dokl.paper.datasets import Dataset, Split, split
 from dokl.paper.reproduce.cache import Work
-from dokl.paper.reproduce.options import ReproduceOptions
-from dokl.paper.reproduce.settings import NODES, PASSES, ClassificationSetting, classification
+from dokl.paper.reproduce.settings import (
+    NODES,
+    PASSES,
+    ClassificationSetting,
+    ReproduceOptions,
+    classification,
+)
 from dokl.simulation.diffusion import Problem, init, step_z
 from dokl.simulation.engines.choice import gpu, module_of
 from dokl.simulation.methods import gradient

@@ -11,7 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dokl.base import files
+from dokl.base.arrays import Array
 from dokl.base.errors import BadFile
 from dokl.simulation.engines.choice import gpu
 
@@ -52,7 +55,7 @@ class Row:
         return (self.ours - self.paper) / self.error
 
     def agrees(self) -> bool | None:
-        """Within three combined standard errors, or 0.3 dB; None where nothing can be said."""
+        """Within three combined standard errors, or 0.3 dB; None if undecided."""
         if not self.judged or self.prototype is None:
             return None
         if self.unit == "dB" and abs(self.ours - self.prototype) <= NEAR_DB:
@@ -125,3 +128,25 @@ def load(folder: Path, part: str) -> PartResult | None:
         return PartResult(**data)
     except (ValueError, TypeError, KeyError) as error:
         raise BadFile(f"{path}: the file is damaged ({error}): delete it and run again") from None
+
+
+# -- learning curves, shortened: single steps first, then wider bins ------------------------------
+def edges(n: int, most: int = 200) -> Array:
+    """Where to cut n steps into bins: single steps first, then a tenth of what is past."""
+    cuts = [0]
+    while cuts[-1] < n:
+        cuts.append(min(n, cuts[-1] + max(1, min(math.ceil(n / most), cuts[-1] // 10))))
+    return np.array(cuts)
+
+
+def bin_means(curves: Array) -> Array:
+    """Means over the bins of `edges`: (..., n) -> (..., bins)."""
+    cuts = edges(curves.shape[-1])
+    sums = np.add.reduceat(curves, cuts[:-1], axis=-1)
+    return np.asarray(sums / np.diff(cuts))
+
+
+def middles(n: int) -> list[float]:
+    """The middle step of each bin, from 1."""
+    cuts = edges(n)
+    return [float(m) for m in (cuts[:-1] + 1 + cuts[1:]) / 2]

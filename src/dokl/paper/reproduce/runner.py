@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dokl.base.errors import BadFile
-from dokl.paper.reproduce import beside, beyond, figures, html, pictures, show, tables, timing
-from dokl.paper.reproduce.options import ReproduceOptions
+from dokl.paper.reproduce import beside, beyond, figures, html, show, tables, timing
 from dokl.paper.reproduce.parts import PARTS, Part
 from dokl.paper.reproduce.results import PartResult, load, save
+from dokl.paper.reproduce.settings import ReproduceOptions
 
 
 def reproduce(part: Part, options: ReproduceOptions) -> PartResult:
@@ -60,7 +60,7 @@ def write(folder: Path, names: Sequence[str] | None = None) -> list[Path]:
     for name in found if names is None else names:
         result = found[name]
         if result.curves:
-            written += [pictures.draw(result, folder / f"{name}.{kind}") for kind in ("png", "svg")]
+            written += [show.draw(result, folder / f"{name}.{kind}") for kind in ("png", "svg")]
         written += show.write(result, folder)
     written.append(html.write(found, folder / "report.html"))
     return written

@@ -21,12 +21,12 @@ from dokl.network.graphs import GraphRecipe
 from dokl.paper.datasets import Dataset, Split, split
 from dokl.paper.reproduce import mnist
 from dokl.paper.reproduce.cache import Work
-from dokl.paper.reproduce.options import ReproduceOptions
 from dokl.paper.reproduce.results import PartResult, Row
 from dokl.paper.reproduce.settings import (
     NODES,
     PASSES,
     ClassificationSetting,
+    ReproduceOptions,
     classification,
     expected,
 )
@@ -152,10 +152,10 @@ def work(name: str, size: int, K: int, dataset: Dataset, options: ReproduceOptio
 
 def rows_of(name: str, size: int, K: int, found: dict[str, Array], judged: bool) -> list[Row]:
     """Our figures beside the paper's; found: (runs, passes) each."""
-    told = expected()["tables"][f"{name}-{size}" if size else name]
+    reference = expected()["tables"][f"{name}-{size}" if size else name]
     rows = []
     for who in WORDS:
-        errors, known = found[who], told[f"{K}-{who}"]
+        errors, known = found[who], reference[f"{K}-{who}"]
         runs = len(errors)
         for i, times in enumerate(PASSES):
             spread = errors[:, i].std(ddof=1) / math.sqrt(runs) if runs > 1 else None

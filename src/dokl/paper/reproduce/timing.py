@@ -15,9 +15,8 @@ from dokl.paper import baselines
 from dokl.paper.baselines.runs import samples_of
 from dokl.paper.reproduce.cache import Work
 from dokl.paper.reproduce.figures import problem_of, size_row
-from dokl.paper.reproduce.options import ReproduceOptions
 from dokl.paper.reproduce.results import PartResult, Row
-from dokl.paper.reproduce.settings import Figure, expected, figure
+from dokl.paper.reproduce.settings import Figure, ReproduceOptions, expected, figure
 from dokl.simulation.diffusion import Problem, init
 from dokl.simulation.engines import numba_engine
 from dokl.simulation.methods import gradient
@@ -69,13 +68,13 @@ def work(name: str, setting: Figure, options: ReproduceOptions) -> Work:
 
 
 def _rows(name: str, setting: Figure, arrays: dict[str, Array]) -> list[Row]:
-    told, group = expected()["seconds"][name], setting.title.partition(":")[0]
+    reference, group = expected()["seconds"][name], setting.title.partition(":")[0]
     runs, rows = len(arrays["rff"]), []
     for key, words in (("qklms", "QKLMS"), ("rff", "RFF-KLMS")):
         ours = float(np.median(arrays[key]) * 1000)
-        rows.append(Row(group, f"{words} time", "ms", ours, None, runs, told[key] * 1000))
+        rows.append(Row(group, f"{words} time", "ms", ours, None, runs, reference[key] * 1000))
     ratio = float(np.median(arrays["qklms"] / arrays["rff"]))
-    printed = told["qklms"] / told["rff"]
+    printed = reference["qklms"] / reference["rff"]
     rows.append(Row(group, "QKLMS time / RFF-KLMS time", "", ratio, None, runs, printed))
     return [*rows, size_row(group, name, arrays["size"])]
 
