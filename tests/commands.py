@@ -4,10 +4,12 @@ import csv
 import gzip
 import json
 from datetime import UTC, datetime
+from functools import cache
 
 import numpy as np
 from click.testing import CliRunner
 
+from dokl import AutoRegressor
 from dokl.cli import commands
 from dokl.tables.readers import open_table
 
@@ -53,6 +55,17 @@ def readings(n=600, seed=0):
     y = (np.sin(2 * a) * b + (place == "roof")).round(4)
     label = np.where(a * b > 0, "same", "other")
     return {"id": np.arange(n) + 10**15, "a": a, "b": b, "place": place, "y": y, "label": label}
+
+
+@cache
+def risen():
+    """A model whose first input has left the range of its last pilot, and rows of all ranges."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(220, 3))
+    X[:, 0] += 0.2 * np.maximum(np.arange(220) - 125, 0)
+    model = AutoRegressor(20, experts="lasting", random_state=0).partial_fit(X, X[:, 0] - X[:, 1])
+    assert model.bank_.extent[0] > 5.5
+    return model, np.concatenate([X[::5], 3 * X[::5]])
 
 
 def rows_of(text):

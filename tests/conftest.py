@@ -5,19 +5,39 @@ collect for the garbage collector, and no silent skips where everything is insta
 import gc
 import os
 import signal
+import sys
 from contextlib import contextmanager, nullcontext
 
 import pytest
 
 
 def pytest_configure(config):
+    # More threads of BLAS than cores wait for each other: on a busy machine an inverse of 40 rows
+    # took 0.2 s. Read when NumPy is loaded, here and in the processes that tests start.
+    for library in ("OPENBLAS", "OMP"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     # What tests compile with XLA runs for milliseconds; compiling it is what takes the time. With
     # neither optimisation nor fusion emitters it takes a third of it.
     quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     os.environ.setdefault("XLA_FLAGS", quick)
+    # Journals, models and certificates are synced thousands of times, 10 ms each on a disk.
+    # Agents as processes stay on the disk, as their users' do.
+    if not any("processes" in str(each) for each in config.args) and memory_disk():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
     # A shell lets what it runs in the background ignore Ctrl-C, which tests send to processes.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+MEMORY, ROOM = "/dev/shm", 2e9  # bytes; a run of all tests takes a tenth
+
+
+def memory_disk():
+    """Whether there is one for folders of tests, some of which run programs there."""
+    if not os.access(MEMORY, os.W_OK):
+        return False
+    disk = os.statvfs(MEMORY)
+    return disk.f_bavail * disk.f_frsize > ROOM and not disk.f_flag & os.ST_NOEXEC
 
 
 # --- short searches -----------------------------------------------------------------------------
@@ -56,6 +76,17 @@ def short_searches_of_module():
     return searches_cut_short
 
 
+@pytest.fixture
+def learns_whole(monkeypatch):
+    """Agents learn every arrival in one piece. Otherwise its slices depend on how fast the machine
+    is, and with them what is sealed, and what a snapshot holds.
+    """
+    from dokl.live.agent import backlog, service
+
+    for module in (backlog, service):
+        monkeypatch.setattr(module, "SLICE", 3600.0)
+
+
 # --- garbage ------------------------------------------------------------------------------------
 # All test files and what they import are 800,000 objects, and every full collection looked at each
 # of them: more than half of the time of some files. Frozen, they are not looked at again.
@@ -77,6 +108,10 @@ def pytest_runtest_setup(item):
         _files.append(item.path)
         gc.collect()  # what the last file has left, with warnings of what it did not close
         gc.freeze()  # what it has imported
+        # Pilots of its models, in the background: tests that measure memory or processor time
+        # would measure them as well.
+        if (background := sys.modules.get("dokl.base.background")) is not None:
+            background.wait_until_idle()
 
 
 # --- nothing may be skipped where everything is installed (set by .ci/run) ---------------------

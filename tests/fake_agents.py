@@ -1,4 +1,5 @@
-"""Agents that learn nothing: HTTP faces on loopback whose /status changes as a real one's would.
+"""Agents that learn nothing: HTTP interfaces on loopback whose /status changes as a real one's
+would.
 
 Each can be killed and brought back, hung, and made to say anything.
 """

@@ -17,7 +17,7 @@ PUSH = ExchangePolicy(mode="push", every_seconds=0.1)
 
 
 class FewExperts(Network):
-    """A network whose lone learners are small: one expert, and few pilots."""
+    """A network whose single learners are small: one expert, and few pilots."""
 
     @property
     def alone(self):

@@ -1,4 +1,4 @@
-"""An agent for tests of its HTTP face: it takes everything at once, or does as it is told."""
+"""An agent for tests of its HTTP interface: it takes everything at once, or does as it is told."""
 
 import asyncio
 import json

@@ -12,7 +12,7 @@ from dokl.live.agent.logs import Log
 from dokl.live.agent.runtime import Agent
 from dokl.live.description import ExchangePolicy
 from dokl.live.inputs import Arrival
-from dokl.live.jobs.agents import identity
+from dokl.live.jobs.agents import earlier_identities, identity
 from dokl.live.store import Store
 from dokl.live.transports.memory import Hub, MemoryTransport
 from live_networks import small
@@ -30,11 +30,17 @@ class Lines(io.StringIO):
 
 def made(folder, network, name="a", hub=None, **options):
     path, lines, agents = folder / f"{name}.db", Lines(), []
-    store = Store.open(path, identity(network, name), network.durability.mode, network.limits)
+    how = network.durability.mode, network.limits
+    earlier = earlier_identities(network, name)
+    store = Store.open(path, identity(network, name), *how, earlier=earlier)
     wake = lambda: agents[0].wake() if agents else None  # noqa: E731
     lossless = network.model.rows
     transport = MemoryTransport(network, name, lossless, hub=hub or Hub(), wake=wake)
-    agent = Agent(network, name, store, transport, log=Log(name, Clock(), lines), **options)
+    try:
+        agent = Agent(network, name, store, transport, log=Log(name, Clock(), lines), **options)
+    except BaseException:
+        store.close()
+        raise
     agent.lines = lines
     agents.append(agent)
     return agent

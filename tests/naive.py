@@ -126,7 +126,7 @@ def squares_row(P, theta, num, den, z, y, w, rho, lam, bound):
     e, q = [y[o] - f[o] for o in range(m)], sum(z[i] * g[i] for i in range(D))
     noise = [max(v / den, 1e-12) for v in num]
     size = math.sqrt(sum(e[o] ** 2 / noise[o] for o in range(m)) / m / (1 / w + q))
-    short = bound / size if size > bound else 1.0
+    short = bound / size if size > bound * math.sqrt(max(w, 1.0)) else 1.0
     most = min(bound, 3.0 if bound < math.inf else bound) * math.sqrt(max(w, 1.0))
     calm = most / size if size > most else 1.0
     plain = 1 / w + q

@@ -34,7 +34,7 @@ def rounded(numbers, dtype):
 
 
 def stood(weights):
-    """The most liars among neighbours of these weights."""
+    """The most faulty nodes among neighbours of these weights."""
     b = 0
     while 3 * (b + 1) <= len(weights) and sum(sorted(weights)[-(b + 1) :]) < 1 / 3:
         b += 1
@@ -66,7 +66,7 @@ def to_others(own, apart):
 def mixed(own, heard, mixing):
     """own: {i: number}; heard: [(weight, {i: number})]."""
     apart = [(a, {i: v[i] - own[i] for i in own}) for a, v in heard]
-    b = stood([a for a, _ in heard]) if mixing.liars is None else mixing.liars
+    b = stood([a for a, _ in heard]) if mixing.faulty is None else mixing.faulty
     left = 1 - sum(a for a, _ in heard)
     if mixing.rule == "ios":
         for _ in range(min(b, len(heard))):
@@ -89,8 +89,8 @@ def mixed(own, heard, mixing):
     return out
 
 
-def lie(attack, own, told, target, honest, weight):
-    """What a liar says, {i: number}; honest: [(weight, {i: number})]."""
+def attacked(attack, own, told, target, honest, weight):
+    """What a faulty node says, {i: number}; honest: [(weight, {i: number})]."""
     if attack.name == "sign_flip":
         return {i: -attack.p * v for i, v in own.items()}
     if attack.name == "inflated":
@@ -110,39 +110,42 @@ def lie(attack, own, told, target, honest, weight):
     return said
 
 
-def exchange(A, payload, told, sending, mixing, turn, attack=None, liars=()):
+def exchange(A, payload, told, sending, mixing, turn, attack=None, faulty=()):
     """(mixed, told, bytes) as `rules.exchange_once`."""
     K, size = payload.shape
     A, out, now, sent = A.toarray(), payload.copy(), told.copy(), 0
     chosen = [i for i in range(size) if i % sending.parts == turn % sending.parts]
     has = [{i: payload[k, i] for i in chosen} for k in range(K)]
     knew = [{i: told[k, i] for i in chosen} for k in range(K)]
-    lying = [attack is not None and k in liars and turn >= attack.since for k in range(K)]
+    attacking = [attack is not None and k in faulty and turn >= attack.since for k in range(K)]
     whole = sending.bits == 0 or (sending.refresh and turn // sending.parts % sending.refresh == 0)
     speaks, said = [], []
     for k in range(K):
         change = sum((has[k][i] - knew[k][i]) ** 2 for i in chosen)
         length = sum(has[k][i] ** 2 for i in chosen)
-        speaks.append(sending.least == 0 or change > sending.least**2 * length or lying[k])
+        speaks.append(sending.least == 0 or change > sending.least**2 * length or attacking[k])
         heard = dict(has[k])
         heard = rounded(heard, sending.dtype)
         if not whole:
             code = coded({i: has[k][i] - knew[k][i] for i in chosen}, sending.bits)
             heard = {i: knew[k][i] + code[i] for i in chosen}
-        if sending.bits and (not speaks[k] or lying[k]):
+        if sending.bits and (not speaks[k] or attacking[k]):
             heard = knew[k]
         said.append(heard)
-        if speaks[k] and not lying[k]:
+        if speaks[k] and not attacking[k]:
             for i in chosen:
                 now[k, i] = heard[i] if sending.bits else payload[k, i]
     for k in range(K):
         near = [j for j in range(K) if j != k and A[k, j] != 0 and (speaks[j] or sending.bits)]
-        own = said[k] if sending.bits and not lying[k] else has[k]
-        honest = [(A[k, j], said[j]) for j in near if not lying[j]]
-        weight = sum(A[k, j] for j in near if lying[j])
+        own = said[k] if sending.bits and not attacking[k] else has[k]
+        honest = [(A[k, j], said[j]) for j in near if not attacking[j]]
+        weight = sum(A[k, j] for j in near if attacking[j])
         heard = [
-            (A[k, j], rounded(lie(attack, has[j], knew[j], own, honest, weight), sending.dtype))
-            if lying[j] and not lying[k]
+            (
+                A[k, j],
+                rounded(attacked(attack, has[j], knew[j], own, honest, weight), sending.dtype),
+            )
+            if attacking[j] and not attacking[k]
             else (A[k, j], said[j])
             for j in near
         ]

@@ -21,9 +21,9 @@ from dokl.simulation.diffusion import Problem
 from dokl.simulation.engines import (
     mpi_checkpoints,
     mpi_cluster,
-    mpi_crew,
     mpi_engine,
     mpi_halo,
+    mpi_ranks,
     numba_engine,
     reference,
     run,
@@ -61,7 +61,7 @@ def advanced(case):
 
 def same_as_the_other_engines():
     """With vectors travelling before the loops, and meanwhile; both give the same bits."""
-    comm = mpi_crew.world()
+    comm = mpi_ranks.world()
     for case in cases_on(comm.size):
         ours, predictions = engines.run(numba_engine, case)
         for least in (OVERLAP, 0):
@@ -88,7 +88,7 @@ def follows_the_slow_truth(cases):
 
 def one_node_per_rank():
     """Neighbor_allgather, straight from the vector; and without persistent requests."""
-    comm = mpi_crew.world()
+    comm = mpi_ranks.world()
     for case in cases_on(comm.size)[:4]:
         case = replace(case, K=comm.size)
         plan = mpi_engine.plan(case.problem, case.exchange, np.float64)
@@ -104,13 +104,13 @@ def one_node_per_rank():
 def records_the_same():
     """Curves as in one process; meanwhile one rank tells how far it is."""
     mpi_cluster.TELL_SECONDS, told = 0.0, []
-    mpi_crew.log.info = told.append
+    mpi_ranks.log.info = told.append
     trace = run(PROBLEM, EXCHANGE, STREAM, engine="mpi", **SETTINGS)
-    if mpi_crew.world().rank > 0:
+    if mpi_ranks.world().rank > 0:
         assert (trace.curves, trace.states, trace.steps) == ({}, [], 240)
         assert not [line for line in told if "learning" in line]
         return
-    assert mpi_crew.world().size == 1 or "learning: 4,320 samples" in told[-1]
+    assert mpi_ranks.world().size == 1 or "learning: 4,320 samples" in told[-1]
     numba = run(PROBLEM, EXCHANGE, STREAM, engine="numba", **SETTINGS)
     assert trace.engine == "mpi"
     for name, curves in numba.curves.items():
@@ -126,7 +126,7 @@ class Parts:
         self.last, self.K, self.n = last, 9, 240
 
     def __iter__(self):
-        whole, comm = STREAM.draw(1), mpi_crew.world()
+        whole, comm = STREAM.draw(1), mpi_ranks.world()
         for i in range(6):
             if i == self.last and comm.rank == comm.size - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -146,7 +146,7 @@ def crash(folder):
 
 def resume(folder):
     """The rest of the crashed run gives the bits of an uninterrupted one; others are refused."""
-    comm = mpi_crew.world()
+    comm = mpi_ranks.world()
     refused(lambda: kept(folder, None), "holds a checkpoint already")
     refused(lambda: kept(folder, None, resume=True, seed=5), "seed = 4, this run has 5")
     refused(lambda: kept(folder, None, resume=True, stream=STREAM), "the data, the features or")
@@ -180,7 +180,7 @@ def all_hear_of_one():
     one = replace(stream, weight=quiet)  # only the last rank's node learns, and diverges
     refused(lambda: run(wild, alone, one, engine="mpi"), "the iterates diverged", Diverged)
     refused(lambda: run(wild, alone, Broken(), engine="mpi"), "no such sensor")
-    mpi_crew.world().Barrier()
+    mpi_ranks.world().Barrier()
 
 
 class Broken:
@@ -189,7 +189,7 @@ class Broken:
     K, n = 9, 100
 
     def draw_nodes(self, seed, nodes):
-        if mpi_crew.world().rank == 1:
+        if mpi_ranks.world().rank == 1:
             raise BadInput("no such sensor")
         return Example2(K=9, n=100).draw(seed).nodes(nodes)
 
@@ -198,7 +198,7 @@ def fail_between():
     """A rank fails while the others wait for its vectors."""
 
     def start(self, buffer, clock):
-        if mpi_crew.world().rank == 1 and clock > 20:
+        if mpi_ranks.world().rank == 1 and clock > 20:
             raise MemoryError("no room for rank 1")
         return send(self, buffer, clock)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "live")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "processes")]
 
 from pages import WAIT, Watch  # noqa: E402
 

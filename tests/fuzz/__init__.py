@@ -8,5 +8,5 @@ more than `run.SECONDS` of processor time or more than `run.MEGABYTES` of memory
     python -m tests.fuzz csv --seconds 600     one target for longer
     python -m tests.fuzz csv --input FILE      one input again, with its traceback
 
-Inputs that once were findings are in `found/TARGET`; `tests/test_fuzz.py` reads them all.
+Inputs that once were findings are in `found/TARGET`; `tests/base/test_fuzz.py` reads them all.
 """

@@ -7,7 +7,8 @@ import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does
+sys.path.insert(1, str(Path(__file__).parents[1] / "live"))
 
 from fuzz import run
 from fuzz.targets import TARGETS

@@ -15,6 +15,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 from click.testing import CliRunner
+from test_agents_sums import SumsLink
 
 import dokl
 from dokl.base import files
@@ -37,7 +38,6 @@ from fake_link import Link, described, rows
 from fuzz.mutate import VALUES, change_bytes, change_json, json_bytes
 from fuzz.run import LONGEST, Target
 from live_networks import small
-from test_agents_sums import SumsLink
 
 POLICIES = {
     "push": ExchangePolicy(every_seconds=0.1),
