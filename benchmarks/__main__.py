@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def attempt(name: str) -> Section:
-    """One section; its failure is told, and costs nobody the others."""
+    """One section; its failure is reported, and the others continue."""
     try:
         found: Section = importlib.import_module(f"benchmarks.{name}").measure()
     except Exception:

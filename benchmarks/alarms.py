@@ -8,7 +8,8 @@ them, every half second, of 11 others, by two tests each:
 
     fair       the boundary: independent, of mean 0 (a coin, and uniform)
     slow       as large as Beijing's, and an AR(1) process of correlation 0.9 from test to test
-    beijing    what twelve stations say of each other, day by day, in blocks of ten days drawn again
+    beijing    what twelve stations report of each other, day by day, in blocks of ten days drawn
+    again
 
 `--sums` hours are whole: streams whose weather, offsets and errors change slowly, sums, solutions
 and judgements (`agents.protocol.standing`). `--vectors` hours are whole networks by gradient steps,
@@ -87,34 +88,34 @@ def beijing(flipped: int | None, judges: int = 5) -> np.ndarray:
     n, K, _ = X.shape
     Y = Y * np.where(np.arange(K) == flipped, -1.0, 1.0)
     Z = [np.asarray(learner.made.transform(X[:, k].astype(float))) for k in range(K)]
-    own = [added_up.nothing(learner.D, 1) for _ in range(K)]
-    told, days = list(own), []
+    own = [added_up.no_rows(learner.D, 1) for _ in range(K)]
+    sent, days = list(own), []
     for day in range(n // 24):
         part = slice(24 * day, 24 * day + 24)
         fresh = [_fresh(Z[k][part], Y[part, k]) for k in range(K)]
-        if all(each.rows for each in told):
-            rows = [_said(own, told, fresh, k, learner.rho, flipped) for k in range(judges)]
+        if all(each.rows for each in sent):
+            rows = [_judgements(own, sent, fresh, k, learner.rho, flipped) for k in range(judges)]
             days.append(np.concatenate(rows, axis=1))
         own = [a + b for a, b in zip(own, fresh, strict=True)]
-        told = [a if a.rows - b.rows >= 50 else b for a, b in zip(own, told, strict=True)]
+        sent = [a if a.rows - b.rows >= 50 else b for a, b in zip(own, sent, strict=True)]
     return np.stack(days, axis=2)
 
 
 def _fresh(Z: np.ndarray, y: np.ndarray) -> Any:
     there = ~np.isnan(y)
-    return added_up.added(added_up.nothing(Z.shape[1], 1), Z[there], y[there][:, None])
+    return added_up.add(added_up.no_rows(Z.shape[1], 1), Z[there], y[there][:, None])
 
 
-def _said(own: Any, told: Any, fresh: Any, k: int, rho: float, flipped: int | None) -> Any:
+def _judgements(own: Any, sent: Any, fresh: Any, k: int, rho: float, flipped: int | None) -> Any:
     """Payoffs (2, others) at one judge, of all others or of the flipped one."""
-    whom = [j for j in range(len(told)) if j != k and flipped in (None, j)]
+    whom = [j for j in range(len(sent)) if j != k and flipped in (None, j)]
     whole = own[k]
-    for j in range(len(told)):
-        whole = whole + told[j] if j != k else whole
+    for j in range(len(sent)):
+        whole = whole + sent[j] if j != k else whole
     usual, found = checks.squared_error(checks._best(whole, rho), fresh[k]), []
     for j in whom:
-        other = checks.squared_error(checks._best(whole - told[j], rho), fresh[k])
-        alone = checks.solo(Entry("", 0, told[j]), rho)
+        other = checks.squared_error(checks._best(whole - sent[j], rho), fresh[k])
+        alone = checks.solo(Entry("", 0, sent[j]), rho)
         found.append((alarms.worse(usual, other), -checks._likeness(alone, fresh[k])))
     return np.array(found).T
 
@@ -155,21 +156,21 @@ def false_alarms(
 # -- whole judgements ----------------------------------------------------------------------------
 def whole_hours(hours: float, others: int = 4, rows: int = 20) -> tuple[int, float, int]:
     """Nodes that judge by sums of streams that change slowly: false alarms, largest evidence."""
-    sys.path.insert(0, str(HERE / "tests"))
+    sys.path[:0] = [str(HERE / "tests"), str(HERE / "tests" / "learning")]
     import test_alarms as small
 
     turns, named, most = round(hours * PER_HOUR), 0, 0.0
     rng, held = np.random.default_rng(2), Standing()
     streams = [small.likewise(rng, turns * rows, k) for k in range(others + 1)]
-    totals = [added_up.nothing(small.D, 1) for _ in streams]
+    totals = [added_up.no_rows(small.D, 1) for _ in streams]
     for turn in range(turns):
         part = slice(turn * rows, (turn + 1) * rows)
         totals = [
-            added_up.added(each, Z[part], y[part])
+            added_up.add(each, Z[part], y[part])
             for each, (Z, y) in zip(totals, streams, strict=True)
         ]
-        told = {f"n{k}": Entry(f"n{k}", 0, each) for k, each in enumerate(totals) if k}
-        held = standing.judged(held, told, "n0", totals[0], small.RHO, SECONDS * turn)
+        sent = {f"n{k}": Entry(f"n{k}", 0, each) for k, each in enumerate(totals) if k}
+        held = standing.judge(held, sent, "n0", totals[0], small.RHO, SECONDS * turn)
         named += len(held.trial.out)
         found = [*held.trial.hurts.values(), *held.trial.opposed.values()]
         most = max(most, *found) if found else most

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -52,6 +53,8 @@ class Section:
 
     def add(self, *args: Any, **kwargs: Any) -> None:
         self.rows.append(Row(*args, **kwargs))
+        if sys.stderr.isatty():  # sections take minutes; their table comes at the end
+            print(f"  {self.rows[-1].what}: {self.rows[-1].figure}", file=sys.stderr)
 
     def at_least(self, what: str, figure: str, ratio: float, least: float, accuracy: str) -> None:
         self.add(what, figure, ratio, f">= {least:g}x", ratio >= least, accuracy)

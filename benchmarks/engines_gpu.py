@@ -29,8 +29,7 @@ from dokl.network.graphs import GraphRecipe
 from dokl.paper.datasets import load
 from dokl.paper.reproduce.mnist import draw
 from dokl.paper.reproduce.mnist import work as mnist_work
-from dokl.paper.reproduce.options import ReproduceOptions
-from dokl.paper.reproduce.settings import classification
+from dokl.paper.reproduce.settings import ReproduceOptions, classification
 from dokl.simulation.diffusion import Problem, init
 from dokl.simulation.engines import jax_chunks, jax_engine, jax_fused, jax_traced
 from dokl.simulation.methods import gradient

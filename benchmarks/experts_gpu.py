@@ -4,7 +4,7 @@ E experts of exact least squares, each with features and a matrix P of its own, 
 rows by `engines.jax_blocks`; beside them sixteen on all cores of the CPU, by BLAS. Of the traffic
 to memory only what is needed is counted: P read for P Z', and read and written for P - W'W.
 
-With --fit ROWS instead: `AutoRegressor().fit` of so many rows of 10 inputs, all experts, with the
+With --fit ROWS instead: `AutoRegressor().fit` of n rows of 10 inputs, all experts, with the
 GPU and (unless --no-cpu) without.
 """
 
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, nargs="+", default=[500, 1000])
     parser.add_argument("--rows", type=int, nargs="+", default=[64, 128], help="of a block")
     parser.add_argument("--blocks", type=int, default=4, help="of one call")
-    parser.add_argument("--fit", type=int, metavar="ROWS", help="fit a model of so many rows")
+    parser.add_argument("--fit", type=int, metavar="ROWS", help="fit a model of n rows")
     parser.add_argument("--no-cpu", action="store_true", help="with --fit: only with the GPU")
     args = parser.parse_args()
     if args.fit:

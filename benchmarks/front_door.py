@@ -127,7 +127,7 @@ def packed(folder: Path, a: np.ndarray, y: np.ndarray) -> dict[str, tuple[Path, 
 def dokl(
     *words: object, cache: Path | None = None, folder: Path | None = None
 ) -> tuple[float, str]:
-    """Seconds of a command in a new process, and what it said, all of it."""
+    """Seconds of a command in a new process, and its whole output."""
     env = dict(os.environ) | ({} if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
     command = [sys.executable, "-m", "dokl", *map(str, words)]
     began = perf_counter()
@@ -159,7 +159,7 @@ def times(folder: Path) -> None:
 
 
 def said_of(path: Path, target: str, folder: Path, *more: str) -> list[str]:
-    """What was guessed of a file, refused, or told of its order."""
+    """What was guessed of a file, refused, or reported of its order."""
     words = ("train", path, "--target", target, "--model", folder / "f.dokl", "--overwrite", *more)
     lines = dokl(*words)[1].replace(f"{path.parent}/", "").splitlines()
     kinds = r"CSV, |column '|taken as|target '|dokl: |the rows (are|change)|no value|one value"

@@ -2,12 +2,13 @@
 
 20 agents, D = 2500, mutual TLS and access control, exchanging 10 times a second; one connection to
 each sends batches of 50 rows (then single rows), the next as soon as the last is acknowledged.
-Cores that other processes take are not available here: so what a row takes of a processor is said
+Cores that other processes take are not available here: so what a row takes of a processor is given
 beside what it takes on the clock, and what the sender takes itself.
 
     python -m benchmarks.live
     python -m benchmarks.live --nodes 20 --seconds 20 --durability full
     python -m benchmarks.live --nodes 8 --D 300 --method squares
+    python -m benchmarks.live --nodes 12 --share rows --pause 0.6 --seconds 60
     python -m benchmarks.live --overload           single rows beside six senders of large batches
     python -m benchmarks.live --journal            what the store alone takes, marks and checksums
 """
@@ -42,9 +43,12 @@ def new_network(
     folder: Path, nodes: int, D: int, durability: str, exchange: str, method: str = "gradient"
 ) -> Path:
     path = folder / "lab.toml"
-    options = ["--graph", "random", "--nodes", str(nodes), "--inputs", "5", "--components", str(D)]
-    options += ["--sigma", "3", "--exchange", exchange, "--every-seconds", "0.1"]
-    options += ["--method", method]
+    options = ["--graph", "random", "--nodes", str(nodes), "--exchange", exchange]
+    if method == "rows":
+        options += ["--share", "rows", "--columns", "x1,x2,x3,x4,x5", "--target", "y"]
+    else:
+        options += ["--inputs", "5", "--components", str(D), "--sigma", "3", "--method", method]
+        options += ["--every-seconds", "0.1"]
     command = [sys.executable, "-m", "dokl", "network", "new", str(path), *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     text = path.read_text().replace('mode = "process"', f'mode = "{durability}"')
@@ -74,11 +78,11 @@ class Sender:
 
     def __init__(self, address: str, rows: int, seed: int, pause: float = 0.0) -> None:
         self._pause, self.due = pause, 0.0  # when to send; 0: an answer is awaited
-        self.rows, self.acknowledged, self.busy = rows, 0, 0
+        self.rows, self.acknowledged, self.busy, self.late = rows, 0, 0, 0
         self.waits: list[float] = []  # seconds until each was acknowledged
         self._sent = 0.0
         self._requests = requests(address, rows, seed)
-        self._next, self._heard = 0, b""
+        self._next, self._received = 0, b""
         self.socket = socket.create_connection(host_port(address))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -87,20 +91,21 @@ class Sender:
         self.socket.sendall(self._requests[self._next % len(self._requests)])
         self._next += 1
 
-    def hear(self) -> None:
-        self._heard += self.socket.recv(65536)
-        head, end, body = self._heard.partition(b"\r\n\r\n")
+    def read(self) -> None:
+        self._received += self.socket.recv(65536)
+        head, end, body = self._received.partition(b"\r\n\r\n")
         if not end:
             return
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
         if len(body) < length:
             return
-        self._heard = body[length:]
+        self._received = body[length:]
         if head.startswith(b"HTTP/1.1 200"):
             self.acknowledged += self.rows
             self.waits.append(time.monotonic() - self._sent)
-        elif head.startswith(b"HTTP/1.1 429"):
-            self.busy += 1
+        elif head.startswith((b"HTTP/1.1 429", b"HTTP/1.1 503")):
+            self.busy += head.startswith(b"HTTP/1.1 429")
+            self.late += head.startswith(b"HTTP/1.1 503")
             after = head.lower().partition(b"retry-after:")[2].split(b"\r\n")[0]
             self.due = time.monotonic() + float(after)
             return
@@ -115,8 +120,8 @@ class Sender:
 def load(
     addresses: list[str], rows: int, seconds: float, pause: float = 0.0
 ) -> tuple[list[int], int, list[float]]:
-    """Rows acknowledged by each agent in that time, how often one said that it was busy, and how
-    long each request took.
+    """Rows acknowledged by each agent in that time, how often one reported that it was busy, and
+    how long each request took.
     """
     senders = [Sender(address, rows, seed, pause) for seed, address in enumerate(addresses)]
     began = time.monotonic()
@@ -136,7 +141,7 @@ def run(senders: list[Sender], limit: float) -> None:
         due = [each.due for each in senders if each.due]
         wait = min([left, *(at - time.monotonic() for at in due)])
         for key, _ in selector.select(max(0.0, wait)):
-            key.data.hear()
+            key.data.read()
         for each in senders:
             if each.due and time.monotonic() >= each.due:
                 each.send()
@@ -213,7 +218,9 @@ def measure(what: str, addresses: list[str], rows: int, seconds: float, pause: f
     print(f"  processor     {sum(cpu) / took:8.2f} cores by agents", end="")
     print(f", {mine / took:.2f} by the sender; {per_request:.2f} ms of an agent per request")
     print(f"  of a row      {per_request / rows:8.3f} ms of an agent", end="")
-    print(f", {1e3 * mine / max(total, 1):.3f} of the sender")
+    print(f", {1e3 * mine / max(total, 1):.3f} of the sender", end="")
+    ways = sum(len(each["neighbours"]) for each in after)
+    print(f", {sent / ways / max(total, 1):.0f} bytes over each direction of a link")
 
 
 def main() -> None:
@@ -225,10 +232,14 @@ def main() -> None:
     ask.add_argument("--exchange", default="push", choices=["push", "pull", "off"])
     ask.add_argument("--idle", type=float, default=15.0, help="seconds to watch idle agents")
     ask.add_argument("--method", default="gradient", choices=["gradient", "squares"])
+    ask.add_argument("--share", default="sums", choices=["sums", "rows"], help="rows: by squares")
+    ask.add_argument("--pause", type=float, default=0.0,
+                     help="seconds between rows to an agent; that alone is measured")  # fmt: skip
     ask.add_argument("--overload", action="store_true", help="one node that gets too much")
     ask.add_argument("--journal", action="store_true", help="the store alone, and nothing else")
     args = ask.parse_args()
-    usual = (8, 300) if args.method == "squares" else (20, 2500)
+    args.method = "rows" if args.share == "rows" else args.method
+    usual = (20, 2500) if args.method == "gradient" else (8, 300)
     args.nodes, args.D = args.nodes or usual[0], args.D or usual[1]
     if args.journal:
         journal()
@@ -249,10 +260,14 @@ def main() -> None:
         try:
             wait_until_up(addresses)
             print(f"all up and linked after {time.monotonic() - began:.1f} s")
-            load(addresses, 50, 3.0)  # warm
-            measure("batches of 50", addresses, 50, args.seconds)
-            measure("single rows", addresses, 1, args.seconds)
-            measure("single rows, ten a second to each", addresses, 1, args.seconds, 0.1)
+            if args.pause:
+                what = f"single rows, one in {args.pause:g} s to each"
+                measure(what, addresses, 1, args.seconds, args.pause)
+            else:
+                load(addresses, 50, 3.0)  # warm
+                measure("batches of 50", addresses, 50, args.seconds)
+                measure("single rows", addresses, 1, args.seconds)
+                measure("single rows, ten a second to each", addresses, 1, args.seconds, 0.1)
             if args.idle:
                 time.sleep(15.0)  # until they agree and fall silent
                 idle(addresses, args.idle)
@@ -301,8 +316,9 @@ def overload(seconds: float, senders: int = 6, rows: int = 1500, D: int = 500) -
         f"{senders} senders of {rows} rows, D = {D}, {seconds:g} s; load {os.getloadavg()[0]:.1f}"
     )
     print(f"  batches       {_spread(waits)}; {sum(s.acknowledged for s in many) / seconds:.0f}"
-          f" rows/s, {sum(s.busy for s in many)} times 429")  # fmt: skip
-    print(f"  single rows   {_spread(one.waits)}; {one.busy} times 429")
+          f" rows/s, {sum(s.busy for s in many)} times 429,"
+          f" {sum(s.late for s in many)} times 503")  # fmt: skip
+    print(f"  single rows   {_spread(one.waits)}; {one.busy} times 429, {one.late} times 503")
     print(f"  /healthz      {_spread(asks.waits['/healthz'])}")
     print(f"  /status       {_spread(asks.waits['/status'])}")
 

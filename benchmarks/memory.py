@@ -18,7 +18,7 @@ SETTLED, FLAT = 1_000_000, 1.0  # samples, MiB
 
 
 def resident() -> float:
-    """Resident memory in MiB; where the system does not tell, the most there ever was."""
+    """Resident memory in MiB; where the system does not report it, the most there ever was."""
     try:
         with open("/proc/self/status") as lines:
             return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024

@@ -47,7 +47,7 @@ def air(folder):
 def classes(name, folder, seed):
     """Training and test rows, in random order.
 
-    Waveform is generated (16,000 test rows) and Banana split anew each time: with the 1,000 or
+    Waveform is generated (16,000 test rows) and Banana split again each time: with the 1,000 or
     1,300 test rows of one split, chance alone moves an error rate by 10% of itself.
     """
     rng = generator(seed, "plan-check")

@@ -104,7 +104,7 @@ def best(comm: Any, job: Any, n: int) -> float:
 
     Rounds are short, a few milliseconds: on a busy machine some still find all cores free.
     """
-    from dokl.simulation.engines.mpi_crew import mpi
+    from dokl.simulation.engines.mpi_ranks import mpi
 
     taken, end = [], time.monotonic() + SECONDS
     job()
@@ -170,7 +170,7 @@ def overlap_gain(comm: Any, D: int = 20_000, n: int = 20) -> dict[str, float]:
 
 
 def worker() -> None:
-    from dokl.simulation.engines.mpi_crew import world
+    from dokl.simulation.engines.mpi_ranks import world
 
     comm = world()
     sizes = [*STRONG, *(WEAK[P] for P in (comm.size,) if P in WEAK), *SMALL]

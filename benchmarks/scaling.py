@@ -108,7 +108,8 @@ def _large(section: Section, K: int = 100_000, D: int = 100, n: int = 20) -> Non
     began = time.perf_counter()
     trace = run(problem, Exchange(A, "cta"), stream, show_progress=False)
     whole = time.perf_counter() - began
-    # The graph is checked once per run; a second run of fewer steps tells that part from the rest.
+    # The graph is checked once per run; a second run of fewer steps separates that part from the
+    # rest.
     began = time.perf_counter()
     run(problem, Exchange(A, "cta"), stream.rows(0, n // 4), show_progress=False)
     per_step = (whole - (time.perf_counter() - began)) / (n - n // 4)

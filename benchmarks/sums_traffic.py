@@ -105,7 +105,7 @@ def live(network: Network, lab: dict[str, Station], rate: float) -> float:
 
 
 def alone(network: Network, lab: dict[str, Station]) -> dict[str, float]:
-    """The error of each node's lone learner."""
+    """The error of each node's own learner."""
     found = {}
     for name, station in lab.items():
         learner = network.learner(name)
@@ -124,19 +124,25 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=30, help="default: %(default)s")
     parser.add_argument("--components", type=int, default=300, help="D; default: %(default)s")
     parser.add_argument("--rate", type=float, default=20.0, help="rows/s; default: %(default)s")
-    parser.add_argument("--own", type=int, default=1000, help="centres of lone learners")
+    parser.add_argument("--own", type=int, default=1000, help="centres of single learners")
     parser.add_argument("--bytes-per-second", type=float, help="per neighbour; default: dokl's")
-    parser.add_argument("--stations", type=int, help="so many, as a ring; default: all, as linked")
-    parser.add_argument("--alone", action="store_true", help="the lone learners, too")
-    told = parser.parse_args()
-    given = {} if told.bytes_per_second is None else {"bytes_per_second": told.bytes_per_second}
+    parser.add_argument(
+        "--stations", type=int, help="n stations, as a ring; default: all, as linked"
+    )
+    parser.add_argument("--alone", action="store_true", help="the own learners, too")
+    options = parser.parse_args()
+    given = (
+        {} if options.bytes_per_second is None else {"bytes_per_second": options.bytes_per_second}
+    )
     with tempfile.TemporaryDirectory() as folder:
-        network = described(Path(folder), told.components, ExchangePolicy(**given), told.stations)
-        network = replace(network, model=replace(network.model, own_components=told.own))
-        lab, began = stations(network, told.days * HOURS), time.process_time()
-        seconds = live(network, lab, told.rate)
+        network = described(
+            Path(folder), options.components, ExchangePolicy(**given), options.stations
+        )
+        network = replace(network, model=replace(network.model, own_components=options.own))
+        lab, began = stations(network, options.days * HOURS), time.process_time()
+        seconds = live(network, lab, options.rate)
         errors = {name: _late(station.squares) for name, station in lab.items()}
-        lone = alone(network, lab) if told.alone else {}
+        lone = alone(network, lab) if options.alone else {}
     titles = f"{'rows':>6} {'entries sent':>12} {'kB/s a link':>12} {'peak of 60 s':>12}"
     more = f"{'MB/s a node':>12} {'known rows':>10} {'error':>8} {'/ alone':>8}"
     print(f"{'station':14} {titles} {more}")

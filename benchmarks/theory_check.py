@@ -70,7 +70,7 @@ class Case:
     runs: int  # of 20 nodes, per stream
     mus: tuple[float, ...] = MUS
     fine: int = 64
-    judged: bool = True  # False: for information, an assumption of the theory is broken or mended
+    judged: bool = True  # False: for information, an assumption of the theory is broken or repaired
 
 
 def law_case(law: Any, name: str, D: int, r: int, points: int, **rest: Any) -> Case:
@@ -156,13 +156,13 @@ def averaged(curves: np.ndarray) -> np.ndarray:
 
 
 def makers(less: int) -> dict[str, Callable[[], Case]]:
-    mended = {"name": "4i", "streams": [IndependentExample4()], "judged": False}
+    repaired = {"name": "4i", "streams": [IndependentExample4()], "judged": False}
     return {
         "1": lambda: law_case(Example1(n=3000), "1", 2500, 60, 4096, runs=40 // less),
         "2": lambda: law_case(Example2(), "2", 300, 126, 8192, runs=40 // less, fine=32),
         "3": lambda: case3(400 // less),
         "4": lambda: case4(800 // less),
-        "4i": lambda: replace(case4(800 // less), **mended),
+        "4i": lambda: replace(case4(800 // less), **repaired),
     }
 
 
@@ -184,8 +184,8 @@ def curves(quick: bool, examples: list[str]) -> None:
 def compare(case: Case, mu: float, A: Any) -> str:
     n = case.streams[0].n
     seen, error = simulate(case, mu, A)
-    told = averaged(theory.learning_curve(case.model, mu, n, A, fine=case.fine).mse)
-    gap, se = 10 * np.log10(told / seen), 10 / np.log(10) * error / seen
+    predicted = averaged(theory.learning_curve(case.model, mu, n, A, fine=case.fine).mse)
+    gap, se = 10 * np.log10(predicted / seen), 10 / np.log(10) * error / seen
     worst = int(np.abs(gap[:-1]).argmax())
     try:
         small = averaged(theory.learning_curve(case.model, mu, n, A, "small-step").mse)[-1]
@@ -257,10 +257,10 @@ def least_squares(quick: bool) -> None:
         inputs = theory.gaussian_inputs(np.zeros(law.d), 1.0, 4096)
         modes = theory.leading_modes(case.features, inputs, 100)
         model = theory.model(case.features, inputs, targets, law.noise, modes)
-        told = theory.squares_curve(model, rho, n, weights, every).mse
+        predicted = theory.squares_curve(model, rho, n, weights, every).mse
         mean, error = np.mean(parts, axis=0), np.sqrt(np.sum(errors, axis=0)) / len(parts)
         gaps = [
-            f"{10 * np.log10(told[a:b].mean() / m):+.2f} ({4.34 * e / m:.2f})"
+            f"{10 * np.log10(predicted[a:b].mean() / m):+.2f} ({4.34 * e / m:.2f})"
             for (a, b), m, e in zip(windows, mean, error, strict=True)
         ]
         print(f"{name:8}" + "".join(f"{gap:>16}" for gap in gaps))

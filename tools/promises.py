@@ -37,9 +37,9 @@ PROMISES = (
         "a row is predicted before it is learned",
         "half of the target is in the prediction",
         "learning/experts/learn.py",
-        "    told = Prediction(f, variance, widths)\n    return surprised",
-        "    told = Prediction(0.5 * (f + Y), variance, widths)\n    return surprised",
-        "test_experts.py::test_what_is_predicted_next_is_what_is_told",
+        "    prediction = Prediction(f, variance, widths)\n    return surprised",
+        "    prediction = Prediction(0.5 * (f + Y), variance, widths)\n    return surprised",
+        "learning/test_experts.py::test_what_is_predicted_next_is_what_is_told",
     ),
     Promise(
         "results do not depend on how rows are split into chunks",
@@ -47,7 +47,7 @@ PROMISES = (
         "learning/experts/learn.py",
         "return min(pending.rows_left(bank), AT_ONCE - bank.seen % AT_ONCE)",
         "return AT_ONCE - bank.seen % AT_ONCE",
-        "test_auto.py::test_any_cut_gives_the_same",
+        "estimators/test_auto.py::test_any_cut_gives_the_same",
     ),
     Promise(
         "intervals hold as often as they say",
@@ -55,7 +55,7 @@ PROMISES = (
         "learning/intervals.py",
         "a, q, G = 1.0 - tracker.levels,",
         "a, q, G = 1.1 - tracker.levels,",
-        "test_intervals.py::test_every_level_is_kept_whatever_the_tails",
+        "learning/test_intervals.py::test_every_level_is_kept_whatever_the_tails",
     ),
     Promise(
         "a node without neighbours is an `AutoRegressor`, to the bit",
@@ -63,7 +63,7 @@ PROMISES = (
         "network/node.py",
         "own = banks.start(d, m, settings)",
         "own = banks.start(d, m, replace(settings, most=settings.most - 1))",
-        "test_network_banks.py::test_one_node_is_the_lone_learner_to_the_bit",
+        "network/test_network_banks.py::test_one_node_is_the_lone_learner_to_the_bit",
     ),
     Promise(
         "sums merge in any order, however often they come",
@@ -71,7 +71,7 @@ PROMISES = (
         "network/sums/origins.py",
         "return max(one, other, key=lambda entry: entry.version)",
         "return other",
-        "test_squares_origins.py::test_accounts_merge_in_any_order_however_often",
+        "network/test_squares_origins.py::test_accounts_merge_in_any_order_however_often",
     ),
     Promise(
         "a message of sums adds at least `fewest_rows` rows",
@@ -79,7 +79,7 @@ PROMISES = (
         "live/protocol/sealing.py",
         "rows - self.base >= least_new_rows(self.base, fewest)",
         "rows - self.base >= 1",
-        "test_agents_sums.py::test_few_rows_are_not_told",
+        "live/test_agents_sums.py::test_few_rows_are_not_told",
     ),
     Promise(
         "nobody speaks of another node's rows",
@@ -87,7 +87,7 @@ PROMISES = (
         "live/protocol/roll.py",
         "if by not in (None, entry.origin):",
         "if False:",
-        "test_agents_sums.py::test_a_relayed_entry_of_another_name_is_refused",
+        "live/test_agents_sums.py::test_a_relayed_entry_of_another_name_is_refused",
     ),
     Promise(
         "hostile bytes are refused",
@@ -95,7 +95,7 @@ PROMISES = (
         "live/protocol/messages.py",
         "if not bool((np.abs(theta) <= LARGEST32).all()):",
         "if False:",
-        "test_agents_messages.py::test_each_fault_has_its_reason",
+        "live/test_agents_messages.py::test_each_fault_has_its_reason",
     ),
     Promise(
         "an acknowledged row survives kill -9",
@@ -103,7 +103,7 @@ PROMISES = (
         "live/store/journal.py",
         'self._db.execute("COMMIT")',
         'self._db.execute("ROLLBACK")',
-        "test_agents_store_damage.py::test_what_was_acknowledged_survives_a_kill",
+        "live/test_agents_store_damage.py::test_what_was_acknowledged_survives_a_kill",
     ),
     Promise(
         "a request that is sent twice is learned once",
@@ -111,7 +111,7 @@ PROMISES = (
         "live/store/journal.py",
         '(key,)).fetchone()\n        if row is None:',
         '(key,)).fetchone()\n        if True:',
-        "test_agents_runtime.py::test_a_repeated_key_is_learned_once",
+        "live/test_agents_runtime.py::test_a_repeated_key_is_learned_once",
     ),
     Promise(
         "an agent that others can reach needs its token",
@@ -119,7 +119,7 @@ PROMISES = (
         "live/http/app.py",
         "        if wait == 0:\n            raise",
         "        if wait == 0:\n            return\n            raise",
-        "test_agents_http_attempts.py::test_an_agent_limits_wrong_tokens",
+        "live/test_agents_http_attempts.py::test_an_agent_limits_wrong_tokens",
     ),
     Promise(
         "a damaged model file is not loaded",
@@ -127,7 +127,7 @@ PROMISES = (
         "base/files.py",
         "intact = bool(np.array_equal(expected, _checksum(text, tensors)))",
         "intact = True",
-        "test_files.py::test_flipped_bits_are_found",
+        "base/test_files.py::test_flipped_bits_are_found",
     ),
     Promise(
         "the simulation is the paper's algorithm",
@@ -135,13 +135,13 @@ PROMISES = (
         "simulation/diffusion.py",
         'if mixing and exchange.order == "cta":',
         'if mixing and exchange.order == "atc":',
-        "test_diffusion.py::test_one_step_of_combine_then_adapt",
+        "simulation/test_diffusion.py::test_one_step_of_combine_then_adapt",
     ),
 )  # fmt: skip
 
 
 def table() -> str:
-    """The promises as CONTRIBUTING.md has them."""
+    """The promises as docs/testing.md has them."""
     lines = ["| promise | broken on purpose | in `tests/` it fails |", "|---|---|---|"]
     for each in PROMISES:
         lines.append(f"| {each.text} | {each.broken} (`{each.file}`) | `{each.test}` |")

@@ -2,6 +2,7 @@
 
     python tools/row_path.py            three journeys, a line each
     python tools/row_path.py --files    and the files, in the order in which they are first called
+    python tools/row_path.py --calls    and what is called in each, how often, and from where
 
 Under `sys.setprofile` every call of a Python function is seen; what Numba compiled is not. A file
 counts once, a hop is a call from one file into another. What is imported or compiled the first
@@ -10,10 +11,12 @@ time is done before, on rows of the same kind.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -32,16 +35,27 @@ def main() -> None:
     for name, prepare in JOURNEYS.items():
         path = passed(prepare())
         print(f"{name:32} {len(path.files):3} files {path.hops:4} hops")
-        if "--files" in sys.argv[1:]:
-            print("".join(f"    {file}\n" for file in path.files), end="")
+        for file in path.files if {"--files", "--calls"} & set(sys.argv[1:]) else ():
+            print(f"    {file}")
+            if "--calls" in sys.argv[1:]:
+                calls = [(n, *call[1:]) for call, n in path.calls.items() if call[0] == file]
+                calls.sort(key=lambda call: (-call[0], *call[1:]))
+                print("".join(f"    {n:8} {name}, from {by}\n" for n, name, by in calls), end="")
 
 
 class RowPath:
-    """The files in the order of their first call, and how often calls went from one to another."""
+    """The files in the order of their first call, and the calls that went from one to another:
+    how often, by file called, function, and file that called.
+    """
 
     def __init__(self) -> None:
         self.files: list[str] = []
-        self.hops = 0
+        self.calls: Counter[tuple[str, str, str]] = Counter()
+
+    @property
+    def hops(self) -> int:
+        """How many these are."""
+        return self.calls.total()
 
     def seen(self, frame: FrameType, event: str, _: Any) -> None:
         """What `sys.setprofile` is given."""
@@ -50,7 +64,8 @@ class RowPath:
         here, before = file_of(frame), file_of(frame.f_back)
         if here is None:
             return
-        self.hops += before is not None and before != here
+        if before is not None and before != here:
+            self.calls[here, frame.f_code.co_qualname, before] += 1
         if here not in self.files:
             self.files.append(here)
 
@@ -78,7 +93,7 @@ def passed(action: Callable[[], object]) -> RowPath:
 
 # -- the journeys ------------------------------------------------------------------------------
 def one_row() -> Callable[[], object]:
-    """A row of a lone learner."""
+    """A row of a single learner."""
     X, y = rows(ROWS + 2)
     model = dokl.AutoRegressor(100).partial_fit(X[:ROWS], y[:ROWS])
     model.partial_fit(X[ROWS : ROWS + 1], y[ROWS : ROWS + 1])
@@ -101,6 +116,7 @@ def one_file() -> Callable[[], object]:
     from dokl.cli import main as command
 
     temporary = tempfile.TemporaryDirectory()
+    atexit.register(temporary.cleanup)
     folder = Path(temporary.name)
     X, y = rows(ROWS)
     table = np.column_stack([X, y])
@@ -113,7 +129,7 @@ def one_file() -> Callable[[], object]:
         with contextlib.redirect_stdout(io.StringIO()), quiet[0], quiet[1]:
             command()
         sys.argv = before
-        assert (Path(temporary.name) / "m.dokl").exists()
+        assert (folder / "m.dokl").exists()
 
     train()
     return train

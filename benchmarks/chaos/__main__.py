@@ -1,7 +1,7 @@
 """Kill, hang, part, flood, lie, damage journals and restart a broker, all together, for minutes.
 
     python -m benchmarks.chaos --minutes 10
-    python -m benchmarks.chaos --minutes 3 --method squares --nodes 6 --seed 7
+    python -m benchmarks.chaos --minutes 3 --share sums --nodes 6 --seed 7
     python -m benchmarks.chaos --minutes 3 --share rows --rate 10
 
 Prints the schedule, what happens, and at the end what came of it. Ctrl-C ends it, and still says
@@ -35,8 +35,7 @@ def main() -> None:
     ask.add_argument("--minutes", type=float, default=10.0)
     ask.add_argument("--seed", type=int, default=1)
     ask.add_argument("--method", default="gradient", choices=["gradient", "squares"])
-    ask.add_argument("--share", default="sums", choices=["sums", "rows"],
-                     help="of method squares; rows means that method")  # fmt: skip
+    ask.add_argument("--share", choices=["sums", "rows"], help="by method squares, whatever else")
     ask.add_argument("--nodes", type=int, default=5, help="honest ones; 4 or more")
     ask.add_argument("--rate", type=float, default=100.0, help="rows a second for each node")
     ask.add_argument("--every", type=float, default=4.0, help="seconds from fault to fault, mean")
@@ -44,10 +43,10 @@ def main() -> None:
                      help=f"some kinds of faults alone: {', '.join(KINDS)}")  # fmt: skip
     args = ask.parse_args()
     if args.nodes < 4:
-        ask.error("with fewer than 4 honest nodes nobody can stand a liar")
+        ask.error("with fewer than 4 honest nodes no node tolerates a faulty one")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     verdict = chaos(
-        "rows" if args.share == "rows" else args.method,
+        {"rows": "rows", "sums": "squares", None: args.method}[args.share],
         60 * args.minutes, args.seed, args.nodes, args.rate, args.every, args.only,
         say=lambda text: print(text, flush=True),
     )  # fmt: skip
@@ -58,9 +57,9 @@ def chaos(
     method: str, seconds: float, seed: int, nodes: int, rate: float, every: float,
     kinds: Sequence[str] = KINDS, *, say: Callable[[str], None],
 ) -> Verdict | None:  # fmt: skip
-    """One run; None if it was ended before anything could be said of it."""
+    """One run; None if it ended before a result."""
     with tempfile.TemporaryDirectory(prefix="dokl-chaos-") as folder:
-        say(f"{nodes} agents and a liar, by {method}, {rate:g} rows/s each, seed {seed}, "
+        say(f"{nodes} agents and a faulty node, by {method}, {rate:g} rows/s each, seed {seed}, "
             f"{seconds:g} s; load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")  # fmt: skip
         with Arena(Path(folder), method, nodes, seed, rate) as arena:
             try:

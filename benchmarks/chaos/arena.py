@@ -16,14 +16,14 @@ import networkx as nx
 from lab import Lab, free_ports, samples
 from proxy import Proxy
 
+from benchmarks.chaos.attacks import FAULTY
 from benchmarks.chaos.feeding import Face, Feeder
-from benchmarks.chaos.liars import LIAR
 from benchmarks.chaos.sensors import SECRETS, Sensor
 from dokl.live.description import AgreedInputs, ExchangePolicy, Model, SensorSource
 
 MODELS = {
     "gradient": Model(sigma=1.0, D=100, seed=3, mu=0.5),
-    "squares": Model(sigma=1.0, D=100, seed=3, method="squares"),
+    "squares": Model(sigma=1.0, D=100, seed=3, method="squares", own_components=100),
     "rows": Model(seed=3, method="squares", share="rows", own_components=100),
 }
 FILES = 1024  # descriptors of each agent, as many systems have it
@@ -32,9 +32,9 @@ TRIAL = samples(300, 99, noise=0.0)  # rows that nobody has seen
 
 
 def links_of(names: list[str]) -> list[tuple[str, str]]:
-    """Everybody with the two next on either side of a circle, and with the liar."""
+    """Everybody with the two next on either side of a circle, and with the faulty node."""
     near = nx.circulant_graph(len(names), [1, 2])
-    return [(names[a], names[b]) for a, b in near.edges] + [(name, LIAR) for name in names]
+    return [(names[a], names[b]) for a, b in near.edges] + [(name, FAULTY) for name in names]
 
 
 class Arena:
@@ -62,7 +62,7 @@ class Arena:
         policy = replace(policy, seal_seconds=1.0) if self.method == "rows" else policy
         lab = Lab(
             self.folder, links_of(self.names), model=MODELS[self.method], exchange=policy,
-            inputs=inputs, names=[*self.names, LIAR],
+            inputs=inputs, names=[*self.names, FAULTY],
         )  # fmt: skip
         nodes = dict(lab.network.nodes)
         port = str(nodes[self.secure].http).rpartition(":")[2]
@@ -70,7 +70,7 @@ class Arena:
         self.proxies: dict[frozenset[str], Proxy] = {}
         routes = {}
         for a, b in sorted(lab.network.links):
-            if LIAR in (a, b):
+            if FAULTY in (a, b):
                 continue
             near, far = sorted((a, b), key=self.names.index)
             proxy = self._stack.enter_context(Proxy(nodes[near].address))
@@ -78,14 +78,14 @@ class Arena:
             routes[f"{far}->{near}"] = proxy.address
         source = SensorSource(
             "mqtt", (f"127.0.0.1:{self.broker_port}",), (f"stations/{self.sensing}/#",),
-            predictions=f"said/{self.sensing}",
+            predictions=f"predicted/{self.sensing}",
         )  # fmt: skip
         sources = {self.sensing: source}
         lab.write(replace(lab.network, nodes=nodes, routes=routes, sources=sources))
         return lab
 
     def begin(self) -> None:
-        """Start the broker, all agents, and whoever sends to them."""
+        """Start the broker, all agents, and the senders."""
         self.network.learner().prepare()  # once, and not by every agent at the same time
         self.start_broker()
         for name in self.names:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from flooder import flood
 
 from benchmarks.chaos.arena import Arena
+from benchmarks.chaos.attacks import attack
 from benchmarks.chaos.feeding import Face
-from benchmarks.chaos.liars import lie
 from benchmarks.chaos.schedule import Fault
 
 RECOVERY = 60.0  # seconds that are waited for it
-LONG = 5.0  # seconds after which it is said what was waited for
+LONG = 5.0  # seconds after which the awaited event is reported
 PROCESS = ("kill", "hang", "journal")  # one at a time at each node
 COUNT = {"close": 600, "idle": 1100, "hello": 300, "fail": 300, "head": 300, "body": 300}
 
@@ -178,7 +178,7 @@ class Trouble:
             self.over.wait(fault.lasts)
 
     def _lie(self, fault: Fault) -> str:
-        sent = lie(self.arena.network, fault.how, fault.lasts, fault.seed, self.over.is_set)
+        sent = attack(self.arena.network, fault.how, fault.lasts, fault.seed, self.over.is_set)
         return f"({sent} lies)"
 
     def _broker(self, fault: Fault) -> None:
@@ -201,16 +201,16 @@ class Trouble:
                 if face.status() is not None:
                     return f"({damaged}: harmless)"
             time.sleep(0.05)
-        said = lab.log(name).read_bytes()[size:].decode().strip().splitlines()[-1:]
-        if not said or "accept-loss" not in said[0]:
-            self.wrong.append(f"{name} did not start after {damaged}: {said}")
+        last = lab.log(name).read_bytes()[size:].decode().strip().splitlines()[-1:]
+        if not last or "accept-loss" not in last[0]:
+            self.wrong.append(f"{name} did not start after {damaged}: {last}")
         words = ["agent", "accept-loss", str(lab.path), "--name", name, "--json"]
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "dokl", *words], capture_output=True, text=True, check=True
         )
-        rows = int(json.loads(told.stdout)["rows"])
+        rows = int(json.loads(done.stdout)["rows"])
         self.arena.start(name, wait=False)
-        self.arena.feeders[name].lost(rows)
+        self.arena.feeders[name].lost()
         if name == self.arena.sensing:
             self.arena.sensor.lost(rows)
         return f"({damaged}: refused, {rows:,} rows sent again)"

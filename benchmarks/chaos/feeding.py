@@ -15,7 +15,8 @@ import numpy as np
 from lab import Lab, body, samples
 
 BATCH = 20  # rows
-TIMEOUT = 3.0  # seconds; whoever hangs longer is asked again, with the same key
+KNOWN = 3  # batches in a row that a node knows, before which it has lost none
+TIMEOUT = 3.0  # seconds; an agent that hangs longer is asked again, with the same key
 
 
 @lru_cache(maxsize=1)
@@ -76,14 +77,15 @@ class Account:
 
 
 class Feeder(threading.Thread):
-    """One client: so many rows a second, in batches; the next when the last was acknowledged."""
+    """One client: n rows a second, in batches; the next when the last was acknowledged."""
 
     def __init__(self, lab: Lab, name: str, seed: int, rate: float) -> None:
         super().__init__(daemon=True, name=f"feeder {name}")
         self.node, self.seed, self.rate = name, seed, rate
         self.account = Account()
         self._face = Face(lab, name)
-        self._lost = 0  # rows that the node has told to have lost
+        self._lost = threading.Event()  # the node has reported lost rows
+        self._taken: list[int] = []  # batches in the order in which it took them
         self._ending, self._hurry = threading.Event(), threading.Event()
         self.progress = 0  # answers of any kind that acknowledge
 
@@ -92,7 +94,7 @@ class Feeder(threading.Thread):
         return samples(BATCH, 1_000_003 * self.seed + number)
 
     def run(self) -> None:
-        """Send until told to end, and then what is still missing."""
+        """Send until the end, and then what is still missing."""
         number, began = 0, time.monotonic()
         while not self._ending.is_set():
             self._send(number)
@@ -105,27 +107,34 @@ class Feeder(threading.Thread):
         self._send_lost_ones()
         self._face.close()
 
-    def lost(self, rows: int) -> None:
-        """The node goes on without so many rows that it had acknowledged: send the last again."""
-        self._lost += rows
+    def lost(self) -> None:
+        """The node goes on without rows that it had acknowledged: send the last again."""
+        self._lost.set()
 
     def _send_lost_ones(self) -> None:
-        if not self._lost or self._hurry.is_set():
-            return
-        batches, self._lost = self._lost // BATCH + 2, 0
-        for key in self.account.acknowledged[-batches:]:
-            self.account.again += 1
-            self._send(int(key.rpartition("-")[2]), known=True)
+        """From the last that it took backwards, until it knows several. It may lose them again
+        meanwhile: then all over.
+        """
+        while self._lost.is_set() and not self._hurry.is_set():
+            self._lost.clear()
+            known = 0
+            for number in dict.fromkeys(reversed(self._taken)):
+                if known == KNOWN or self._lost.is_set():
+                    break
+                taken = self._send(number, known=True)
+                known = 0 if taken else known + 1
+                self.account.again += taken
 
-    def _send(self, number: int, known: bool = False) -> None:
+    def _send(self, number: int, known: bool = False) -> bool:
+        """Until it is acknowledged; whether the node took it now, as far as that is known."""
         content, key = body(*self.rows(number)), f"{self.node}-{number}"
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        began = time.monotonic()
+        began, silent = time.monotonic(), False
         while not self._hurry.is_set():
             try:
                 answer = self._face.client.post("/samples", content=content, headers=headers)
             except httpx.HTTPError:
-                self.account.silent += 1
+                self.account.silent, silent = self.account.silent + 1, True
                 time.sleep(0.1)
                 continue
             if answer.status_code != 200:
@@ -133,11 +142,15 @@ class Feeder(threading.Thread):
                 time.sleep(0.1)
                 continue
             self.progress += 1
-            self.account.repeated += bool(answer.json()["repeated"])
+            repeated = bool(answer.json()["repeated"])
+            self.account.repeated += repeated
             if not known:
                 self.account.acknowledged.append(key)
                 self.account.waits.append(time.monotonic() - began)
-            return
+            if silent or not repeated:
+                self._taken.append(number)
+            return silent or not repeated
+        return False
 
     def finish(self, seconds: float) -> bool:
         """Let it send the last; whether it could."""
@@ -150,10 +163,10 @@ class Feeder(threading.Thread):
 
 
 def _reason(answer: httpx.Response) -> str:
-    """The beginning of what it said, without numbers, so that equal reasons are equal."""
+    """The beginning of its answer, without numbers, so that equal reasons are equal."""
     try:
-        said = answer.json()
-        text = str(said.get("error", said) if isinstance(said, dict) else said)
+        body = answer.json()
+        text = str(body.get("error", body) if isinstance(body, dict) else body)
     except ValueError:
         text = answer.text
     return "".join(c for c in text if not c.isdigit())[:60]

@@ -50,7 +50,7 @@ def drawn(
     seed: int, begin: float, end: float, every: float, method: str, names: Sequence[str],
     sensor: str, secure: str, kinds: Sequence[str] = KINDS,
 ) -> list[Fault]:  # fmt: skip
-    """The faults between two times, of these kinds, one every so many seconds on average.
+    """The faults between two times, of these kinds, one every n seconds on average.
 
     sensor: the node with a broker; secure: the one with an https face, which half of the floods of
     faces are for.

@@ -23,7 +23,7 @@ SECRETS = {"DOKL_MQTT_USERNAME": USER, "DOKL_MQTT_PASSWORD": PASSWORD}
 
 
 class Sensor(threading.Thread):
-    """So many readings a second, each on a topic of its own by which its answer names it.
+    """N readings a second, each on a topic of its own by which its answer names it.
 
     A node answers after its journal has a reading, once: `confirmed` are those that must be there.
     Where an answer was lost, the same reading again gets none, since it is known. At the end, when
@@ -42,7 +42,7 @@ class Sensor(threading.Thread):
         self._ending, self._hurry = threading.Event(), threading.Event()
 
     def lost(self, rows: int) -> None:
-        """The node goes on without so many rows: the last ones are unconfirmed again."""
+        """The node goes on without n rows: the last ones are unconfirmed again."""
         self._lost += rows
 
     def reading(self, number: int) -> bytes:
@@ -60,7 +60,7 @@ class Sensor(threading.Thread):
             with suppress(aiomqtt.MqttError, OSError, TimeoutError):
                 who = {"username": USER, "password": PASSWORD, "identifier": "a-sensor"}
                 async with aiomqtt.Client("127.0.0.1", self.port, timeout=3, **who) as client:
-                    await client.subscribe(f"said/{self.node}", qos=1)
+                    await client.subscribe(f"predicted/{self.node}", qos=1)
                     listening = asyncio.ensure_future(self._listen(client))
                     try:
                         await self._publish(client, listening)

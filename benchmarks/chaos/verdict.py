@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 import threading
 import time
@@ -16,6 +17,7 @@ from benchmarks.chaos.faults import Outcome
 from benchmarks.chaos.feeding import BATCH
 from benchmarks.chaos.schedule import KINDS
 from dokl import AutoRegressor
+from dokl.live.store.examine import read_own_mark
 from dokl.network.sharing import least_new_rows
 
 PHASES = ("before", "during", "after")
@@ -90,7 +92,7 @@ class Books:
     gone: int
     error: float
     alone: float
-    told: int = 0  # rows that it said were lost by damage, all sent again
+    reported: int = 0  # rows that it reported lost by damage, all sent again
 
     @property
     def lost(self) -> int:
@@ -131,7 +133,8 @@ def books(
     """The accounts of all nodes; the agents have ended."""
     found = []
     for name in arena.names:
-        keys, known = set(arena.feeders[name].account.acknowledged), _known_keys(arena, name)
+        stored, known = _in_journal(arena, name)
+        keys = set(arena.feeders[name].account.acknowledged)
         rows, gone = BATCH * len(keys), BATCH * len(keys - known)
         if name == arena.sensing:
             readings = arena.sensor.keys(arena.sensor.confirmed)
@@ -140,7 +143,7 @@ def books(
         status = statuses[name]
         found.append(
             Books(
-                name, rows, int(status["samples"]), gone,
+                name, rows, stored, gone,
                 errors.get(name, float("nan")), alone(arena, name),
                 int(status["journal"]["lost_rows"]),
             )
@@ -148,17 +151,21 @@ def books(
     return found
 
 
-def _known_keys(arena: Arena, name: str) -> set[str]:
-    """The idempotency keys in a node's journal."""
+def _in_journal(arena: Arena, name: str) -> tuple[int, set[str]]:
+    """Rows ever stored in the journal of a node that has ended, and its idempotency keys.
+
+    Both of one moment: a broker may deliver readings until the very end.
+    """
     path = arena.folder / "lab.state" / f"{name}.db"
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
         known = {key for (key,) in db.execute("SELECT key FROM keys")}
+        stored = read_own_mark(db, path).rows
     db.close()
-    return known
+    return stored, known
 
 
 def alone(arena: Arena, name: str) -> float:
-    """The error of one who has this node's rows and nobody else's: by squares a lone learner of
+    """The error of one who has this node's rows and nobody else's: by squares a single learner of
     the last LONE of them, otherwise the same method.
     """
     feeder = arena.feeders[name]
@@ -168,30 +175,30 @@ def alone(arena: Arena, name: str) -> float:
         return float("nan")
     X, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     if arena.method in ("squares", "rows"):
-        lone = AutoRegressor(random_state=0).partial_fit(X[-LONE:], y[-LONE:])
-        said = lone.predict(TRIAL[0])
+        most = arena.network.model.own_components
+        lone = AutoRegressor(most, random_state=0).partial_fit(X[-LONE:], y[-LONE:])
+        predicted = lone.predict(TRIAL[0])
     else:
         learner = arena.network.learner()
         state, _ = learner.learn(learner.start(), X, y[:, None])
-        said = learner.predict(state, TRIAL[0])[:, 0]
-    return float(np.mean((said - TRIAL[1]) ** 2))
+        predicted = learner.predict(state, TRIAL[0])[:, 0]
+    return float(np.mean((predicted - TRIAL[1]) ** 2))
 
 
 def settled_totals(arena: Arena, seconds: float) -> tuple[dict[str, str], list[str]]:
     """By method "squares": whether every node's total has every row of every other once.
 
-    Rows that are too few to be told (5 % of those told before) are not expected; where rows travel,
+    Rows that are too few to be sent (5 % of those sent before) are not expected; where rows travel,
     all are.
     """
     if arena.method not in ("squares", "rows"):
         return {}, []
-    fewest, limit = arena.network.exchange.fewest_rows, time.monotonic() + seconds
-    fewest = 1 if arena.method == "rows" else fewest
+    limit = time.monotonic() + seconds
     faces = arena.faces()
     try:
         while True:
             found = {name: face.status() for name, face in faces.items()}
-            totals, wrong = _totals(arena, found, fewest)
+            totals, wrong = _totals(arena, found)
             if not wrong or time.monotonic() > limit:
                 return totals, wrong
             time.sleep(0.5)
@@ -201,8 +208,9 @@ def settled_totals(arena: Arena, seconds: float) -> tuple[dict[str, str], list[s
 
 
 def _totals(
-    arena: Arena, found: dict[str, dict[str, Any] | None], fewest: int
+    arena: Arena, found: dict[str, dict[str, Any] | None]
 ) -> tuple[dict[str, str], list[str]]:
+    fewest, by_rows = arena.network.exchange.fewest_rows, arena.method == "rows"
     stored = {name: int(s["samples"]) for name, s in found.items() if s is not None}
     totals, wrong = {}, []
     for name, status in found.items():
@@ -211,7 +219,9 @@ def _totals(
             continue
         known = status["sharing"]["origins"]
         off = {o: known.get(o, 0) - n for o, n in stored.items()}
-        held = {o: least_new_rows(known.get(o, 0), fewest) for o in stored}  # back by its origin
+        held = {  # back by its origin
+            o: 1 if by_rows else least_new_rows(known.get(o, 0), fewest) for o in stored
+        }
         bad = {o: n for o, n in off.items() if n > 0 or n <= -held[o]}
         totals[name] = f"{sum(known.get(o, 0) for o in stored):,}"
         if bad:
@@ -222,19 +232,19 @@ def _totals(
 # -- as text ----------------------------------------------------------------------------------
 def report(verdict: Verdict) -> str:
     """The tables."""
-    lines = ["", "rows       acknowledged     stored   lost  doubled   told lost   in its total"
+    lines = ["", "rows       acknowledged     stored   lost  doubled   reported    in its total"
              "      error   alone   ratio"]  # fmt: skip
     for each in verdict.books:
         lines.append(
             f"  {each.node:8} {each.acknowledged:12,} {each.stored:10,} {each.lost:6,} "
-            f"{each.doubled:8,} {each.told:11,} {verdict.totals.get(each.node, '-'):>14} "
+            f"{each.doubled:8,} {each.reported:11,} {verdict.totals.get(each.node, '-'):>14} "
             f"{each.error:10.4f} {each.alone:7.4f} {each.error / each.alone:7.2f}"
         )
     whole = verdict.books
     lines.append(
         f"  {'all':8} {sum(b.acknowledged for b in whole):12,} {sum(b.stored for b in whole):10,} "
         f"{sum(b.lost for b in whole):6,} {sum(b.doubled for b in whole):8,} "
-        f"{sum(b.told for b in whole):11,}"
+        f"{sum(b.reported for b in whole):11,}"
     )
     lines += ["", *_recoveries(verdict.outcomes), "", *_errors(verdict.errors), ""]
     lines += _requests(verdict)
@@ -275,4 +285,14 @@ def _requests(verdict: Verdict) -> list[str]:
         f"their keys, {verdict.again:,} sent again after damage",
     ]
     lines += [f"           {n:,} refused: {why}" for why, n in verdict.refused.most_common(12)]
-    return lines
+    return [*lines, _processor(sum(each.acknowledged for each in verdict.books))]
+
+
+def _processor(rows: int) -> str:
+    """What all processes that have ended took: agents, above all."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = used.ru_utime + used.ru_stime
+    return (
+        f"processor  {seconds:,.0f} s by agents, floods and the broker: "
+        f"{1e3 * seconds / max(1, rows):.2f} ms an acknowledged row"
+    )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.common import run_sections
-from benchmarks.networks import banks, examples, kin40k, published, scale
+from benchmarks.networks import banks, examples, faulty, kin40k, published, scale
 
 SECTIONS = {
     "banks": banks.measure,
     "many": banks.many,
+    "faulty": faulty.measure,
     "kin40k": kin40k.measure,
     "examples": examples.measure,
     "published": published.measure,

@@ -1,8 +1,9 @@
-"""Nodes that are lone learners and listen, beside lone learners and one place that knows the node.
+"""Nodes that are learners that also learn from others, beside single learners and one place that
+knows the node.
 
 Prequential squared error of each node from its row max(n/5, 50) on, divided by that of a lone
 `AutoRegressor` on the node's rows: mean over nodes (worst node), bytes that a node sent, and
-processor time over that of K lone learners and one over all rows together.
+processor time over that of K single learners and one over all rows together.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.streams.data import FOLDER
 from dokl import AutoRegressor, NetworkRegressor
 
 # Mean over nodes of the network's error over that of one place may be this, and any node over its
-# lone learner; cases with a target of their own, over lone learners.
+# single learner; cases with a target of their own, over single learners.
 MEAN, WORST = 1.10, 1.10
 OWN_TARGETS = {("many", "sums"): 0.25, ("Beijing", "rows"): 0.78, ("Beijing", "sums"): 0.82}
 ROOT = Path(__file__).parents[2]
@@ -107,13 +108,13 @@ def _alone(X: np.ndarray, y: np.ndarray, node: np.ndarray) -> np.ndarray:
     return f
 
 
-def _told(X: np.ndarray, y: np.ndarray, node: np.ndarray) -> np.ndarray:
+def _knowing(X: np.ndarray, y: np.ndarray, node: np.ndarray) -> np.ndarray:
     known = np.hstack([X, np.eye(node.max() + 1)[node]])
     return np.asarray(AutoRegressor(random_state=0).prequential(known, y))
 
 
-def _told_later(X: np.ndarray, y: np.ndarray, node: np.ndarray) -> np.ndarray:
-    """One place that is told the node, and the targets of a step after all of its rows: what nodes
+def _knowing_later(X: np.ndarray, y: np.ndarray, node: np.ndarray) -> np.ndarray:
+    """One place that knows the node, and the targets of a step after all of its rows: what nodes
     that have their rows at the same time can know.
     """
     known, f = np.hstack([X, np.eye(node.max() + 1)[node]]), np.zeros(len(y))
@@ -127,21 +128,22 @@ def _told_later(X: np.ndarray, y: np.ndarray, node: np.ndarray) -> np.ndarray:
 
 def measure(quick: bool) -> Section:
     """The cases, by rows and by sums; with --quick one seed and fewer rows."""
-    section = Section("lone learners that listen", __doc__ or "")
+    section = Section("learners that also learn from others", __doc__ or "")
     seeds = range(1 if quick else 3)
     for name in _cases(True, 0):
         figures: dict[str, list[tuple[float, float, float, float]]] = {}
         for seed in seeds:
             X, y, node, graph = _cases(quick, seed)[name]
             alone, spent = _timed(lambda: _alone(X, y, node))  # noqa: B023
-            told, more = _timed(lambda: _told(X, y, node))  # noqa: B023
+            knowing, more = _timed(lambda: _knowing(X, y, node))  # noqa: B023
             base, budget = _errors(alone, y, node), spent + more
-            ratio = _errors(told, y, node) / base
-            figures.setdefault("told the node", []).append((ratio.mean(), ratio.max(), 0.0, 0.0))
+            ratio = _errors(knowing, y, node) / base
+            figures.setdefault("knows the node", []).append((ratio.mean(), ratio.max(), 0.0, 0.0))
             if name == "Beijing" and not seed:  # the one case in which the newest rows count
-                later = _errors(_told_later(X, y, node), y, node) / base
+                later = _errors(_knowing_later(X, y, node), y, node) / base
                 section.add(
-                    f"{name}: told, an hour late", f"{later.mean():.3f} ({later.max():.3f})"
+                    f"{name}: knows the node, an hour late",
+                    f"{later.mean():.3f} ({later.max():.3f})",
                 )
             for way in ("rows", "sums"):
                 model = NetworkRegressor(graph, share=way, random_state=0)
@@ -156,15 +158,15 @@ def measure(quick: bool) -> Section:
 def _add(
     section: Section, name: str, figures: dict[str, list[tuple[float, float, float, float]]]
 ) -> None:
-    told = np.mean(figures["told the node"], axis=0)
-    section.add(f"{name}: told the node", f"{told[0]:.3f} ({told[1]:.3f})")
+    knowing = np.mean(figures["knows the node"], axis=0)
+    section.add(f"{name}: knows the node", f"{knowing[0]:.3f} ({knowing[1]:.3f})")
     for way in ("rows", "sums"):
         mean, worst, sent, cost = np.mean(figures[way], axis=0)
-        most = OWN_TARGETS.get((name, way), MEAN * told[0])
+        most = OWN_TARGETS.get((name, way), MEAN * knowing[0])
         section.add(
             f"{name}: {way}",
             f"{mean:.3f} ({worst:.3f})",
-            mean / told[0],
+            mean / knowing[0],
             f"<= {most:.3f} ({WORST:.2f}), 2 x time",
             mean <= most and worst <= WORST and cost <= 2.0,
             f"{sent:.1f} MB a node, {cost:.2f} x time",

@@ -26,7 +26,7 @@ def measure(quick: bool) -> Section:
     section = Section(
         "Examples 1 and 2 in modes",
         f"20 nodes, an exchange of sums every {EVERY} rows; error against the target without "
-        f"noise, plus the noise, after so many rows per node. {4 if quick else 20} realizations.",
+        f"noise, plus the noise, after n rows per node. {4 if quick else 20} realizations.",
     )
     inputs = gaussian_inputs(np.zeros(5), 1.0)
     fresh = np.random.default_rng(0).standard_normal((POINTS, 5))

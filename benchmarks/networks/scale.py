@@ -12,7 +12,7 @@ from benchmarks.common import Section
 from dokl import Exchange, Features, Gaussian, Problem, squares
 from dokl.network.graphs import metropolis
 from dokl.network.sums import shared
-from dokl.simulation.diffusion import exchanged, init
+from dokl.simulation.diffusion import exchange_vectors, init
 
 D = 50
 
@@ -37,7 +37,7 @@ def measure(quick: bool) -> Section:
         took = np.inf
         for _ in range(3):  # the first one also pays for fresh memory
             began = time.process_time()
-            _, mixed = exchanged(problem, exchange, exchange.graphs, state)
+            _, mixed = exchange_vectors(problem, exchange, exchange.graphs, state)
             took = min(took, time.process_time() - began)
         mixing[degree, size] = took
         off = abs(float(mixed[:, 0].sum()) / before - 1.0)

@@ -29,7 +29,7 @@ def regression(quick: bool) -> Section:
         X, y = data.load(name)
         ours, text, pace = _seeds(name, 1 if quick else 3)
         others = _others(name, X, y, peers.REGRESSORS, quick)
-        line = f"{pace}; {_best(ours, others)}{_told(others)}"
+        line = f"{pace}; {_best(ours, others)}{_listed(others)}"
         found.at_most(name, text, ours / prototype, 1.05, line)
         ahead.append((ours, others))
     _compared(found, ahead)
@@ -47,7 +47,7 @@ def classification(quick: bool) -> Section:
         X, y = data.load(name)
         ours, text, pace = _seeds(name, 1 if quick else 5)
         others = _others(name, X, y, peers.CLASSIFIERS, quick)
-        line = f"{pace}; {_best(ours, others)}{_told(others)}"
+        line = f"{pace}; {_best(ours, others)}{_listed(others)}"
         found.add(name, text, None, f"<= {most:g}", ours <= most, line)
         ahead.append((ours, others))
     _compared(found, ahead)
@@ -78,16 +78,16 @@ def _compared(found: Section, ahead: list[tuple[float, dict[str, float]]]) -> No
 
 def _seeds(name: str, seeds: int) -> tuple[float, str, str]:
     """Mean over seeds, all of them as text, and the pace."""
-    y, told = data.load(name)[1], [_told_by(name, seed) for seed in range(seeds)]
-    scores = [data.score(name)(f, y) for f, *_ in told]
-    pace = seeds * len(y) / sum(seconds for *_, seconds in told)
+    y, results = data.load(name)[1], [_result_of(name, seed) for seed in range(seeds)]
+    scores = [data.score(name)(f, y) for f, *_ in results]
+    pace = seeds * len(y) / sum(seconds for *_, seconds in results)
     mean = float(np.mean(scores))
     each = " ".join(f"{s:.4f}" for s in scores) if seeds > 1 else ""
     return mean, f"{mean:.4f}" + (f" ({each})" if each else ""), f"{pace:,.0f} rows/s"
 
 
 @cache
-def _told_by(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+def _result_of(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """What was predicted, its standard deviation and 90 % reach (for numbers), and the seconds."""
     X, y = data.load(name)
     began, nothing = time.perf_counter(), np.empty(0)
@@ -105,7 +105,7 @@ def _others(name: str, X: np.ndarray, y: np.ndarray, them: dict, quick: bool) ->
     return {who: data.score(name)(run(X, y), y) for who, run in present.items()}
 
 
-def _told(others: dict[str, float]) -> str:
+def _listed(others: dict[str, float]) -> str:
     return ", ".join(f"{who} {error:.4f}" for who, error in others.items())
 
 
@@ -147,7 +147,7 @@ def drift(quick: bool) -> Section:
         ours = data.error_over_variance(f, y)
         them = {k: v for k, v in peers.REGRESSORS.items() if k.startswith("River")}
         others = _others(kind, X, y, them, quick)
-        found.at_most(kind, f"{ours:.4f}", ours / min(others.values()), 0.6, _told(others))
+        found.at_most(kind, f"{ours:.4f}", ours / min(others.values()), 0.6, _listed(others))
         if quick:
             break
     return found
@@ -161,7 +161,7 @@ def coverage(quick: bool) -> Section:
     for name in data.REGRESSION:
         if not data.wanted(name, quick):
             continue
-        y, (f, sd, reach, _) = data.load(name)[1], _told_by(name, 0)
+        y, (f, sd, reach, _) = data.load(name)[1], _result_of(name, 0)
         off, first = np.abs(y - f), len(y) // 5
         inside, normal = (off <= reach)[first:], (off <= 1.645 * sd)[first:]
         worst = np.convolve(inside, np.ones(WINDOW) / WINDOW, "valid").min()

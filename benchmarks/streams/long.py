@@ -33,14 +33,14 @@ def _rows(number: int, d: int) -> tuple[np.ndarray, np.ndarray]:
 def _direct(found: Section, rows: int) -> None:
     """Blocks of `squares`, one after the other, and theta from Z'Z and Z'y."""
     map = nested_map("gaussian", isotropic(1.5, 3), _rows(0, 3)[0][:2000], 200)
-    known, total = start(map.D, 1, RIDGE), sums.nothing(map.D, 1)
+    known, total = start(map.D, 1, RIDGE), sums.no_rows(map.D, 1)
     with threadpool_limits(1, "blas"):
         for number in range(rows // PART):
             X, Y = _rows(number, 3)
             Z = map.transform(X)
             known, _ = blocks.learn(Numbers(RIDGE), known, Z, Y)
-            total = sums.added(total, Z, Y)
-    direct = sums.solved(total, RIDGE)
+            total = sums.add(total, Z, Y)
+    direct = sums.solve(total, RIDGE)
     Z = map.transform(_rows(rows, 3)[0])
     apart = np.abs(Z @ (known.theta - direct.theta).T).max() / np.abs(Z @ direct.theta.T).max()
     off = np.abs(known.theta - direct.theta).max() / np.abs(direct.theta).max()

@@ -1,7 +1,7 @@
-"""What one would use instead: each takes a whole stream and says what it predicted of each row.
+"""What one would use instead: each takes a whole stream and returns its prediction of each row.
 
-Libraries' defaults, each only if installed. Batch learners are fitted anew at 1/5, 2/5, 3/5 and 4/5
-of the stream and predict the fifth that follows.
+Libraries' defaults, each only if installed. Batch learners are fitted again at 1/5, 2/5, 3/5 and
+4/5 of the stream and predict the fifth that follows.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def one_by_one(make: Callable[[], Any]) -> Prequential:
         model, f, targets = make(), np.full(len(y), y[0]), y.tolist()
         for i, row in enumerate(X.tolist()):
             x = dict(enumerate(row))
-            told = model.predict_one(x)
-            f[i] = told if told is not None else y[0]
+            predicted = model.predict_one(x)
+            f[i] = predicted if predicted is not None else y[0]
             model.learn_one(x, targets[i])
         return f
 

@@ -1,11 +1,11 @@
-"""Liars among nodes: `python -m benchmarks.liars [digits] [sums] [--quick]`.
+"""Faulty nodes in a network: `python -m benchmarks.attacks [digits] [sums] [--quick]`.
 
-sums: see `liars_sums`; whether any honest node is worse off than alone where sums travel.
+sums: see `attacks_sums`; whether any honest node is worse off than alone where sums travel.
 
 digits: vectors, and rules of mixing.
 
 MNIST, ten classes, one-vs-rest logistic on random features, one pass, 12 nodes of which two lie;
-every node hears every other, unless --links says otherwise.
+every node receives from every other, unless --links is given.
 Labels are separated: each honest node sees one digit only, so everything it knows of the others it
 has from its neighbours. Test accuracy in %, mean over the honest nodes; the lowest in brackets;
 nan where the iterates diverged.
@@ -21,17 +21,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import liars_sums
+from benchmarks import attacks_sums
 from benchmarks.streams.data import FOLDER
 from dokl import Exchange, Features, Gaussian, Mixing, Problem, gradient, losses, run, schedules
 from dokl.base.arrays import Array, Block
 from dokl.base.errors import Diverged
 from dokl.network.exchange import Attack, attacks
-from dokl.network.graphs import liars_stood, metropolis, random_connected
+from dokl.network.graphs import faulty_tolerated, metropolis, random_connected
 from dokl.paper.datasets.files import contents
 from dokl.paper.datasets.parse import idx
 
-K, LIARS, DIGITS = 12, (3, 8), 10
+K, FAULTY, DIGITS = 12, (3, 8), 10
 EVERY = 10
 SEVERAL: dict[str, Attack | None] = {
     "none": None,
@@ -45,10 +45,10 @@ SEVERAL: dict[str, Attack | None] = {
 }
 RULES = {
     "mean": Mixing(),
-    "scissors": Mixing(rule="ios", liars=2),
-    "scissors, far = 2": Mixing(rule="ios", liars=2, far=2),
-    "scissors as published": Mixing(rule="ios", liars=2, far=0),
-    "trimmed mean": Mixing(rule="trimmed", liars=2),
+    "ios": Mixing(rule="ios", faulty=2),
+    "ios, far = 2": Mixing(rule="ios", faulty=2, far=2),
+    "ios as published": Mixing(rule="ios", faulty=2, far=0),
+    "trimmed mean": Mixing(rule="trimmed", faulty=2),
     "clip": Mixing(0.5),
 }
 # Attacks that the rule must hold, by how many points; and what it may cost where nobody lies.
@@ -57,7 +57,7 @@ HELD, MOST_LOST, MOST_COST = ("sign flip", "isolation", "noise"), 1.0, 0.3
 
 @dataclass(frozen=True)
 class Digits:
-    """Rows of honest nodes, a digit each, and of liars, any; index: (steps, K)."""
+    """Rows of honest nodes, a digit each, and of faulty nodes, any; index: (steps, K)."""
 
     X: Array
     labels: Array
@@ -79,15 +79,15 @@ class Digits:
 
 
 def dealt(steps: int, seed: int = 0) -> Digits:
-    """All rows in random order: liars take any of the first, honest nodes those of their digit."""
+    """All rows in random order: faulty nodes take any of the first, honest ones their digit's."""
     images, labels, more, test = (idx(part) for part in contents("mnist", FOLDER))
     X, X_test = (each.reshape(len(each), -1).astype(np.float32) / 255 for each in (images, more))
     order = np.random.default_rng(seed).permutation(len(labels))
-    first, rest = np.split(order, [len(LIARS) * steps])
+    first, rest = np.split(order, [len(FAULTY) * steps])
     index = np.empty((steps, K), np.int64)
-    index[:, list(LIARS)] = first.reshape(steps, -1)
-    honest = [k for k in range(K) if k not in LIARS]
-    for digit, k in enumerate(honest):  # a digit with fewer rows begins anew
+    index[:, list(FAULTY)] = first.reshape(steps, -1)
+    honest = [k for k in range(K) if k not in FAULTY]
+    for digit, k in enumerate(honest):  # a digit with fewer rows starts over
         index[:, k] = np.resize(rest[labels[rest] == digit], steps)
     return Digits(X, labels, index, X_test, test)
 
@@ -101,11 +101,11 @@ def accuracies(
     step = schedules.inverse_power(40.0, 0.5, 400.0)
     problem = Problem(features, gradient(losses.logistic(), step))
     Z = features.transform(digits.X_test)
-    honest = [k for k in range(K) if k not in LIARS]
+    honest = [k for k in range(K) if k not in FAULTY]
     for rule, name in product(rules, several):
         mixing, attack = RULES[rule], SEVERAL[name]
-        lies = {} if attack is None else {"attack": attack, "liars": LIARS}
-        exchange = Exchange(weights, "atc", every, mixing=mixing, **lies)
+        faults = {} if attack is None else {"attack": attack, "faulty": FAULTY}
+        exchange = Exchange(weights, "atc", every, mixing=mixing, **faults)
         settings = {"record": (), "engine": "numba", "show_progress": False}
         try:
             theta = run(problem, exchange, digits, **settings).states[0].theta[honest]
@@ -117,7 +117,7 @@ def accuracies(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.liars", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
     parser.add_argument("section", nargs="*", help="digits, sums; default both")
     parser.add_argument("--quick", action="store_true", help="fewer rows and features")
     parser.add_argument("--seed", type=int, default=0, help="of rows, graph and features")
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--attacks", nargs="*", default=list(SEVERAL), choices=list(SEVERAL))
     parser.add_argument("--rules", nargs="*", default=list(RULES), choices=list(RULES))
     parser.add_argument(
-        "--ways", nargs="*", default=list(liars_sums.WAYS), choices=list(liars_sums.WAYS)
+        "--ways", nargs="*", default=list(attacks_sums.WAYS), choices=list(attacks_sums.WAYS)
     )
     args = parser.parse_args()
     for section in args.section or SECTIONS:
@@ -138,9 +138,9 @@ def main() -> None:
 def sums(args: argparse.Namespace) -> None:
     """Where sums travel."""
     several = {name: SEVERAL[name] for name in args.attacks}
-    if "flipped labels" in several:  # which no check can tell, and louder
+    if "flipped labels" in several:  # which no check can detect, and larger
         several["flipped, times 10"] = attacks.flipped_labels(10.0)
-    liars_sums.show(args.quick, args.ways, several)
+    attacks_sums.show(args.quick, args.ways, several)
 
 
 def digits(args: argparse.Namespace) -> None:
@@ -148,7 +148,8 @@ def digits(args: argparse.Namespace) -> None:
     steps, D = (1000, 200) if args.quick else (5000, 500)
     found: dict[tuple[str, str], Array] = {}
     weights = metropolis(random_connected(K, p=args.links, seed=args.seed + 1))
-    print(f"seed {args.seed}; liars that each node can stand: {liars_stood(weights).tolist()}")
+    tolerated = faulty_tolerated(weights).tolist()
+    print(f"seed {args.seed}; faulty neighbours that each node tolerates: {tolerated}")
     print(f"{'':22}" + "".join(f"{name:>20}" for name in args.attacks))
     about = weights, args.every, args.seed, args.rules, args.attacks
     for rule, name, each in accuracies(dealt(steps, args.seed), D, *about):
@@ -159,7 +160,7 @@ def digits(args: argparse.Namespace) -> None:
         if name == args.attacks[-1]:
             print()
     for rule in args.rules:
-        if rule.startswith("scissors") and {("mean", "none"), (rule, "none")} <= set(found):
+        if rule.startswith("ios") and {("mean", "none"), (rule, "none")} <= set(found):
             verdict(found, rule)
 
 
@@ -167,7 +168,7 @@ def verdict(found: dict[tuple[str, str], Array], rule: str) -> None:
     """What a rule costs, and what it holds."""
     best = found["mean", "none"].mean()
     cost = best - found[rule, "none"].mean()
-    print(f"{rule}: {cost:.2f} points lost without liars (at most {MOST_COST})", end="")
+    print(f"{rule}: {cost:.2f} points lost without faulty nodes (at most {MOST_COST})", end="")
     for name in HELD:
         if (rule, name) in found:
             print(f", {best - found[rule, name].mean():.2f} under {name}", end="")

@@ -1,6 +1,6 @@
-"""Liars among nodes whose sums travel: is any honest node worse off than alone?
+"""Faulty nodes where sums travel: is any honest node worse off than alone?
 
-Ten nodes on a random graph, two of them liars: kin40k, dealt out and sorted by an input, and
+Ten nodes on a random graph, two of them faulty: kin40k, dealt out and sorted by an input, and
 phoneme (two classes as -1 and 1). Prequential squared error of every honest node over that of the
 same node alone, least squares with its own rows, over the whole stream and over its last third; the
 worst node's.
@@ -22,7 +22,7 @@ from dokl.base.arrays import Array, Block
 from dokl.network.exchange import Attack
 from dokl.network.graphs import metropolis, random_connected
 
-K, LIARS, EVERY, D, RIDGE = 10, (3, 8), 10, 100, 0.01
+K, FAULTY, EVERY, D, RIDGE = 10, (3, 8), 10, 100, 0.01
 WORST = 1.1  # times its own alone
 # Name, file, how its rows are dealt, width of the kernel.
 STREAMS = (
@@ -32,7 +32,7 @@ STREAMS = (
 )
 WAYS = {
     "per origin": squares(RIDGE, share="origins"),
-    "per origin, wary": squares(RIDGE, share="origins", wary=True),
+    "per origin, robust": squares(RIDGE, share="origins", robust=True),
 }
 
 
@@ -64,7 +64,7 @@ def loaded(file: str) -> tuple[Array, Array]:
 
 
 def stream(file: str, how: str, steps: int) -> Dealt:
-    """So many rows for every node, inputs and targets of mean 0 and variance 1."""
+    """N rows for every node, inputs and targets of mean 0 and variance 1."""
     X, y = loaded(file)
     order = np.random.default_rng(0).permutation(len(X))[: K * steps]
     X, y = X[order], y[order]
@@ -84,13 +84,13 @@ def ratios(
         trace = run(Problem(features, method), exchange, dealt, show_progress=False, **settings)
         return np.asarray(trace.curves["node_mse"][0])
 
-    honest = [k for k in range(K) if k not in LIARS]
+    honest = [k for k in range(K) if k not in FAULTY]
     for way in ways:
         method = WAYS[way]
         alone = errors(squares(RIDGE), Exchange())
         for name, attack in several.items():
-            lies = {} if attack is None else {"attack": attack, "liars": LIARS}
-            found = errors(method, Exchange(weights, every=EVERY, **lies))
+            faults = {} if attack is None else {"attack": attack, "faulty": FAULTY}
+            found = errors(method, Exchange(weights, every=EVERY, **faults))
             spans = slice(0, None), slice(-len(found) // 3, None)
             each = [(found[s].mean(0) / alone[s].mean(0))[honest] for s in spans]
             yield way, name, *each

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from lab import samples
 
+from dokl.base.unlocked import one_thread
 from dokl.learning.squares.sums import Sums
 from dokl.live.agent.rolls import roll_of
 from dokl.live.description import Network
@@ -21,13 +22,18 @@ from dokl.live.transports.zenoh import ZenohTransport
 from dokl.network.sums import origins
 from dokl.network.sums.origins import Entry
 
-LIAR = "liar"
+FAULTY = "faulty"
 EVERY = 0.1  # seconds
 
 
-def lie(network: Network, how: str, seconds: float, seed: int, over: Callable[[], bool]) -> int:
-    """Lie for so long, or until it is over; how many messages were sent."""
-    with closing(ZenohTransport(network, LIAR, lossless=network.model.rows)) as transport:
+def attack(network: Network, how: str, seconds: float, seed: int, over: Callable[[], bool]) -> int:
+    """Lie for so long, or until it is over; how many messages were sent. A product in several
+    threads would wait for ever where another thread starts a process meanwhile: a fork ends them.
+    """
+    with (
+        one_thread(),
+        closing(ZenohTransport(network, FAULTY, lossless=network.model.rows)) as transport,
+    ):
         transport.open()
         make = _sums if network.model.squares else _vectors
         say = (_rows if network.model.rows else make)(network, how, seed)
@@ -44,9 +50,9 @@ Say = Callable[[ZenohTransport], list[tuple[str, bytes]]]
 
 
 def _vectors(network: Network, how: str, seed: int) -> Say:
-    """What a liar by method "gradient" says: made of what it hears."""
+    """What a faulty node by method "gradient" sends: made of what it receives."""
     learner, rng = network.learner(), np.random.default_rng(seed)
-    heard: dict[str, Any] = {}
+    received: dict[str, Any] = {}
     incarnation, step = time.time_ns(), 0
 
     def say(transport: ZenohTransport) -> list[tuple[str, bytes]]:
@@ -58,14 +64,16 @@ def _vectors(network: Network, how: str, seed: int) -> Say:
             except Refused:
                 continue
             if found.theta is not None:
-                heard[peer] = np.asarray(found.theta, np.float64)
+                received[peer] = np.asarray(found.theta, np.float64)
         step += 1
-        about = learner.fingerprint, learner.m, learner.D, len(network.neighbours(LIAR))
+        about = learner.fingerprint, learner.m, learner.D, len(network.neighbours(FAULTY))
         hello = Message(HELLO, *about, incarnation=incarnation, step=step, wall=time.monotonic())
-        if not heard:
+        if not received:
             return [("hello", pack(hello))]
-        lied = _vector(how, np.mean(list(heard.values()), axis=0), step, rng).astype(np.float32)
-        counts = {"count": 1000, "learned": 1000, "theta": lied}
+        attacked = _vector(how, np.mean(list(received.values()), axis=0), step, rng).astype(
+            np.float32
+        )
+        counts = {"count": 1000, "learned": 1000, "theta": attacked}
         return [("theta", pack(replace(hello, kind=THETA, **counts)))]
 
     return say
@@ -82,12 +90,12 @@ def _vector(how: str, mean: Any, step: int, rng: np.random.Generator) -> Any:
 
 
 def _sums(network: Network, how: str, seed: int) -> Say:
-    """What a liar by method "squares" says: a node of its own, whose rows are lies."""
+    """What a faulty node by method "squares" sends: an own node with wrong rows."""
     learner, rng = network.learner(), np.random.default_rng(seed)
-    roll = roll_of(network, LIAR)
+    roll = roll_of(network, FAULTY)
     assert roll is not None
-    near = network.neighbours(LIAR)
-    node = Protocol(learner, LIAR, near, network.exchange, time.time_ns(), roll=roll)
+    near = network.neighbours(FAULTY)
+    node = Protocol(learner, FAULTY, near, network.exchange, time.time_ns(), roll=roll)
     first: list[bytes] = []
     turn = 0
 
@@ -95,39 +103,35 @@ def _sums(network: Network, how: str, seed: int) -> Say:
         nonlocal turn
         turn += 1
         now = time.monotonic()
-        effects = []
-        for peer, up in transport.events():
-            effects += (node.peer_up if up else node.peer_lost)(peer, now)
-        for peer, _, data in transport.receive():
-            effects += node.message(peer, data, now)
+        effects = _receive(node, transport, now)
         X, y = samples(20, int(rng.integers(2**31)))
         effects += node.samples(X, -y[:, None], now)
         effects += node.tick(now)
-        said = [("theta", e.data) for e in effects if isinstance(e, SendTheta)]
-        said += [("hello", e.data) for e in effects if isinstance(e, SendHello)]
+        messages = [("theta", e.data) for e in effects if isinstance(e, SendTheta)]
+        messages += [("hello", e.data) for e in effects if isinstance(e, SendHello)]
         if how == "labels":
-            return said
-        first.extend(data for what, data in said if what == "theta" and len(first) < 20)
+            return messages
+        first.extend(data for what, data in messages if what == "theta" and len(first) < 20)
         if how == "stale":
-            return [*said, *(("theta", data) for data in first[turn % 20 :][:1])]
+            return [*messages, *(("theta", data) for data in first[turn % 20 :][:1])]
         own = learner.own_sums(node.state)
-        entry = Entry(LIAR, time.time_ns(), _spoiled(how, own, rng))
+        entry = Entry(FAULTY, time.time_ns(), _spoiled(how, own, rng))
         sealed = roll.seals.seal(origins.to_bytes(entry))
-        hellos = [each for each in said if each[0] == "hello"]
+        hellos = [each for each in messages if each[0] == "hello"]
         return [*hellos, ("theta", node._node.pack_body(SUMS, sealed, now))]
 
     return say
 
 
 def _rows(network: Network, how: str, seed: int) -> Say:
-    """What a liar that shares rows says: a node of its own, whose rows are lies; rows in another's
+    """What a faulty node that shares rows sends: an own node with wrong rows; rows in another's
     name; or two different batches under one number, again and again.
     """
-    learner, rng = network.learner(LIAR), np.random.default_rng(seed)
-    roll = roll_of(network, LIAR)
+    learner, rng = network.learner(FAULTY), np.random.default_rng(seed)
+    roll = roll_of(network, FAULTY)
     assert roll is not None
-    near = network.neighbours(LIAR)
-    node = Protocol(learner, LIAR, near, network.exchange, time.time_ns(), roll=roll)
+    near = network.neighbours(FAULTY)
+    node = Protocol(learner, FAULTY, near, network.exchange, time.time_ns(), roll=roll)
     context = node._way.context  # type: ignore[union-attr]
     first: list[bytes] = []
     turn = 0
@@ -145,29 +149,35 @@ def _rows(network: Network, how: str, seed: int) -> Say:
         now = time.monotonic()
         node.offset = time.time() - now
         node.at_once = 0  # it learns nothing of others
-        effects = []
-        for peer, up in transport.events():
-            effects += (node.peer_up if up else node.peer_lost)(peer, now)
-        for peer, _, data in transport.receive():
-            effects += node.message(peer, data, now)
+        effects = _receive(node, transport, now)
         X, y = samples(5, int(rng.integers(2**31)))
-        lies = -y if how != "noise" else 10.0 * rng.normal(size=len(y))
-        effects += node.samples(X, lies[:, None], now)
+        faults = -y if how != "noise" else 10.0 * rng.normal(size=len(y))
+        effects += node.samples(X, faults[:, None], now)
         effects += node.tick(now)
-        said = [("theta", e.data) for e in effects if isinstance(e, SendTheta)]
-        said += [("hello", e.data) for e in effects if isinstance(e, SendHello)]
-        first.extend(data for what, data in said if what == "theta" and len(first) < 20)
+        messages = [("theta", e.data) for e in effects if isinstance(e, SendTheta)]
+        messages += [("hello", e.data) for e in effects if isinstance(e, SendHello)]
+        first.extend(data for what, data in messages if what == "theta" and len(first) < 20)
         if how == "stale":
-            return [*said, *(("theta", data) for data in first[turn % 20 :][:1])]
+            return [*messages, *(("theta", data) for data in first[turn % 20 :][:1])]
         if how == "forged":
-            return [*said, batch(str(rng.choice(near)), now)]
-        return [*said, batch(LIAR, now)] if how == "forked" else said
+            return [*messages, batch(str(rng.choice(near)), now)]
+        return [*messages, batch(FAULTY, now)] if how == "forked" else messages
 
     return say
 
 
+def _receive(node: Protocol, transport: ZenohTransport, now: float) -> list[Any]:
+    """What a node wants done after what has come: neighbours that came or went, messages."""
+    effects: list[Any] = []
+    for peer, up in transport.events():
+        effects += (node.peer_up if up else node.peer_lost)(peer, now)
+    for peer, _, data in transport.receive():
+        effects += node.message(peer, data, now)
+    return effects
+
+
 def _spoiled(how: str, own: Sums, rng: np.random.Generator) -> Sums:
-    """Sums that are another's: so many times the rows, noise, or turned round."""
+    """Sums that are another's: n times the rows, noise, or turned round."""
     if how == "inflated":
         k = 5000
         return Sums(k * own.rows, k * own.weight, k * own.zz, k * own.zy, k * own.yy)

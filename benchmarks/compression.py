@@ -1,4 +1,4 @@
-"""Error against bytes, every rule of sending: `python -m benchmarks.few_bytes [--plot FILE]`.
+"""Error against bytes, every rule of sending: `python -m benchmarks.compression [--plot FILE]`.
 
 Sixteen nodes in a random graph. Examples 1 and 2 of the paper by gradient steps: mean square error
 in dB over the last tenth. kin40k by least squares, own matrices and vectors that travel: error over
@@ -168,7 +168,7 @@ def picture(found: list[tuple[Panel, list[Point]]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.few_bytes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compression", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rows")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it: PNG, SVG or PDF")
     args = parser.parse_args()
