@@ -54,9 +54,13 @@ types: $(VENV)/.stamp-dev
 layers: $(VENV)/.stamp-dev
 	$(BIN)/lint-imports
 
-# Two workers with one BLAS thread each: more threads than cores wait for each other. Each begins
-# with half of the tests, in order, so that most files stay whole; who is done takes from the other.
-PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+# Where Python is told to write no bytecode, each of the hundreds of processes that tests start
+# would compile the package again, and each worker all test files: a third of a minute of each core.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Each of the two workers begins with half of the tests, in order, so that most files stay whole; an
+# idle worker takes tests from the other.
+PYTEST := $(BIN)/python -m pytest -q
 UNIT := $(PYTEST) -n 2 --dist worksteal
 
 unit: $(VENV)/.stamp-dev
@@ -68,8 +72,8 @@ unit-all: $(VENV)/.stamp-dev
 # One after the other: these tests start processes of their own, and there may be two cores.
 test-live: $(VENV)/.stamp-dev
 	@PATH="$$PATH:/usr/sbin"; command -v mosquitto > /dev/null && command -v prometheus > /dev/null \
-	    || tests/live/install_servers
-	$(PYTEST) tests/live
+	    || tests/processes/install_servers
+	$(PYTEST) tests/processes
 
 test-browser: $(VENV)/.stamp-dev
 	@command -v chromium > /dev/null || tests/browser/install_chromium

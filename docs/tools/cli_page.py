@@ -15,8 +15,8 @@ HEAD = """\
 <!-- Written by docs/tools/cli_page.py from --help: change that, then run make docs. -->
 # Command line
 
-`dokl COMMAND --help` says the same. Exit codes: 0 done; 1 something was wrong with what was given,
-said in one line on stderr; 2 the command line itself was wrong; 130 interrupted; 143 terminated.
+This is the output of `dokl COMMAND --help`. Exit codes: 0 done; 1 bad input, with one line on
+stderr; 2 wrong command line; 130 interrupted; 143 terminated.
 Results go to stdout, progress and remarks to stderr.
 """
 
@@ -39,7 +39,7 @@ def _below(group: click.Group, path: str) -> list[str]:
 def _section(path: str, command: click.Command) -> str:
     names = ["-h", "--help"]
     command = copy.copy(command)
-    command._help_option = None  # which click keeps from whoever asked for help before
+    command._help_option = None  # click caches the first one
     context = click.Context(command, info_name=path, terminal_width=WIDTH, help_option_names=names)
     lines = command.get_help(context).splitlines()
     text = "\n".join(line.rstrip() for line in lines)

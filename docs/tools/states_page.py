@@ -29,7 +29,7 @@ text { font: 12px sans-serif; fill: #222; text-anchor: middle }
 
 
 def page(text: str) -> str:
-    """The page with the part between its two remarks written anew."""
+    """The page with the part between its two remarks written again."""
     before, rest = text.split(BEGIN)
     _, behind = rest.split(END)
     return before + BEGIN + tables() + END + behind

@@ -175,7 +175,7 @@ def station_table(get: Get, names: tuple[str, ...]) -> Grid:
 
 
 def beside_table(naive: dict[str, Errors], whole: bool) -> Grid:
-    """What one would say without learning."""
+    """A prediction without learning."""
     periods = ("early", "whole") if whole else ("early",)
     rows = [
         [name, *(f"{np.mean(getattr(errors, period)):.3f}" for period in periods)]
@@ -225,8 +225,8 @@ def tables(
 
 def page(settings: Settings, grids: list[Grid]) -> str:
     """RESULTS.md."""
-    told = {"level": LEVEL, **vars(settings)}
-    return "\n".join([INTRODUCTION.format(**told), *(grid.markdown() for grid in grids)])
+    known = {"level": LEVEL, **vars(settings)}
+    return "\n".join([INTRODUCTION.format(**known), *(grid.markdown() for grid in grids)])
 
 
 def draw(get: Get, path: Path) -> Path:

@@ -126,8 +126,10 @@ class Study:
         known = ~np.isnan(y)
         weight = np.where(self.labelled(case, seed), 1.0, PREDICT_ONLY) * known
         stream = Stream(X, np.nan_to_num(y).astype(np.float32), weight)
-        told = self.settings
-        features = Features(Gaussian(told.sigma), d=stream.d, D=told.D, variant=told.variant)
+        settings = self.settings
+        features = Features(
+            Gaussian(settings.sigma), d=stream.d, D=settings.D, variant=settings.variant
+        )
         problem = Problem(features, gradient(losses.squared(), schedules.normalised(case.mu)))
         A = self.weights if case.together else None
         exchange = Exchange(A, every=case.every, intercept=case.intercept)

@@ -69,9 +69,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the extract of the Beijing example.")
     parser.add_argument("--data-dir", help="folder with beijing_air.csv.gz")
     parser.add_argument("--out", type=Path, default=HERE, help="default: this folder")
-    told = parser.parse_args()
-    write(from_full(told.data_dir), told.out)
-    print(f"{told.out}: links.csv, sample.csv and {len(STATIONS)} files in stations/")
+    options = parser.parse_args()
+    write(from_full(options.data_dir), options.out)
+    print(f"{options.out}: links.csv, sample.csv and {len(STATIONS)} files in stations/")
 
 
 if __name__ == "__main__":

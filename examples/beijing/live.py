@@ -4,7 +4,7 @@
     python examples/beijing/live.py --data-dir DIR --days 180    # more, from the full file
 
 Every station is a process on loopback (`dokl up`) that learns by least squares and exchanges sums
-with the stations near it. Its rows go to it over HTTP, a day at a time; what it had said of each
+with the stations near it. Its rows go to it over HTTP, a day at a time; its prediction of each
 before it learned it is read back from its status. The same again with exchange off is each
 station alone. DIR holds beijing_air.csv.gz.
 """
@@ -40,12 +40,12 @@ Days = dict[str, list[list[str]]]  # per station, the lines of each day
 
 @dataclass
 class Course:
-    """What one station said: (number, measured, predicted, lower, upper) of every row."""
+    """What one station predicted: (number, measured, predicted, lower, upper) of every row."""
 
     rows: list[list[float]] = field(default_factory=list)
 
     def error(self, first: int) -> float:
-        """Mean squared error of the rows after so many."""
+        """Mean squared error of the rows after n."""
         return float(np.mean([(row[1] - row[2]) ** 2 for row in self.rows[first:]]))
 
     def covered(self, first: int) -> float:
@@ -112,7 +112,7 @@ def asked(url: str, body: str | None = None) -> Any:
 
 # -- the run -----------------------------------------------------------------------------------
 def course_of(path: Path, days: Days, pace: float) -> tuple[dict[str, Course], dict[str, Any]]:
-    """Feed all agents day by day, `pace` seconds each: what they said, and their last status."""
+    """Feed all agents day by day, `pace` seconds each: their predictions and their last status."""
     courses = {name: Course() for name in days}
     with running(path) as faces, ThreadPoolExecutor(len(days)) as pool:
 
@@ -160,18 +160,18 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=1.0, help="seconds a day; default: 1")
     parser.add_argument("--components", type=int, default=300, help="D; default: %(default)s")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
-    told = parser.parse_args()
-    days = days_of(told.data_dir, told.days)
-    first = {name: sum(map(len, every[: 7 * told.weeks])) for name, every in days.items()}
+    options = parser.parse_args()
+    days = days_of(options.data_dir, options.days)
+    first = {name: sum(map(len, every[: 7 * options.weeks])) for name, every in days.items()}
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for together in (True, False):
-            path = described(Path(folder), together, told.components)
+            path = described(Path(folder), together, options.components)
             began = time.monotonic()
-            pace = told.pace if together else 0.0
+            pace = options.pace if together else 0.0
             found[together], last = course_of(path, days, pace)
             total = sum(len(course.rows) for course in found[together].values())
-            print(f"{'together' if together else 'alone'}: {total:,} rows, {told.days} days in "
+            print(f"{'together' if together else 'alone'}: {total:,} rows, {options.days} days in "
                   f"{time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
             if together:
                 known = {status["sharing"]["rows"] for status in last.values()}
@@ -180,8 +180,8 @@ def main() -> None:
     ratios = [found[True][name].error(first[name]) / found[False][name].error(first[name])
               for name in days]  # fmt: skip
     print(f"the worst station: {max(ratios):.3f} of its own alone")
-    if told.json:
-        told.json.write_text(json.dumps({
+    if options.json:
+        options.json.write_text(json.dumps({
             name: {"together": found[True][name].rows, "alone": found[False][name].rows}
             for name in days}))  # fmt: skip
 

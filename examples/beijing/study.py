@@ -70,7 +70,7 @@ def write(found: dict[str, Any], out: Path, picture: Path) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command was told."""
+    """Arguments of the command."""
     parser = argparse.ArgumentParser(description="Stations of Beijing, alone and together.")
     parser.add_argument("--data-dir", help="folder with beijing_air.csv.gz")
     parser.add_argument("--extract", action="store_true", help="use the shipped three months")
@@ -83,14 +83,14 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """The command."""
-    told = arguments()
-    stations = from_extract() if told.extract else from_full(told.data_dir)
-    study = Study(stations, read_links(), Settings(D=told.D, seeds=told.seeds))
-    found = results(study, whole=not told.extract)
+    options = arguments()
+    stations = from_extract() if options.extract else from_full(options.data_dir)
+    study = Study(stations, read_links(), Settings(D=options.D, seeds=options.seeds))
+    found = results(study, whole=not options.extract)
     for grid in grids(found):
         grid.show()
-    if told.out:
-        write(found, told.out, told.picture or told.out / "stations.png")
+    if options.out:
+        write(found, options.out, options.picture or options.out / "stations.png")
 
 
 if __name__ == "__main__":

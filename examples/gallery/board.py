@@ -45,7 +45,7 @@ def readings(rows, offset, seed):
 
 
 def on_board(model, X, y):
-    """What a compiled program says of each row: frozen, and before it learns the row."""
+    """What a compiled program predicts for each row: frozen, and before it learns the row."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise SystemExit("this example needs a C compiler: cc, gcc or clang")
@@ -72,8 +72,8 @@ def main(picture="board.png"):
     (frozen, learning), size = on_board(model, X, y)
     figure, axes = frame("a board whose sensor is moved at row 200", "row", "error (mean of 20)")
     found = {"bytes": size}
-    for name, said, colour in (("learns", learning, BLUE), ("frozen", frozen, RED)):
-        off = np.abs(said - y)
+    for name, predicted, colour in (("learns", learning, BLUE), ("frozen", frozen, RED)):
+        off = np.abs(predicted - y)
         axes.plot(np.arange(19, 600), np.convolve(off, np.ones(20) / 20, "valid"), color=colour,
                   label=f"{name}, in C")  # fmt: skip
         found[name] = float(off[300:].mean())

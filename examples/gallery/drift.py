@@ -34,8 +34,8 @@ def main(picture="drift.png"):
     errors = {"learns every row": following, "trained once": frozen}
     figure, axes = frame("a sensor that ages, cleaned at row 600", "row", "error (mean of 50)")
     found = {}
-    for (name, said), colour in zip(errors.items(), (BLUE, RED), strict=True):
-        off = np.abs(said - y[TRAINED:])
+    for (name, predicted), colour in zip(errors.items(), (BLUE, RED), strict=True):
+        off = np.abs(predicted - y[TRAINED:])
         axes.plot(np.arange(TRAINED + 49, ROWS), np.convolve(off, np.ones(50) / 50, "valid"),
                   color=colour, label=name)  # fmt: skip
         found[name] = float(off.mean())

@@ -37,15 +37,15 @@ def main(picture="forecast.png"):
     model = dokl.fit_table(past, "temp", lags={"temp": [1, 18]}, horizon=AHEAD, time="when",
                            n_components=100, random_state=0)  # fmt: skip
     rows = {name: values[cut : cut + SHOWN] for name, values in table.items()}
-    said = model.predict(rows)
+    predicted = model.predict(rows)
     lower, upper = model.predict_interval(rows, 0.9, steps_ahead=np.arange(1, SHOWN + 1))
     y = table["temp"][cut + AHEAD : cut + AHEAD + SHOWN]
     before = table["temp"][cut : cut + SHOWN]  # the newest value when a row is predicted
-    errors = [float(np.sqrt(np.mean((each - y) ** 2))) for each in (said, before)]
+    errors = [float(np.sqrt(np.mean((each - y) ** 2))) for each in (predicted, before)]
     inside = float(np.mean((lower <= y) & (y <= upper)))
     figure, axes = frame(f"the temperature {AHEAD} hours ahead", "hour", "degrees")
     axes.fill_between(range(SHOWN), lower, upper, color=BLUE, alpha=0.2, label="90 % interval")
-    axes.plot(said, color=BLUE, label="forecast")
+    axes.plot(predicted, color=BLUE, label="forecast")
     axes.plot(y, ".", color=RED, ms=4, label="measured")
     axes.plot(before, color=GREY, lw=0.8, ls=":", label="as six hours before")
     save(figure, picture)

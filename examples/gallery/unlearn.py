@@ -12,7 +12,7 @@ from figure import BLUE, GREY, RED, frame, save
 
 from dokl import Features, Gaussian
 from dokl.learning.squares import sums
-from dokl.network.sums.origins import Entry, left, merged, total
+from dokl.network.sums.origins import Entry, merge, total, withdraw
 
 CUSTOMERS, ROWS, RIDGE = 12, 40, 0.1
 
@@ -36,17 +36,17 @@ def main(picture="unlearn.png"):
     features = Features(Gaussian(2.0), 1, 60, "paired").draw(0)
 
     def entry(name, hour, use):
-        learned = sums.added(sums.nothing(features.D, 1), features.transform(hour), use)
+        learned = sums.add(sums.no_rows(features.D, 1), features.transform(hour), use)
         return Entry(name, 0, learned)
 
     def model(account):
-        return sums.solved(total(account), RIDGE).theta[0]
+        return sums.solve(total(account), RIDGE).theta[0]
 
     rows = readings()
-    whole = merged({}, [entry(name, *each) for name, each in rows.items()])
+    whole = merge({}, [entry(name, *each) for name, each in rows.items()])
     gone = f"customer {CUSTOMERS}"
-    without = merged(whole, [left(whole[gone])])
-    never = merged({}, [entry(name, *each) for name, each in rows.items() if name != gone])
+    without = merge(whole, [withdraw(whole[gone])])
+    never = merge({}, [entry(name, *each) for name, each in rows.items() if name != gone])
     same = bool((model(without) == model(never)).all())
     across = np.linspace(0, 24, 200)[:, None]
     curves = {name: features.transform(across) @ model(account)
