@@ -95,7 +95,7 @@ def passed(action: Callable[[], object]) -> RowPath:
 def one_row() -> Callable[[], object]:
     """A row of a single learner."""
     X, y = rows(ROWS + 2)
-    model = dokl.AutoRegressor(100).partial_fit(X[:ROWS], y[:ROWS])
+    model = dokl.AutoRegressor(100, random_state=0).partial_fit(X[:ROWS], y[:ROWS])
     model.partial_fit(X[ROWS : ROWS + 1], y[ROWS : ROWS + 1])
     return lambda: model.partial_fit(X[ROWS + 1 :], y[ROWS + 1 :])
 
@@ -104,7 +104,7 @@ def one_step() -> Callable[[], object]:
     """A row of each of four nodes."""
     X, y = rows(4 * (ROWS + 2))
     nodes = np.arange(len(X)) % 4
-    model = dokl.NetworkRegressor("ring", n_nodes=4, n_components=100)
+    model = dokl.NetworkRegressor("ring", n_nodes=4, n_components=100, random_state=0)
     model.partial_fit(X[: 4 * ROWS], y[: 4 * ROWS], nodes=nodes[: 4 * ROWS])
     last, step = slice(4 * ROWS, 4 * ROWS + 4), slice(4 * ROWS + 4, None)
     model.partial_fit(X[last], y[last], nodes=nodes[last])
