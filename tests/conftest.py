@@ -1,5 +1,6 @@
-"""For all tests: quick compilation with XLA, Ctrl-C, short searches, little to
-collect for the garbage collector, and no silent skips where everything is installed.
+"""For all tests: quick compilation with XLA, Ctrl-C, the same random numbers each time, short
+searches, little to collect for the garbage collector, and no silent skips where everything is
+installed.
 """
 
 import gc
@@ -27,6 +28,16 @@ def pytest_configure(config):
     # A shell lets what it runs in the background ignore Ctrl-C, which tests send to processes.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    # Models without a `random_state` draw their seed here, as scikit-learn's do: what a test sees
+    # does not depend on the tests before it, nor on the run.
+    import numpy as np  # not before pytest_configure
+
+    np.random.seed(0)  # noqa: NPY002
+    _collect_garbage(item)
 
 
 MEMORY, ROOM = "/dev/shm", 2e9  # bytes; a run of all tests takes a tenth
@@ -103,7 +114,7 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
-def pytest_runtest_setup(item):
+def _collect_garbage(item):
     if item.path not in _files[-1:]:
         _files.append(item.path)
         gc.collect()  # what the last file has left, with warnings of what it did not close
