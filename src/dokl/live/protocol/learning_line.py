@@ -22,7 +22,7 @@ from dokl.network.state import State
 LINE = 64  # batches of one origin that wait before others' have their turn
 CHUNK = 256  # rows of several batches that are learned by one call, at most
 LATE_SECONDS = 300.0  # after which rows are too old for short memories
-MOST_PASSED = 3  # origins whose rows fail in turn, none learned between: not the rows' fault
+MOST_PASSED = 3  # origins whose rows fail in turn, none learned between: whose fault is unknown
 OF_ROWS = (DoklError, ArithmeticError, ValueError, np.linalg.LinAlgError, NotDefinite)
 
 
@@ -30,8 +30,9 @@ OF_ROWS = (DoklError, ArithmeticError, ValueError, np.linalg.LinAlgError, NotDef
 class LearningLine:
     """waiting: (origin, number of the first row, whether it is late). lined: up to which row of
     each origin batches are in it. skipped: rows of each origin that were gone before their turn.
-    failed: rows of each origin that could not be learned. passed: the origins of batches that were
-    passed over for that since one was learned.
+    failed: rows of each origin that could not be learned. passed: origins whose batches failed
+    since one was learned. aside: origins that are not in line for a while, since it is unknown
+    whose fault it is that their next batch fails: the number of its first row, and why.
     """
 
     waiting: tuple[tuple[str, int, bool], ...] = ()
@@ -39,6 +40,7 @@ class LearningLine:
     skipped: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
     passed: frozenset[str] = frozenset()
+    aside: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
 def line_up(
@@ -49,7 +51,7 @@ def line_up(
     """
     waiting = sum(1 for origin, _, _ in line.waiting if origin == name)
     i = log.at(max(line.lined.get(name, 0), next_rows.get(name, 0), log.base))
-    if waiting >= LINE or i == len(log.batches):
+    if waiting >= LINE or i == len(log.batches) or name in line.aside:
         return line
     batch = log.batches[i]
     late = batch.until < wall - LATE_SECONDS
@@ -88,37 +90,71 @@ def learn_next(
     """The line without its first batches; the state that has learned them, together; how many rows
     that were, at most about n, and why they could not be learned. Where several cannot, the first
     is learned alone; one that cannot even then is passed over, so that it does not keep those after
-    it from being learned. What rows cannot cause is raised, and so is what befalls the rows of
-    several origins in turn.
+    it from being learned. After what rows cannot cause, or what befalls the rows of several origins
+    in turn, none is lost: the origin is put aside (0 rows), and the others have their turn.
     """
     name, first, _ = line.waiting[0]
-    log, known = logs.get(name, OriginLog()), learner.next_rows(state).get(name, 0)
+    known = learner.next_rows(state).get(name, 0)
     count, rows, why = 1, 0, ""
-    if first < log.base:  # gone before its turn; those after it may be there
-        gone = max(0, log.base - max(known, first))
-        line = replace(line, skipped={**line.skipped, name: line.skipped.get(name, 0) + gone})
-        state = learner.receive_from(state, name, max(known, log.base))
+    if first < logs.get(name, OriginLog()).base:  # those after it may be there
+        line, state = _skip(line, learner, state, name, first, logs[name].base)
     else:
         count = _together(line, logs, min(most, CHUNK))
         try:
             state, rows = _learn(line.waiting[:count], logs, learner, state, context)
             line = replace(line, passed=frozenset()) if rows else line
-        except OF_ROWS as error:
+        except Exception as error:
             if count > 1:
                 return learn_next(line, logs, learner, state, context, wall, 1)
+            why = f"{type(error).__name__}: {error}"
             line = replace(line, passed=line.passed | {name})
-            if len(line.passed) >= MOST_PASSED:  # not a DoklError: all of this turn is taken back
-                names = ", ".join(sorted(line.passed))
-                raise RuntimeError(f"no rows can be learned, of {names}: {error}") from error
-            end = log.batches[log.at(first)].end
-            rows, why = end - max(known, first), f"{type(error).__name__}: {error}"
-            line = replace(line, failed={**line.failed, name: line.failed.get(name, 0) + rows})
+            if len(line.passed) >= MOST_PASSED or not isinstance(error, OF_ROWS):
+                return _put_aside(line, name, first, why), state, 0, why
+            end = logs[name].batches[logs[name].at(first)].end
+            rows = end - max(known, first)
+            line = replace(line, failed=_more(line.failed, name, rows))
             state = learner.receive_from(state, name, end)
     learned, line = line.waiting[:count], replace(line, waiting=line.waiting[count:])
     for name, _, _ in learned:
         if name in logs:
             line = line_up(line, name, logs[name], learner.next_rows(state), wall)
     return line, state, rows, why
+
+
+def readmit(
+    line: LearningLine,
+    logs: Mapping[str, OriginLog],
+    learner: RowsLearner,
+    state: State,
+    wall: float,
+) -> tuple[LearningLine, State]:
+    """The line with those in it that were put aside; rows that went meanwhile are skipped."""
+    aside, line = line.aside, replace(line, aside={})
+    for name in sorted(aside.keys() & logs.keys()):
+        if aside[name][0] < logs[name].base:
+            line, state = _skip(line, learner, state, name, aside[name][0], logs[name].base)
+        for _ in range(LINE):
+            line = line_up(line, name, logs[name], learner.next_rows(state), wall)
+    return line, state
+
+
+def _put_aside(line: LearningLine, name: str, first: int, why: str) -> LearningLine:
+    """Without the batches of an origin, which are lined up again when it is readmitted."""
+    return replace(cut(line, name, first), aside={**line.aside, name: (first, why)})
+
+
+def _skip(
+    line: LearningLine, learner: RowsLearner, state: State, name: str, first: int, base: int
+) -> tuple[LearningLine, State]:
+    """The rows of an origin from `first` to `base` are no longer kept: it goes on after them."""
+    known = learner.next_rows(state).get(name, 0)
+    gone = max(0, base - max(known, first))
+    state = learner.receive_from(state, name, max(known, base))
+    return replace(line, skipped=_more(line.skipped, name, gone)), state
+
+
+def _more(counts: Mapping[str, int], name: str, rows: int) -> dict[str, int]:
+    return {**counts, name: counts.get(name, 0) + rows}
 
 
 def _together(line: LearningLine, logs: Mapping[str, OriginLog], most: int) -> int:

@@ -37,6 +37,7 @@ from dokl.live.rows import RowsLearner
 SEAL_ROWS = 32  # own rows that are sealed without waiting for `seal_seconds`
 SAVE_ROWS = 5000  # received rows after which the state is written
 MOST_CERTIFICATES = 1024
+ASIDE_SECONDS = 10.0  # until an origin that was put aside has its turn again
 
 
 class RowLogs:
@@ -44,7 +45,8 @@ class RowLogs:
 
     logs: of every origin. line: batches that wait to be learned. flood: batches that are to be sent
     on. certificates: those that are known, by their marks. quota: rows that may still come of each
-    origin, and since when. saved: up to where the stored state has learned each origin.
+    origin, and since when. saved: up to where the stored state has learned each origin. readmit_at:
+    when those that were put aside are in line again.
     """
 
     def __init__(self, node: LiveNode, roll: Roll, stored: Sequence[bytes] = ()) -> None:
@@ -57,6 +59,7 @@ class RowLogs:
         self.begun: float | None = None
         self.sealed_at = float("-inf")
         self.learned = self.unsaved = 0
+        self.readmit_at = float("inf")
         self.later_than = 0  # the largest known incarnation of an earlier life
         self.later: tuple[Effect, ...] = ()  # what a change of the description wants stored
         self.context = Context.of(self.learner)
@@ -356,23 +359,35 @@ class RowLogs:
         next_rows = self.learner.next_rows(self.node.state)
         self.line = lines.line_up_all(self.logs, next_rows, self.node.wall())
 
-    def _learn(self) -> list[Effect]:
+    def _learn(self, now: float) -> list[Effect]:
         """The next batches that wait, at most about `at_once` rows."""
         left, before, wall = self.node.at_once, self.learned, self.node.wall()
-        effects = list[Effect]()
+        effects, passed = list[Effect](), False
+        self._readmit(now)
         while left > 0 and self.line.waiting:
             name = self.line.waiting[0][0]
             given = self.logs, self.learner, self.node.state, self.context, wall
             self.line, self.node.state, rows, why = lines.learn_next(self.line, *given, left)
+            if name in self.line.aside:  # the next one after messages have had their turn
+                self.readmit_at = min(self.readmit_at, now + ASIDE_SECONDS)
+                effects.append(Notice("not learned", _aside_text(name, why)))
+                break
             if why:
                 text = f"{rows:,} rows of {name!r} cannot be learned and are passed over: {why}"
                 effects.append(Notice("not learned", text))
+                passed = True
             left, self.learned = left - rows, self.learned + rows
             self.unsaved += rows
         if self.learned > before:
             self.node.step += 1
             self.node.combines += 1
-        return [*effects, *(self._save() if effects or self.unsaved >= SAVE_ROWS else [])]
+        return [*effects, *(self._save() if passed or self.unsaved >= SAVE_ROWS else [])]
+
+    def _readmit(self, now: float) -> None:
+        if now >= self.readmit_at:
+            self.readmit_at = float("inf")
+            given = self.logs, self.learner, self.node.state, self.node.wall()
+            self.line, self.node.state = lines.readmit(self.line, *given)
 
     # -- facts -------------------------------------------------------------------------------
     def disputes(self, now: float) -> list[str]:
@@ -383,6 +398,7 @@ class RowLogs:
                 found.append(f"{rows:,} rows of {name!r} came faster than this node can learn")
         for name, rows in sorted(self.line.failed.items()):
             found.append(f"{rows:,} rows of {name!r} could not be learned, and were passed over")
+        found += [_aside_text(name, why) for name, (_, why) in sorted(self.line.aside.items())]
         return found
 
     def remarks(self, now: float) -> list[str]:
@@ -427,6 +443,10 @@ class RowLogs:
 
 def _marks(roll: Roll) -> dict[bytes, str]:
     return {mark_of(name): name for name in roll.names}
+
+
+def _aside_text(name: str, why: str) -> str:
+    return f"rows of {name!r} cannot be learned now, and are tried again: {why}"
 
 
 def _fork_text(name: str, log: OriginLog) -> str:

@@ -287,15 +287,15 @@ class RowSharing(RowLogs):
                 effects += self._announce(now)
         else:
             self.flood = ()
-        return effects + self._learn()
+        return effects + self._learn(now)
 
     def next_due(self) -> float | None:
         """When `tick` is wanted."""
         if not self.active or self.begun is None:
             return None
         times = [self._seal_due()]
-        if self.line.waiting:
-            times.append(self.node.now)
+        times.append(self.node.now if self.line.waiting else None)
+        times.append(self.readmit_at if self.line.aside else None)
         if self._there:
             times.append(self.have_due)
             times.append(self.node.now if self.flood else None)
