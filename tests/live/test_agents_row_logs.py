@@ -158,7 +158,8 @@ def test_who_was_away_for_long_goes_on_with_what_is_kept():
     far = net.nodes["d"].logs["a"]
     assert far.end == 30
     assert far.missing >= 20
-    assert any("no longer kept" in text for text in net.nodes["d"].protocol._way.remarks(net.now))
+    found = net.nodes["d"].protocol._way.remarks(net.now)
+    assert found == [f"{far.missing} rows of 'a' are no longer kept"]
 
 
 def test_a_crash_loses_no_row_that_was_learned_and_is_no_longer_kept():
@@ -260,6 +261,14 @@ def test_rows_that_a_log_began_with_and_nobody_has_are_missing(kept):
     net.settle_some(("a", "b"), 20.0)
     log = net.nodes["a"].logs["o"]
     assert (log.base, log.end, log.missing) == (50, 60, 50)
+    found = net.nodes["a"].protocol._way.remarks(net.now)
+    assert found == ["up to 50 rows of 'o' are no longer kept"]
+
+
+def test_a_log_that_begins_again_at_its_first_row_misses_none_of_before():
+    old, new = (chain(CONTEXT, "o", 6, start) for start in (1, 2))
+    log, what = logs.add(OriginLog((old[-1],), missing=50), new[0], 100)
+    assert (what, log.base, log.missing) == (logs.NEW, 0, 0)
 
 
 @pytest.mark.parametrize("size", [1, 200_000])

@@ -47,7 +47,8 @@ class Fork:
 @dataclass(frozen=True)
 class OriginLog:
     """batches: the kept ones, in order. missing: rows before the first of them that this node
-    never had, at most: after a fork whose place nobody keeps, all before it. forks: how often the
+    never had, since it started; at most, where there are forks: their place may be unknown, and
+    then all rows before the first count. forks: how often the
     origin was found to have sealed two batches of one number, and the last time that it did. lost:
     tips of logs that did not count.
     """
@@ -166,7 +167,7 @@ def _apart(
         return log, GAP if first else UNLIKE
     if log.forks >= MOST_FORKS:
         return log, STUCK
-    missing = log.missing if follows else max(log.missing, batch.first)
+    missing = min(log.missing, batch.first) if follows else max(log.missing, batch.first)
     log = _noted(log, Fork(batch.first, (last.incarnation, batch.incarnation)), log.tip)
     return replace(log, batches=(batch,), missing=missing), NEW
 

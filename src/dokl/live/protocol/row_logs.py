@@ -403,8 +403,11 @@ class RowLogs:
 
     def remarks(self, now: float) -> list[str]:
         """Rows of others that nobody has any more."""
-        gaps = {name: log.missing for name, log in sorted(self.logs.items()) if log.missing}
-        return [f"{rows:,} rows of {name!r} are no longer kept" for name, rows in gaps.items()]
+        return [
+            f"{'up to ' * bool(log.forks)}{log.missing:,} rows of {name!r} are no longer kept"
+            for name, log in sorted(self.logs.items())
+            if log.missing
+        ]
 
     @property
     def rows(self) -> int:
