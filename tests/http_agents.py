@@ -74,7 +74,7 @@ class FakeAgent:
         labels = self.network.inputs.labels
         return [labels[-1]] * len(scores) if labels else scores[:, 0].tolist()
 
-    def status(self):
+    def status(self, seconds=math.inf):
         return {"name": "a", "samples": 7, "error": {"recent": math.nan}}
 
     def log(self, event, **fields):

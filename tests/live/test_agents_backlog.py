@@ -157,6 +157,17 @@ def test_its_bound_is_in_the_description(tmp_path):
     killed(agent)
 
 
+def test_who_is_answered_finds_room_for_as_much(tmp_path):
+    agent, again = costly(tmp_path, limits=Limits(queue_rows=20)), []
+    future = agent.submit(arrival(20))
+    future.add_done_callback(lambda _: again.append(agent.submit(arrival(20, 1))))
+    turns(agent, future)
+    assert len(again) == 1
+    turns(agent, again[0])
+    assert agent.store.samples == 40
+    killed(agent)
+
+
 def test_single_rows_do_not_wait_for_a_large_batch(tmp_path):
     agent = costly(tmp_path)
     large, first = agent.submit(arrival(1500, 1)), agent.submit(arrival(1, 2))

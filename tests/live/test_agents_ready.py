@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import contextmanager
+from threading import Event
 
 import pytest
 
@@ -79,3 +80,33 @@ def test_rows_of_the_journal_are_learned_before_it_is_ready(tmp_path):
     assert again.node.learned == 30
     again.stop()
     assert "(stopping)" in ask(again)[1]
+
+
+def test_questions_are_answered_while_a_long_computation_goes_on(tmp_path, monkeypatch):
+    began, ends = Event(), Event()
+    with starting(tmp_path) as start:
+        agent = start(small(exchange=OFF))
+        agent.submit(arrival(5)).result(WAIT)
+        assert agent.status()["age_s"] == 0
+        learn = agent.learner.learn_saying
+
+        def long(*given):
+            began.set()
+            assert ends.wait(WAIT)
+            return learn(*given)
+
+        monkeypatch.setattr(agent.learner, "learn_saying", long)
+        stored = agent.submit(arrival(5, seed=1))
+        assert began.wait(WAIT)
+        paths = ("/status", "/metrics", "/readyz", "/healthz")
+        try:
+            answers = {path: asyncio.run(asked(http_app.app(agent), "GET", path)) for path in paths}
+        finally:
+            ends.set()
+        assert not any(answer.is_error for answer in answers.values())
+        found = answers["/status"].json()
+        assert (found["samples"], found["learned"], found["age_s"] > 0) == (5, 5, True)
+        assert "dokl_learned_total 5.0" in answers["/metrics"].text
+        assert stored.result(WAIT)["samples"] == 10
+        found = agent.status()
+        assert (found["learned"], found["age_s"]) == (10, 0)

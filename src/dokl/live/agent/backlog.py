@@ -77,7 +77,7 @@ class Backlog:
     def __init__(self, behind: int = 0) -> None:
         self.rows, self.behind, self.large = 0, behind, 0
         self.pace = Pace()
-        self._jobs = deque[Job]()
+        self._jobs, self._present = deque[Job](), 0  # rows of the present group
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -94,12 +94,12 @@ class Backlog:
         while self._jobs and rows < GROUP:
             jobs.append(self._jobs.popleft())
             rows += jobs[-1][0].rows
+        self._present += rows
         return jobs
 
-    def done(self, jobs: list[Job], behind: int) -> None:
-        """These were stored or refused, and n rows are behind now."""
-        self.rows -= sum(arrival.rows for arrival, _ in jobs)
-        self.behind = behind
+    def done(self, behind: int) -> None:
+        """The present group, if there is one, was stored or refused; n rows are behind now."""
+        self.rows, self._present, self.behind = self.rows - self._present, 0, behind
 
     @property
     def seconds(self) -> float:

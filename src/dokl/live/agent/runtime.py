@@ -96,10 +96,8 @@ class Agent(Service):
             return self.learner.interval_answers(self._adopted, X)
         return super().further(X, names)
 
-    def status(self) -> dict[str, Any]:
-        """What there is to know, as JSON can write it."""
-        with self._asked():
-            return status.of_agent(self)
+    def _facts(self) -> dict[str, Any]:
+        return status.of_agent(self)
 
     def not_ready(self) -> str:
         """The same; a newcomer first starts from its neighbours' vectors."""

@@ -45,6 +45,7 @@ from dokl.simulation.learner import Learner
 
 IDLE = 1.0  # seconds between two looks at the world when nothing is due
 COURTESY = 0.001  # seconds between two turns, for status requests
+FRESH = 1.0  # seconds after which what `status` falls back on is renewed
 RETRY = 0.5  # seconds after a failure until what is due is tried again, if nothing else comes
 
 
@@ -87,6 +88,7 @@ class Service:
         self._held: deque[Held] = deque()
         self._leave_by = math.inf  # until when rows that wait are learned, at the end
         self._asking = 0  # threads that wait for the lock
+        self._status = dict[str, Any](), -math.inf  # as of the last look, and when that was
         self._orders: deque[Callable[[], None]] = deque()
         self._wakened = self._stopping = False
         self._waiting = WaitingInputs(store, self.clock, self.log)
@@ -116,6 +118,7 @@ class Service:
         """Begin."""
         self._backlog.pace.measure(self.learner, self.clock.now)
         self._open()
+        self._look_at_status()
         self._thread.start()
 
     def _open(self) -> None:
@@ -159,20 +162,39 @@ class Service:
         """What else was asked of inputs X: (n, d)."""
         raise BadInput(f"there are no {names[0]} here: only predictions, or scores")
 
-    def status(self) -> dict[str, Any]:
-        """What there is to know, as JSON can write it."""
-        with self._asked():
-            return status.of(self)
+    def status(self, seconds: float = math.inf) -> dict[str, Any]:
+        """What there is to know, as JSON can write it. Where a computation goes on for longer than
+        that, what was known before it, `age_s` ago; rows that are stored count at once.
+        """
+        with self._asked(seconds) as free:
+            if free:
+                self._look_at_status()
+            found, at = self._status
+        age = 0.0 if free else round(max(0.0, self.clock.now() - at), 3)
+        ready = not self.not_ready()
+        return {**found, "samples": self.store.samples, "ready": ready, "age_s": age}
+
+    def _look_at_status(self) -> None:
+        """With the lock held, or before the thread begins."""
+        self._status = self._facts(), self.clock.now()
+
+    def _facts(self) -> dict[str, Any]:
+        return status.of(self)
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _asked(self, seconds: float = math.inf) -> Iterator[bool]:
         """The lock, for another thread than the service's; that one waits a moment for it between
-        two turns, since the thread that frees a lock is often the first to take it again.
+        two turns, since the thread that frees a lock is often the first to take it again. False
+        where it is not free in that time.
         """
         self._asking += 1
-        with self._lock:
-            self._asking -= 1
-            yield
+        free = self._lock.acquire(timeout=-1 if seconds == math.inf else seconds)
+        self._asking -= 1
+        try:
+            yield free
+        finally:
+            if free:
+                self._lock.release()
 
     def not_ready(self) -> str:
         """Why others should wait before they rely on this service; "" where they need not. For
@@ -259,8 +281,22 @@ class Service:
                 self._failed(error, jobs)
             if self.clock.now() >= self._held_until:
                 self._learn_queued()
+            self._done()
+            self._renew_status()
+
+    def _done(self) -> None:
+        """There is room again for as many rows as the present group had."""
         with self._ready:
-            self._backlog.done(jobs, self.node.queued)
+            self._backlog.done(self.node.queued)
+
+    def _renew_status(self) -> None:
+        """For those who ask during the next turn: it may take long."""
+        if self.clock.now() < self._status[1] + FRESH:
+            return
+        try:
+            self._look_at_status()
+        except Exception as error:
+            self._failed(error, [])
 
     def _wait(self) -> bool:
         """Sleep until something is to be done; False when all is done and we are to stop."""
@@ -368,6 +404,7 @@ class Service:
             self._carry_out(group.effects, now)
         except Exception as error:
             self._failed(error, [])
+        self._done()  # who is answered may send more at once
         group.settle()
         self._held.extend(group.held)
         while self._held and self._held[0][0] <= self.node.learned:

@@ -43,8 +43,6 @@ def of(service: Service) -> dict[str, Any]:
         "started": service.started,
         "now": service.clock.wall(),
         "uptime_s": service.uptime,
-        "ready": not service.not_ready(),
-        "samples": store.samples,
         "learned": service.node.learned,
         "step": service.node.step,
         "error": _error(service),

@@ -59,6 +59,7 @@ KINDS = {"application/json": "json", "application/x-ndjson": "json", "text/csv":
 LONGEST_KEY = 255
 REMEMBER = "remember"  # a switch of /predict
 LATER = 5.0  # seconds until a second try, where nothing better is known
+AT_ONCE = 0.3  # seconds after which questions about the service are answered from what was known
 _SMALL = 1 << 16  # bytes that are parsed at once; more goes to a thread, one body at a time
 
 T = TypeVar("T")
@@ -211,12 +212,12 @@ class Endpoints:
     async def status(self, request: Request) -> Response:
         """What the service reports of itself."""
         with self.room.turn():
-            return as_json(await asyncio.to_thread(self.service.status))
+            return as_json(await asyncio.to_thread(self.service.status, AT_ONCE))
 
     async def metrics(self, request: Request) -> Response:
         """The same for Prometheus."""
         with self.room.turn():
-            status = await asyncio.to_thread(self.service.status)
+            status = await asyncio.to_thread(self.service.status, AT_ONCE)
             text = gauges.text(status, self.answers, self.latencies)
         return Response(text, headers={"content-type": gauges.CONTENT_TYPE})
 

@@ -25,6 +25,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # name: (key in the status, help); a key with a dot looks inside. Names that end in _total count.
 PLAIN = {
     "dokl_uptime_seconds": ("uptime_s", "Seconds since this agent started."),
+    "dokl_status_age_seconds": (
+        "age_s",
+        "Age of these figures: above 0 while a long computation goes on.",
+    ),
     "dokl_ready": ("ready", "1 while /readyz is 200."),
     "dokl_samples_total": ("samples", "Samples acknowledged, in all runs of this store."),
     "dokl_learned_total": ("learned", "Samples learned, in all runs of this store."),
