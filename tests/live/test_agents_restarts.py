@@ -51,6 +51,28 @@ def test_an_internal_error_ends_neither_the_agent_nor_its_callers_wait(start, mo
     assert agent.submit(arrival(5)).result(WAIT)["samples"] == 5
 
 
+def test_a_message_that_fails_keeps_none_of_others_away(tmp_path, monkeypatch):
+    agent, heard = made(tmp_path, small()), []
+
+    def message(peer, data, now):
+        agent.protocol._node.refused = {peer: 1}
+        if peer == "b":
+            raise KeyError("a bug")
+        heard.append(peer)
+        return []
+
+    monkeypatch.setattr(agent.protocol, "message", message)
+    agent._inbox.messages = [("c", "theta", b""), ("b", "theta", b""), ("c", "hello", b"")]
+    agent._turn()
+    assert heard == ["c", "c"]
+    assert agent._inbox.messages == []
+    found = agent.status()
+    assert found["problems"] == ["internal error: KeyError('a bug')"]
+    assert found["refused"]["c"] == 1
+    assert "b" not in found["refused"]  # as if it had not come
+    killed(agent)
+
+
 def test_a_restart_goes_on_with_the_same_bits(tmp_path):
     network = small(exchange=OFF, durability=Durability(snapshot_rows=12))
     agent = made(tmp_path, network)

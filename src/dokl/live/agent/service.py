@@ -419,13 +419,19 @@ class Service:
         self._handler.carry_out(effects)
 
     def _guarded(self, event: Callable[[], list[Effect]]) -> list[Effect]:
-        """What follows from an event; one that cannot be computed with is left out and noticed."""
+        """What follows from an event; one that cannot be computed with is left out and noticed, so
+        that it keeps no other one, of another neighbour say, from having its effect.
+        """
+        mark = self.node.mark()
         try:
             return event()
         except DoklError as error:
             self.problems.note("learning", str(error))
             self.log("not learned", often=True, reason=str(error))
-            return []
+        except Exception as error:
+            self.node.back(mark)
+            self._failed(error, [])
+        return []
 
     def _not_stored(self, error: StoreFailed, jobs: list[Job]) -> None:
         self._held_until = self.clock.now() + RETRY
