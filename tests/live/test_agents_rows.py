@@ -308,7 +308,7 @@ def test_rows_under_anothers_seal_are_refused(tmp_path):
     b = protocol(network, "b")
     b.peer_up("a", 0.0)
     way, X, Y = node._way, *rows(2)
-    for origin, reason in (("c", "signature"), ("x", "signature")):
+    for origin, reason in (("c", "signature"), ("x", "stranger")):
         given = origin, 1, 0, X, Y, 1.0, 2.0, batches.NOTHING
         sealed = way.roll.seals.seal(batches.pack_entry(way.context, *given))
         batch = batches.read_batch(way.context, sealed)

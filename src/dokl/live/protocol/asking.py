@@ -80,6 +80,10 @@ class Asking:
         """A neighbour came, and will say what it has."""
         return replace(self, met={**self.met, peer: now})
 
+    def is_new(self, peer: str, now: float) -> bool:
+        """Whether it came lately and has not said what it has: it is asked to, but not for ever."""
+        return peer not in self.theirs and now < self.met.get(peer, now) + SHY_SECONDS
+
     def receive(self, peer: str, versions: Mapping[bytes, Version]) -> Asking:
         """A neighbour reports what it has."""
         return replace(self, theirs={**self.theirs, peer: versions})
@@ -203,7 +207,7 @@ class Asking:
         for peer in there:
             listed = self.theirs.get(peer)
             if listed is None:
-                if now < self.met.get(peer, now) + SHY_SECONDS:
+                if self.is_new(peer, now):
                     return False
                 continue
             each = listed.get(mark)

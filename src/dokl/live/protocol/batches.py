@@ -23,7 +23,8 @@ The hash of a batch is that of its whole entry, so each batch vouches for all be
 have is left out, and 8 bytes stand for it.
 
 Rows are stored column by column: as whole multiples of a power of ten where that gives the same
-bits, as float64 otherwise, and compressed. No claim in an entry decides how much memory is taken.
+bits, as float64 otherwise, and compressed. No claim in an entry decides how much memory is taken,
+and none takes more than its rows could: logs are bounded by rows.
 """
 
 from __future__ import annotations
@@ -77,8 +78,12 @@ class Context:
     @property
     def most_entry(self) -> int:
         """The most bytes of an entry."""
-        d = max(self.d, *(each.d for each in self.earlier.values()), 0)
-        return _HEADER.size + 255 + _most_packed(MOST_ROWS, d + self.m)
+        width = max(self.width(each) for each in (self.columns, *self.earlier))
+        return _HEADER.size + 255 + _most_packed(MOST_ROWS, width)
+
+    def width(self, columns: bytes) -> int:
+        """The numbers of a row of these columns, or of earlier ones."""
+        return (self.d if columns == self.columns else self.earlier[columns].d) + self.m
 
     @property
     def most_message(self) -> int:
@@ -160,6 +165,8 @@ def read_batch(context: Context, sealed: bytes) -> SealedBatch:
     largest = 1 << 62
     if not (1 <= n <= MOST_ROWS and first < largest and incarnation < largest):
         raise BadInput("a batch of rows whose numbers are out of range")
+    if len(entry) > _HEADER.size + length + _most_packed(n, context.width(columns)):
+        raise BadInput("a batch of few rows and an impossible size")
     if not (math.isfinite(since) and math.isfinite(until) and since <= until):
         raise BadInput("a batch of rows of an impossible time")
     try:

@@ -48,9 +48,9 @@ class Fork:
 class OriginLog:
     """batches: the kept ones, in order. missing: rows before the first of them that this node
     never had, since it started; at most, where there are forks: their place may be unknown, and
-    then all rows before the first count. forks: how often the
-    origin was found to have sealed two batches of one number, and the last time that it did. lost:
-    tips of logs that did not count.
+    then all rows before the first count. forks: how often the origin was found to have sealed two
+    batches of one number, and the last time that it did. lost: tips of logs that did not count,
+    and batches with which they began to differ.
     """
 
     batches: tuple[SealedBatch, ...] = ()
@@ -142,11 +142,11 @@ def add(
         return _apart(log, batch, over_gap, first, after)
     fork = Fork(batch.first, (here.incarnation, batch.incarnation))
     if batch.rank < here.rank:
-        seen = batch.hash[:8] in log.lost
+        seen = batch.hash[:8] in log.lost or log.forks >= MOST_FORKS
         return (log if seen else _noted(log, fork, batch.hash)), BEATEN
     if log.forks >= MOST_FORKS:
         return log, STUCK
-    log = _noted(log, fork, log.tip)
+    log = _noted(log, fork, log.tip, here.hash)
     return replace(log, batches=(*log.batches[:i], batch)), NEW
 
 
@@ -168,12 +168,16 @@ def _apart(
     if log.forks >= MOST_FORKS:
         return log, STUCK
     missing = min(log.missing, batch.first) if follows else max(log.missing, batch.first)
-    log = _noted(log, Fork(batch.first, (last.incarnation, batch.incarnation)), log.tip)
+    fork = Fork(batch.first, (last.incarnation, batch.incarnation))
+    log = _noted(log, fork, log.tip, log.batches[0].hash)
     return replace(log, batches=(batch,), missing=missing), NEW
 
 
-def _noted(log: OriginLog, fork: Fork, loser: bytes) -> OriginLog:
-    lost = (*log.lost, loser[:8])[-MOST_FORKS:]
+def _noted(log: OriginLog, fork: Fork, *losers: bytes) -> OriginLog:
+    """losers: the tip of the log that does not count, or batches that show the same fork again
+    when somebody sends them.
+    """
+    lost = (*log.lost, *(loser[:8] for loser in losers))[-2 * MOST_FORKS :]
     return replace(log, forks=log.forks + 1, fork=fork, lost=lost)
 
 

@@ -38,6 +38,7 @@ SEAL_ROWS = 32  # own rows that are sealed without waiting for `seal_seconds`
 SAVE_ROWS = 5000  # received rows after which the state is written
 MOST_CERTIFICATES = 1024
 ASIDE_SECONDS = 10.0  # until an origin that was put aside has its turn again
+PASSED_SECONDS = 10.0  # between two writes of the state because rows were passed over
 
 
 class RowLogs:
@@ -45,8 +46,9 @@ class RowLogs:
 
     logs: of every origin. line: batches that wait to be learned. flood: batches that are to be sent
     on. certificates: those that are known, by their marks. quota: rows that may still come of each
-    origin, and since when. saved: up to where the stored state has learned each origin. readmit_at:
-    when those that were put aside are in line again.
+    origin, and since when. saved: up to where the stored state has learned each origin. passed:
+    whether it does not show yet that rows were passed over, and passed_at: when it last did.
+    readmit_at: when those that were put aside are in line again.
     """
 
     def __init__(self, node: LiveNode, roll: Roll, stored: Sequence[bytes] = ()) -> None:
@@ -59,6 +61,7 @@ class RowLogs:
         self.begun: float | None = None
         self.sealed_at = float("-inf")
         self.learned = self.unsaved = 0
+        self.passed, self.passed_at = False, float("-inf")
         self.readmit_at = float("inf")
         self.later_than = 0  # the largest known incarnation of an earlier life
         self.later: tuple[Effect, ...] = ()  # what a change of the description wants stored
@@ -145,8 +148,6 @@ class RowLogs:
         by, _ = self.roll.seals.opened(batch.sealed)
         if by not in (None, batch.origin):
             raise BadInput(f"rows of {batch.origin!r}, sealed by {by!r}")
-        if batch.origin not in self.roll.names:
-            raise BadInput(f"rows of {batch.origin!r}, who is not of this network")
 
     def _faults(self, batch: SealedBatch, now: float) -> str:
         """Why a batch that would be new is not taken; "" where it is."""
@@ -188,7 +189,8 @@ class RowLogs:
         return self._save() if gone > stored else []
 
     def _save(self) -> list[Effect]:
-        self.unsaved, self.saved = 0, self.learner.next_rows(self.node.state)
+        self.unsaved, self.passed = 0, False
+        self.saved = self.learner.next_rows(self.node.state)
         return [Save()]
 
     def _same_rows(self, before: OriginLog, batch: SealedBatch) -> bool:
@@ -362,7 +364,7 @@ class RowLogs:
     def _learn(self, now: float) -> list[Effect]:
         """The next batches that wait, at most about `at_once` rows."""
         left, before, wall = self.node.at_once, self.learned, self.node.wall()
-        effects, passed = list[Effect](), False
+        effects = list[Effect]()
         self._readmit(now)
         while left > 0 and self.line.waiting:
             name = self.line.waiting[0][0]
@@ -375,13 +377,16 @@ class RowLogs:
             if why:
                 text = f"{rows:,} rows of {name!r} cannot be learned and are passed over: {why}"
                 effects.append(Notice("not learned", text))
-                passed = True
+                self.passed = True
             left, self.learned = left - rows, self.learned + rows
             self.unsaved += rows
         if self.learned > before:
             self.node.step += 1
             self.node.combines += 1
-        return [*effects, *(self._save() if passed or self.unsaved >= SAVE_ROWS else [])]
+        if self.passed and now >= self.passed_at + PASSED_SECONDS:
+            self.passed_at = now
+            return [*effects, *self._save()]
+        return [*effects, *(self._save() if self.unsaved >= SAVE_ROWS else [])]
 
     def _readmit(self, now: float) -> None:
         if now >= self.readmit_at:
@@ -425,7 +430,7 @@ class RowLogs:
     def facts(self) -> dict[str, Any]:
         """For `/status`: rows by origin, and what is kept, waits, was missed or forked."""
         next_rows = self.learner.next_rows(self.node.state)
-        behind = sum(max(0, log.end - next_rows.get(name, 0)) for name, log in self.logs.items())
+        waiting = {n: log.end - max(log.base, next_rows.get(n, 0)) for n, log in self.logs.items()}
         return {
             "rows": self.rows,
             "left_out": False,
@@ -439,7 +444,7 @@ class RowLogs:
             "failed": dict(sorted(self.line.failed.items())),
             "failed_rows": sum(self.line.failed.values()),
             "forks": {name: log.forks for name, log in sorted(self.logs.items()) if log.forks},
-            "behind": behind,
+            "behind": sum(max(0, rows) for rows in waiting.values()),
             "unsealed": len(self.learner.unsealed(self.node.state)[0]),
         }
 

@@ -48,6 +48,7 @@ MOST_FLOOD = 1024  # batches that wait to be sent; neighbours ask for what went 
 BROKEN, MOST_BROKEN = "broken", 4  # a batch with a broken seal; how many of a message are checked
 REFUSED, MOST_REFUSED = "refused", 16  # one that is refused for what is in it; the same
 UNKNOWN = "unknown"  # one of a certificate that is not known here
+STRANGE = "strange"  # one of an origin that is not of the network: not, or no longer
 
 
 class RowSharing(RowLogs):
@@ -171,7 +172,10 @@ class RowSharing(RowLogs):
         if asked and mark_of(batch.origin) != asked:
             text = f"neighbour {peer.name!r} answers with rows of another origin"
             return self.node.refuse(peer.name, "rows", text), REFUSED
-        name = batch.origin if batch.origin in self.roll.names else ""
+        name = batch.origin
+        if name not in self.roll.names:  # who sends it may not know yet that it was taken out
+            text = f"neighbour {peer.name!r} sends rows of {name!r}, who is not of this network"
+            return self.node.refuse(peer.name, "stranger", text), STRANGE
         before = self.logs.get(name, OriginLog())
         if before.has(batch.end, batch.hash):
             peer.repeated += 1
@@ -181,14 +185,13 @@ class RowSharing(RowLogs):
         log, what = logs.add(before, batch, self._most, over_gap, is_first, after)
         if what in (logs.GAP, logs.UNLIKE):
             self._soon(now)
-        unused = log is before and name not in ("", self.node.name)
+        unused = log is before and name != self.node.name
         if unused and not (asked and what == logs.GAP):
             return [], what  # nothing follows from it, whatever its seal
         try:
             self._check_seal(batch)
         except BadInput as error:
-            of = f" sends rows of {name!r}" if name else ""
-            text = f"neighbour {peer.name!r}{of}: {error}"
+            text = f"neighbour {peer.name!r} sends rows of {name!r}: {error}"
             return self.node.refuse(peer.name, "signature", text, name), BROKEN
         return ([], what) if unused else self._batch(peer, batch, now, log, what)
 
@@ -230,7 +233,9 @@ class RowSharing(RowLogs):
 
     def _have(self, peer: Neighbour, message: Message, now: float) -> list[Effect]:
         peer.welcome(hello=True)
-        self.asking = self.asking.receive(peer.name, logs.unpack_versions(message.body))
+        listed = logs.unpack_versions(message.body)
+        versions = {mark: each for mark, each in listed.items() if mark in self.marks}
+        self.asking = self.asking.receive(peer.name, versions)
         if message.waiting:
             self._soon(now)
         return []
@@ -336,8 +341,11 @@ class RowSharing(RowLogs):
             effects.append(SendTheta(self.node.pack_body(ROWS, body, now)))
         elif self.wanted and now >= self.answer_due:
             self.answer_due = now + ANSWER_SECONDS
-            (peer, origin), places = next(iter(self.wanted.items()))
-            self.wanted = {key: each for key, each in self.wanted.items() if key != (peer, origin)}
+            rest = dict(self.wanted)
+            (peer, origin), places = next(iter(rest.items()))
+            del rest[peer, origin]
+            # In turns: the next answer is to another neighbour, if one waits.
+            self.wanted = dict(sorted(rest.items(), key=lambda each: each[0][0] == peer))
             log = self.logs.get(self.marks.get(origin, ""), OriginLog())
             if log.batches:
                 known = set()
@@ -355,7 +363,7 @@ class RowSharing(RowLogs):
         apart = [p for p in self._there if _ends(theirs.get(p.name, {})) != _ends(mine)]
         if apart:
             self.have_due = now + HAVE_SECONDS
-        waiting = any(peer.name not in theirs for peer in self._there)
+        waiting = any(self.asking.is_new(peer.name, now) for peer in self._there)
         body = logs.pack_versions(self.logs)
         return [SendHello(self.node.pack_body(HAVE, body, now, waiting))]
 
