@@ -90,16 +90,6 @@ def test_accounts_do_not_depend_on_order_repetition_or_grouping(entries, random)
             ours, theirs = (shared.pack(origins.total(each)) for each in (joined, whole))
             assert ours.tobytes() == theirs.tobytes()
     assert content(origins.merge(whole, whole.values())) == content(whole)
-    assert origins.missing(whole, origins.versions(whole)) == []
-
-
-@any_example(st.lists(ENTRIES, max_size=8), st.lists(ENTRIES, max_size=8), examples=80)
-def test_what_is_missing_is_all_that_another_account_needs(mine, theirs):
-    mine, theirs = origins.merge({}, mine), origins.merge({}, theirs)
-    news = origins.missing(mine, origins.versions(theirs))
-    after = origins.merge(theirs, news)
-    assert all(after[name].version >= entry.version for name, entry in mine.items())
-    assert {entry.origin for entry in news} <= set(mine)
 
 
 # -- the algebra of sums -------------------------------------------------------------------------
@@ -144,7 +134,7 @@ def test_leaving_one_origin_out_is_as_if_it_had_never_been(seed, n, other):
     a, b = (Entry(name, 0, sums_of(rows, seed + i)) for i, (name, rows) in
             enumerate((("a", n), ("b", other))))  # fmt: skip
     both, alone = origins.merge({}, [a, b]), origins.merge({}, [a])
-    gone = origins.merge(both, [origins.withdraw(b)])
+    gone = origins.merge(both, [Entry("b", 1, sums_of(0, seed))])
     bits = shared.pack(origins.total(alone)).tobytes()
     assert shared.pack(origins.total(gone)).tobytes() == bits
     assert shared.pack(origins.total(both, without=["b"])).tobytes() == bits
@@ -216,7 +206,7 @@ def test_messages_come_back(counters, wall, finished, waiting, inside):
 def test_versions_come_back(entries):
     account = origins.merge({}, entries)
     known = unpack_versions(pack_versions(account))
-    assert sorted(known.values()) == sorted(origins.versions(account).values())
+    assert sorted(known.values()) == sorted(entry.version for entry in account.values())
 
 
 KINDS = st.sampled_from(["f4", "f8", "i8"])

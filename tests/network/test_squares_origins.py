@@ -28,6 +28,7 @@ from wild_samples import wild_rows
 d, D, K = 3, 12, 5
 FEATURES = Features(Gaussian(2.0), d, D, "paired").draw(0)
 LAYOUT = checks.layout_of(FEATURES)
+NO_ROWS = sums.no_rows(D, 1)
 RING = weights(GraphRecipe("ring", K).graph())
 
 
@@ -50,14 +51,13 @@ def history():
     """Everything that three origins ever told: growing, rolled back, leaving."""
     a = [Entry("a", 0, sums_of(n, 1)) for n in (5, 20, 40)]
     b = [Entry("b", 0, sums_of(n, 2)) for n in (7, 30)]
-    b += [origins.with_other_sums(b[-1], sums_of(12, 2))]
-    b += [origins.with_more_rows(b[-1], sums_of(18, 2))]
-    c = [Entry("c", 0, sums_of(50, 3))]
-    return [*a, *b, *c, origins.withdraw(c[0])], {
-        "a": a[-1],
-        "b": b[-1],
-        "c": origins.withdraw(c[0]),
-    }
+    b += [Entry("b", 1, sums_of(n, 2)) for n in (12, 18)]
+    c = [Entry("c", 0, sums_of(50, 3)), Entry("c", 1, NO_ROWS)]
+    return [*a, *b, *c], {"a": a[-1], "b": b[-1], "c": c[-1]}
+
+
+def versions(account):
+    return {name: entry.version for name, entry in account.items()}
 
 
 def test_accounts_merge_in_any_order_however_often():
@@ -68,7 +68,7 @@ def test_accounts_merge_in_any_order_however_often():
         account = {}
         for i in range(0, len(heard), 3):
             account = origins.merge(account, heard[i : i + 3])
-        assert origins.versions(account) == origins.versions(newest)
+        assert versions(account) == versions(newest)
         assert bits(account) == bits(newest)
 
 
@@ -82,27 +82,23 @@ def test_a_network_that_loses_repeats_and_falls_apart_agrees_in_the_end():
         k, other = rng.choice(4, 2, replace=False)
         if rng.random() < 0.5 or (turn < 100 and (k < 2) != (other < 2)):
             continue  # lost, or the network is in two parts
-        news = origins.missing(accounts[other], origins.versions(accounts[k]))
-        accounts[k] = origins.merge(accounts[k], news)
+        accounts[k] = origins.merge(accounts[k], accounts[other].values())
     assert {bits(account) for account in accounts} == {bits(newest)}
-    assert origins.missing(accounts[0], origins.versions(accounts[3])) == []
 
 
 def test_leaving_unlearning_and_rolling_back_are_exact():
     a, b, c = (Entry(name, 0, sums_of(20, i)) for i, name in enumerate("abc"))
     never = origins.merge({}, [a, b])
     account = origins.merge({}, [a, b, c])
-    gone = origins.merge(account, [origins.withdraw(c)])
+    gone = origins.merge(account, [Entry("c", 1, NO_ROWS)])
     assert bits(gone) == bits(never) == bits(account, without=["c"])
     assert bits(origins.merge(gone, [c])) == bits(never)  # an old message changes nothing
     Z, Y = rows(20, 1)
     fewer = sums.add(sums.no_rows(D, 1), Z[5:], Y[5:])
-    unlearned = origins.merge(account, [origins.with_other_sums(b, fewer)])
+    unlearned = origins.merge(account, [Entry("b", 1, fewer)])
     assert bits(unlearned) == bits(origins.merge({}, [a, replace(b, sums=fewer), c]))
-    back = origins.merge(unlearned, [origins.with_other_sums(unlearned["b"], b.sums)])
+    back = origins.merge(unlearned, [Entry("b", 2, b.sums)])
     assert bits(back) == bits(account)
-    with pytest.raises(BadInput, match="need a new incarnation"):
-        origins.with_more_rows(b, fewer)
     with pytest.raises(BadInput, match="without entries"):
         origins.total({})
 
@@ -205,13 +201,13 @@ def test_a_constant_feature_counts_and_growth_is_bounded():
     fast = checks.growth_faults(before, after, LAYOUT, RowLimits(1.0, 9.0, 2.0), seconds=10.0)
     assert fast == ["60 rows within 10 s, more than 2 a second"]
     slow = RowLimits(1.0, 9.0, 7.0)  # all 80 rows would be too many, the 60 new ones are not
-    restarted = origins.with_other_sums(before, after.sums)
+    restarted = Entry("a", 1, after.sums)
     assert checks.growth_faults(before, restarted, LAYOUT, slow, seconds=10.0) == []
     assert checks.growth_faults(before, restarted, LAYOUT, slow, seconds=8.0) != []
     assert checks.growth_faults(None, restarted, LAYOUT, slow, seconds=10.0) != []
     other = Entry("a", 0, replace(sums_of(80, 9), rows=10, weight=10.0))
     assert any("taken away" in why for why in checks.growth_faults(after, other, LAYOUT))
-    assert checks.growth_faults(after, origins.with_other_sums(after, sums_of(10, 1)), LAYOUT) == []
+    assert checks.growth_faults(after, Entry("a", 1, sums_of(10, 1)), LAYOUT) == []
 
 
 @pytest.mark.parametrize("faulty", [0, 1, 2])

@@ -6,14 +6,14 @@ once the same entries have reached them, in whatever order, however often, by wh
 drops or replaces one entry is exact: the total is added up again, in the order of names, and has
 the same bits as if the other had never been.
 
-    with_more_rows     an origin's entry after further rows: the same incarnation, more rows
-    with_other_sums    unlearned rows, an older copy after a crash: the next incarnation
-    withdraw           an origin takes its rows away: the next incarnation, of no rows
+    further rows       the same incarnation, more rows
+    other sums         unlearned rows, an older copy after a crash: the next incarnation
+    no rows any more   the next incarnation, of no rows; it stays, so that no older one comes back
 
 >>> from dokl.learning.squares import sums
 >>> one, two = (sums.add(sums.no_rows(2, 1), np.eye(2), np.full((2, 1), y)) for y in (1.0, 3.0))
 >>> account = merge({}, [Entry("a", 0, one), Entry("b", 0, two)])
->>> total(account).yy, total(merge(account, [withdraw(account["b"])])).yy
+>>> total(account).yy, total(merge(account, [Entry("b", 1, sums.no_rows(2, 1))])).yy
 (array([20.]), array([2.]))
 """
 
@@ -84,41 +84,6 @@ def merge(account: Account, entries: Iterable[Entry]) -> dict[str, Entry]:
         known = found.get(entry.origin)
         found[entry.origin] = entry if known is None else newer(known, entry)
     return found
-
-
-def missing(account: Account, versions: Mapping[str, tuple[int, int]]) -> list[Entry]:
-    """What someone who has these versions lacks, in the order of names."""
-    return [
-        account[name]
-        for name in sorted(account)
-        if name not in versions or account[name].version > tuple(versions[name])
-    ]
-
-
-def versions(account: Account) -> dict[str, tuple[int, int]]:
-    """What one has, in short: enough to be sent only what is missing."""
-    return {name: entry.version for name, entry in account.items()}
-
-
-def with_more_rows(entry: Entry, sums: Sums) -> Entry:
-    """The origin's entry after further rows; sums are of all its rows."""
-    if sums.rows < entry.sums.rows:
-        raise BadInput(
-            f"{entry.origin} had reported {entry.sums.rows} rows and now has {sums.rows}: rows "
-            "that were taken away need a new incarnation (replaced)"
-        )
-    return Entry(entry.origin, entry.incarnation, sums)
-
-
-def with_other_sums(entry: Entry, sums: Sums) -> Entry:
-    """Other sums of the origin, for good, whatever earlier entries are still on their way."""
-    return Entry(entry.origin, entry.incarnation + 1, sums)
-
-
-def withdraw(entry: Entry) -> Entry:
-    """The origin has taken its rows away. The entry stays, so that no older one comes back."""
-    m, D = entry.sums.zy.shape
-    return with_other_sums(entry, added_up.no_rows(D, m))
 
 
 def total(account: Account, without: Collection[str] = ()) -> Sums:
