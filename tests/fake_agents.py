@@ -14,6 +14,8 @@ import time
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+NAMES = ("a", "b", "c", "d")
+HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e[red]"  # what an agent may say
 RATE = 200.0  # samples a second
 EXCHANGES = 10.0  # messages a second and neighbour
 THETA_BYTES = 2000

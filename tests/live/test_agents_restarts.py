@@ -10,13 +10,7 @@ from dokl.live.protocol.effects import Save
 from dokl.live.store import StoreFailed, Transaction
 from dokl.live.transports.memory import Hub
 from live_networks import small
-from memory_agents import OFF, WAIT, arrival, killed, made, rows, starting, wait
-
-
-@pytest.fixture
-def start(tmp_path):
-    with starting(tmp_path) as started:
-        yield started
+from memory_agents import OFF, WAIT, arrival, killed, made, rows, wait
 
 
 def test_what_cannot_be_stored_has_not_happened(start, monkeypatch):

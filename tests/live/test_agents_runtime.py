@@ -21,13 +21,7 @@ from dokl.live.inputs import Arrival
 from dokl.live.store import KeyReused, StoreFailed, TooManyWaiting
 from dokl.live.transports.memory import Hub
 from live_networks import small
-from memory_agents import OFF, WAIT, arrival, made, nothing, rows, starting, wait
-
-
-@pytest.fixture
-def start(tmp_path):
-    with starting(tmp_path) as started:
-        yield started
+from memory_agents import OFF, WAIT, arrival, made, nothing, rows, wait
 
 
 # -- samples -----------------------------------------------------------------------------------

@@ -14,18 +14,6 @@ from dokl.live.store import KeyReused, Store, TooManyWaiting, read_saved
 from stores import IDENTITY, LIMITS, journal, opened, rows, same
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "a.db"
-
-
-@pytest.fixture
-def store(path):
-    store = opened(path)
-    yield store
-    store.close()
-
-
 # -- samples and snapshots -----------------------------------------------------------------------
 @pytest.mark.parametrize("durability", ["process", "full"])
 def test_what_was_stored_is_there_after_closing(path, durability):

@@ -19,18 +19,6 @@ from dokl.live.store import StoreFailed
 from stores import journal, opened, rows, same
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "a.db"
-
-
-@pytest.fixture
-def store(path):
-    store = opened(path)
-    yield store
-    store.close()
-
-
 # -- damage --------------------------------------------------------------------------------------
 def test_files_that_are_no_store(tmp_path):
     text = tmp_path / "text.db"

@@ -22,22 +22,7 @@ from dokl.live.dashboard.layout import given_places, places
 from dokl.live.dashboard.status import MOST_LINES, MOST_ROWS, parse
 from dokl.live.dashboard.view import NodeView
 from dokl.live.description import read
-from fake_agents import RATE, FakeLab, ring_with_chords, start_watch
-
-NAMES = ("a", "b", "c", "d")
-HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e[red]"
-
-
-@pytest.fixture
-def lab(tmp_path):
-    with FakeLab(tmp_path, NAMES, ring_with_chords(NAMES)) as made:
-        yield made
-
-
-@pytest.fixture
-def collector(lab):
-    with Collector(lab.path, timeout=2.0) as made:
-        yield made
+from fake_agents import HOSTILE, NAMES, RATE, FakeLab, ring_with_chords, start_watch
 
 
 def by_name(view):

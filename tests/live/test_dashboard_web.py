@@ -14,24 +14,8 @@ import pytest
 
 from commands import dokl
 from dokl.live.dashboard import web
-from dokl.live.dashboard.collect import Collector
 from dokl.live.dashboard.feed import Feed
-from fake_agents import FakeLab, ring_with_chords, start_watch
-
-NAMES = ("a", "b", "c", "d")
-HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"
-
-
-@pytest.fixture
-def lab(tmp_path):
-    with FakeLab(tmp_path, NAMES, ring_with_chords(NAMES)) as made:
-        yield made
-
-
-@pytest.fixture
-def collector(lab):
-    with Collector(lab.path, timeout=2.0) as made:
-        yield made
+from fake_agents import HOSTILE, start_watch
 
 
 class Client:

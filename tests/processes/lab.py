@@ -223,6 +223,11 @@ class Lab:
         found: dict[str, Any] = self.get(name, "/status").json()
         return found
 
+    def sharing(self, name: str) -> dict[str, Any]:
+        """What a node that shares sums or rows reports of that."""
+        found: dict[str, Any] = self.status(name)["sharing"]
+        return found
+
     def metric(self, name: str, metric: str, **labels: str) -> float:
         """One number of /metrics; 0 where it is absent."""
         from prometheus_client.parser import text_string_to_metric_families

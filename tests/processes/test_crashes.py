@@ -75,6 +75,16 @@ def after_kills(folder, how_many, killed, seed, names=("a", "b", "c"), **parts):
         yield lab
 
 
+def assert_predicts(lab, name):
+    """It has learned the function of all nodes, and its intervals are some."""
+    X, y = samples(50, 99, noise=0.0)
+    asked = {"columns": ["x1", "x2"], "data": X.tolist()}
+    answer = lab.client(name).post("/predict?intervals=true", json=asked).json()
+    assert np.mean((np.array(answer["predictions"]) - y) ** 2) < 0.1
+    assert all(low < high for low, high in zip(answer["lower"], answer["upper"], strict=True))
+    assert min(answer["std"]) > 0
+
+
 @pytest.mark.parametrize(
     "durability", [Durability(snapshot_rows=300), Durability("full", 170)], ids=["process", "full"]
 )

@@ -1,12 +1,9 @@
 """Rows that travel, by processes: real links with certificates, kill -9, and every row once."""
 
 import sqlite3
-from contextlib import suppress
 
-import httpx
-import numpy as np
 from lab import Lab, samples, wait_for
-from test_crashes import after_kills
+from test_crashes import after_kills, assert_predicts
 
 from dokl.live.description import ExchangePolicy, Model
 from dokl.live.jobs.networks import change_columns
@@ -16,18 +13,10 @@ ROWS = ExchangePolicy(seal_seconds=0.5, join_seconds=1.0)
 NAMES = ("a", "b", "c")
 
 
-def sharing(lab, name):
-    """Under `sharing` in /status; a pilot may hold an answer up."""
-    for _ in range(5):
-        with suppress(httpx.ReadTimeout):
-            return lab.status(name)["sharing"]
-    raise AssertionError(f"{name} does not answer")
-
-
 def settled(lab, names, **origins):
     for name in names:
-        wait_for(lambda name=name: sharing(lab, name)["origins"] == origins, "all rows", 90)
-        wait_for(lambda name=name: not sharing(lab, name)["behind"], "all learned", 90)
+        wait_for(lambda name=name: lab.sharing(name)["origins"] == origins, "all rows", 90)
+        wait_for(lambda name=name: not lab.sharing(name)["behind"], "all learned", 90)
 
 
 def stored(lab, name):
@@ -40,7 +29,7 @@ def test_every_node_has_every_row_once_after_kills(tmp_path):
     with after_kills(tmp_path, 12, ("b", "a"), seed=0, model=MODEL, exchange=ROWS) as lab:
         settled(lab, NAMES, a=240, b=240, c=240)
         for name in NAMES:
-            facts = sharing(lab, name)
+            facts = lab.sharing(name)
             assert facts["rows"] == 720
             assert facts["kept"] == dict.fromkeys(NAMES, 240)
             assert not facts["forks"]
@@ -48,11 +37,7 @@ def test_every_node_has_every_row_once_after_kills(tmp_path):
             assert lab.status(name)["samples"] == 240
             assert not lab.status(name)["problems"]
         assert stored(lab, "a") == stored(lab, "b") == stored(lab, "c")
-        X, y = samples(50, 99, noise=0.0)
-        asked = {"columns": ["x1", "x2"], "data": X.tolist()}
-        answer = lab.client("a").post("/predict?intervals=true", json=asked).json()
-        assert np.mean((np.array(answer["predictions"]) - y) ** 2) < 0.1
-        assert all(low < high for low, high in zip(answer["lower"], answer["upper"], strict=True))
+        assert_predicts(lab, "a")
 
 
 def test_a_newcomer_catches_up_and_a_lost_journal_is_told(tmp_path):
@@ -70,7 +55,7 @@ def test_a_newcomer_catches_up_and_a_lost_journal_is_told(tmp_path):
         lab.post("a", *samples(10, 7))
         settled(lab, NAMES, a=10, b=40, c=0)
         for name in ("b", "c"):
-            assert sharing(lab, name)["forks"] == {"a": 1}
+            assert lab.sharing(name)["forks"] == {"a": 1}
             assert any("'a' has sealed different rows" in p for p in lab.status(name)["problems"])
 
 
@@ -91,6 +76,6 @@ def test_columns_change_over_a_restart_and_no_row_is_lost(tmp_path):
         settled(lab, NAMES, a=45, b=45, c=45)
         for name in NAMES:
             assert lab.lines(name, "columns changed")[-1]["dropped"] == ["x2"]
-            assert sharing(lab, name)["kept"] == dict.fromkeys(NAMES, 45)
-            assert not sharing(lab, name)["forks"]
+            assert lab.sharing(name)["kept"] == dict.fromkeys(NAMES, 45)
+            assert not lab.sharing(name)["forks"]
         assert stored(lab, "a") == stored(lab, "b") == stored(lab, "c")

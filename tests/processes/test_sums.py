@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 from lab import Lab, ring, samples, wait_for
-from test_crashes import Client, after_kills, batches, kill_and_restart
+from test_crashes import Client, after_kills, assert_predicts, batches, kill_and_restart
 
 from dokl.live.description import ExchangePolicy, Model
 from dokl.live.jobs.export import learned_so_far
@@ -13,13 +13,9 @@ SQUARES = Model(sigma=1.0, D=60, seed=3, method="squares")
 SUMS = ExchangePolicy(every_seconds=0.1, fewest_rows=20)
 
 
-def sharing(lab, name):
-    return lab.status(name)["sharing"]
-
-
 def knows(lab, name, origins, rows):
     """Whether it has so many rows of each origin; 5 % may be held back."""
-    known = sharing(lab, name)["origins"]
+    known = lab.sharing(name)["origins"]
     return len(known) == origins and min(known.values()) >= rows
 
 
@@ -28,7 +24,7 @@ def test_every_node_counts_every_row_once_after_kills(tmp_path):
     with after_kills(tmp_path, 12, ("b", "a"), seed=0, model=SQUARES, exchange=SUMS) as lab:
 
         def agree():
-            known = {name: sharing(lab, name)["origins"] for name in names}
+            known = {name: lab.sharing(name)["origins"] for name in names}
             return (
                 all(len(each) == 3 and min(each.values()) >= 228 for each in known.values())
                 and known["a"]["c"] == known["b"]["c"]
@@ -38,17 +34,12 @@ def test_every_node_counts_every_row_once_after_kills(tmp_path):
 
         wait_for(agree, "nearly all rows, the same of each origin", 90)
         for name in names:
-            found = sharing(lab, name)
+            found = lab.sharing(name)
             assert found["rows"] == sum(found["origins"].values())
             assert max(found["origins"].values()) == found["origins"][name] == 240
             assert lab.status(name)["samples"] == 240
             assert not lab.status(name)["problems"]
-        X, y = samples(50, 99, noise=0.0)
-        asked = {"columns": ["x1", "x2"], "data": X.tolist()}
-        answer = lab.client("a").post("/predict?intervals=true", json=asked).json()
-        assert np.mean((np.array(answer["predictions"]) - y) ** 2) < 0.1
-        assert all(low < high for low, high in zip(answer["lower"], answer["upper"], strict=True))
-        assert min(answer["std"]) > 0
+        assert_predicts(lab, "a")
 
 
 def test_large_sums_travel_in_pieces(tmp_path):
