@@ -143,3 +143,23 @@ def test_rows_that_cannot_be_learned_do_not_have_the_state_written_each_time(mon
         net.settle(1.0)
     assert way.line.failed["c"] > 20
     assert 3 <= len(saved) <= 5
+
+
+def test_a_neighbour_that_gives_the_newest_rows_alone_hides_none_of_another_way():
+    """It is quicker than the other one, which has not heard of the rows yet."""
+    net = Net()
+    for link in (("a", "b"), ("d", "a"), ("c", "d")):
+        net.cut(link)
+    for _ in range(4):
+        net.row("c")
+        net.settle_some("bc", 2.0)
+    way = net.nodes["b"].protocol._way
+    way.logs = {**way.logs, "c": OriginLog(way.logs["c"].batches[-1:])}
+    for link in (("a", "b"), ("d", "a")):
+        net.join(link)
+    net.settle_some(NAMES, 3.0)
+    assert "c" not in net.nodes["a"].logs
+    net.join(("c", "d"))
+    net.settle_some(NAMES, 20.0)
+    log = net.nodes["a"].logs["c"]
+    assert (log.end, log.missing) == (4, 0)

@@ -7,10 +7,10 @@ from dokl.base.errors import Diverged
 from dokl.learning.squares.blocks import NotDefinite
 from dokl.live.certificates.signing import Seals
 from dokl.live.protocol import batches
-from dokl.live.protocol.learning_line import LearningLine, learn_next, readmit
+from dokl.live.protocol.learning_line import LearningLine, learn_next, line_up_all, readmit
 from dokl.live.protocol.logs import OriginLog
 from dokl.live.protocol.roll import Roll
-from row_net import CountingLearner, Net, counting, entry, fail_on, heard_rows
+from row_net import CountingLearner, Net, chain, counting, entry, fail_on, heard_rows
 
 
 @pytest.mark.parametrize("error", [Diverged("no"), np.linalg.LinAlgError("no"), ValueError("no")])
@@ -162,3 +162,16 @@ def test_rows_that_cannot_be_learned_are_passed_over_where_others_can(monkeypatc
     line, learned = learn_failing(lined, error, bad, monkeypatch)
     assert learned == [4.0]
     assert line.failed == {"b": 30, "c": 20, "d": 10}
+
+
+def test_of_an_origin_that_sends_much_few_rows_are_in_line_before_those_of_others():
+    context, log, tip = batches.Context.of(counting("a")), OriginLog(), batches.NOTHING
+    for first in range(0, 256 * 40, 256):
+        rows = np.zeros((256, 1)), np.zeros((256, 1))
+        sealed = entry(*rows, first, tip, origin="b", context=context)
+        log = OriginLog((*log.batches, batches.read_batch(context, sealed)))
+        tip = log.tip
+    (other,) = chain(context, "c", 1, 1)
+    found = {"b": log, "c": OriginLog((other,))}
+    line = line_up_all(found, {}, 2.0)
+    assert [name for name, _, _ in line.waiting] == ["b"] * 8 + ["c"]

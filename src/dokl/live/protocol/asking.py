@@ -21,6 +21,7 @@ SHY_SECONDS = 10.0  # in which a neighbour that did not help is asked only if no
 LATER = 0.3  # seconds before a question: what is lacking may be on its way
 MOST_ASKED = 8  # questions that wait for the answer of one neighbour, which answers at a pace
 PATIENCE = 30.0  # seconds after which rows are given up of which only later ones come
+GAP_SECONDS = 5.0  # the same where nobody reports them: they may be on another way, and slower
 DOUBLED = 4  # times that the pause between two questions to one neighbour doubles, at most
 
 Question = tuple[str, bytes]  # a neighbour, and the mark of an origin
@@ -196,14 +197,16 @@ class Asking:
         self, there: Iterable[str], name: str, log: OriginLog, number: int, now: float
     ) -> bool:
         """Whether no neighbour reports rows of an origin between its log here and row `number`, or
-        of another log before that row, but for those that answered and did not help. One that has
-        just come and reported nothing yet may have some, and one that has not answered yet: until
-        only later rows have come for PATIENCE.
+        of another log before that row, but for those that answered and did not help, and only later
+        ones have come for GAP_SECONDS: a neighbour must not be believed at once that there are no
+        others. One that has just come and reported nothing yet may have some, and one that has not
+        answered yet: until only later rows have come for PATIENCE.
         """
         mark, since = mark_of(name), log.end if number > log.end else 0
         gap = self.gaps.get(mark)
-        if gap is not None and gap.end == log.end and gap.seconds >= PATIENCE:
-            return True
+        lasted = gap.seconds if gap is not None and gap.end == log.end else 0.0
+        if not GAP_SECONDS <= lasted < PATIENCE:
+            return lasted >= PATIENCE
         for peer in there:
             listed = self.theirs.get(peer)
             if listed is None:

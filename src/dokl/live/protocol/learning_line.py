@@ -20,6 +20,7 @@ from dokl.live.rows import RowsLearner
 from dokl.network.state import State
 
 LINE = 64  # batches of one origin that wait before others' have their turn
+LINE_ROWS = 2048  # rows of one origin after which none of its batches joins the line
 CHUNK = 256  # rows of several batches that are learned by one call, at most
 LATE_SECONDS = 300.0  # after which rows are too old for short memories
 MOST_PASSED = 3  # origins whose rows fail in turn, none learned between: whose fault is unknown
@@ -49,9 +50,12 @@ def line_up(
     """With the next batch of an origin, unless enough of its batches wait; next_rows: the next row
     of each origin that is to be learned; wall: seconds since 1970.
     """
-    waiting = sum(1 for origin, _, _ in line.waiting if origin == name)
-    i = log.at(max(line.lined.get(name, 0), next_rows.get(name, 0), log.base))
-    if waiting >= LINE or i == len(log.batches) or name in line.aside:
+    waiting = [first for origin, first, _ in line.waiting if origin == name]
+    lined = line.lined.get(name, 0)
+    i = log.at(max(lined, next_rows.get(name, 0), log.base))
+    if len(waiting) >= LINE or i == len(log.batches) or name in line.aside:
+        return line
+    if waiting and lined - waiting[0] >= LINE_ROWS:
         return line
     batch = log.batches[i]
     late = batch.until < wall - LATE_SECONDS
