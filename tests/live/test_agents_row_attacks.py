@@ -163,3 +163,17 @@ def test_a_neighbour_that_gives_the_newest_rows_alone_hides_none_of_another_way(
     net.settle_some(NAMES, 20.0)
     log = net.nodes["a"].logs["c"]
     assert (log.end, log.missing) == (4, 0)
+
+
+def test_batches_of_single_rows_have_a_quota_of_their_own():
+    """Each takes a check of its seal, however few rows are in it."""
+    way = Net(kept=20).nodes["a"].protocol._way
+    way.roll = replace(way.roll, rate=32.0)
+    many = []
+    for first in range(40):
+        sealed = entry([[0.0]], [[0.0]], first, b"x" * 16, origin="c", context=way.context)
+        many.append(batches.read_batch(way.context, sealed))
+    faults = [way._faults(batch, 100.0) for batch in many[:30]]
+    assert [bool(each) for each in faults] == [False] * 20 + [True] * 10
+    faults = [way._faults(batch, 101.0) for batch in many[30:40]]
+    assert faults == [""] * 6 + ["more than 6 batches a second"] * 4

@@ -45,10 +45,10 @@ class RowLogs:
     """Logs by origin; dictionaries and tuples in it are replaced, never written to.
 
     logs: of every origin. line: batches that wait to be learned. flood: batches that are to be sent
-    on. certificates: those that are known, by their marks. quota: rows that may still come of each
-    origin, and since when. saved: up to where the stored state has learned each origin. passed:
-    whether it does not show yet that rows were passed over, and passed_at: when it last did.
-    readmit_at: when those that were put aside are in line again.
+    on. certificates: those that are known, by their marks. quota: rows and batches that may still
+    come of each origin, and since when. saved: up to where the stored state has learned each
+    origin. passed: whether it does not show yet that rows were passed over, and passed_at: when it
+    last did. readmit_at: when those that were put aside are in line again.
     """
 
     def __init__(self, node: LiveNode, roll: Roll, stored: Sequence[bytes] = ()) -> None:
@@ -57,7 +57,7 @@ class RowLogs:
         self.line = LearningLine()
         self.flood: tuple[SealedBatch, ...] = ()
         self.certificates: Mapping[bytes, bytes] = {}
-        self.quota: Mapping[str, tuple[float, float]] = {}
+        self.quota: Mapping[str, tuple[float, float, float]] = {}
         self.begun: float | None = None
         self.sealed_at = float("-inf")
         self.learned = self.unsaved = 0
@@ -159,12 +159,23 @@ class RowLogs:
         if largest > self.roll.target:
             return f"a target of {largest:.3g}, and at most {self.roll.target:.3g} is believed"
         most = float(self._most)
-        left, since = self.quota.get(batch.origin, (most, now))
-        left = min(most, left + self.roll.rate * max(0.0, now - since))
-        if batch.n > left and left < most:  # one batch may be larger than all that is kept
+        rows, seals, since = self.quota.get(batch.origin, (most, most, now))
+        passed = max(0.0, now - since)
+        rows = min(most, rows + self.roll.rate * passed)
+        seals = min(most, seals + self._seals_a_second * passed)
+        if batch.n > rows and rows < most:  # one batch may be larger than all that is kept
             return f"more than {self.roll.rate:g} rows a second"
-        self.quota = {**self.quota, batch.origin: (left - batch.n, now)}
+        if seals < 1:
+            return f"more than {self._seals_a_second:g} batches a second"
+        self.quota = {**self.quota, batch.origin: (rows - batch.n, seals - 1, now)}
         return ""
+
+    @property
+    def _seals_a_second(self) -> float:
+        """How many batches of an origin are believed, each of which takes a check of its seal:
+        twice what a node seals that has as many rows as it may.
+        """
+        return 2.0 * (self.roll.rate / SEAL_ROWS + 1.0 / max(0.1, self.node.exchange.seal_seconds))
 
     def _grown(self, name: str, before: OriginLog, log: OriginLog) -> list[Effect]:
         """A log has another batch at its end, or is known to be forked."""
