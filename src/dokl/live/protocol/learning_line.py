@@ -98,8 +98,7 @@ def learn_next(
     in turn, none is lost: the origin is put aside (0 rows), and the others have their turn.
     """
     name, first, _ = line.waiting[0]
-    known = learner.next_rows(state).get(name, 0)
-    count, rows, why = 1, 0, ""
+    count, rows = 1, 0
     if first < logs.get(name, OriginLog()).base:  # those after it may be there
         line, state = _skip(line, learner, state, name, first, logs[name].base)
     else:
@@ -110,19 +109,12 @@ def learn_next(
         except Exception as error:
             if count > 1:
                 return learn_next(line, logs, learner, state, context, wall, 1)
-            why = f"{type(error).__name__}: {error}"
-            line = replace(line, passed=line.passed | {name})
-            if len(line.passed) >= MOST_PASSED or not isinstance(error, OF_ROWS):
-                return _put_aside(line, name, first, why), state, 0, why
-            end = logs[name].batches[logs[name].at(first)].end
-            rows = end - max(known, first)
-            line = replace(line, failed=_more(line.failed, name, rows))
-            state = learner.receive_from(state, name, end)
+            return _pass_over(line, logs[name], learner, state, wall, error)
     learned, line = line.waiting[:count], replace(line, waiting=line.waiting[count:])
     for name, _, _ in learned:
         if name in logs:
             line = line_up(line, name, logs[name], learner.next_rows(state), wall)
-    return line, state, rows, why
+    return line, state, rows, ""
 
 
 def readmit(
@@ -142,9 +134,28 @@ def readmit(
     return line, state
 
 
-def _put_aside(line: LearningLine, name: str, first: int, why: str) -> LearningLine:
-    """Without the batches of an origin, which are lined up again when it is readmitted."""
-    return replace(cut(line, name, first), aside={**line.aside, name: (first, why)})
+def _pass_over(
+    line: LearningLine,
+    log: OriginLog,
+    learner: RowsLearner,
+    state: State,
+    wall: float,
+    error: Exception,
+) -> tuple[LearningLine, State, int, str]:
+    """The same, where the first batch cannot be learned alone: without it, or with its origin put
+    aside, whose batches are lined up again when it is readmitted.
+    """
+    name, first, _ = line.waiting[0]
+    why = f"{type(error).__name__}: {error}"
+    line = replace(line, passed=line.passed | {name})
+    if len(line.passed) >= MOST_PASSED or not isinstance(error, OF_ROWS):
+        aside = {**line.aside, name: (first, why)}
+        return replace(cut(line, name, first), aside=aside), state, 0, why
+    end = log.batches[log.at(first)].end
+    rows = end - max(learner.next_rows(state).get(name, 0), first)
+    line = replace(line, waiting=line.waiting[1:], failed=_more(line.failed, name, rows))
+    state = learner.receive_from(state, name, end)
+    return line_up(line, name, log, learner.next_rows(state), wall), state, rows, why
 
 
 def _skip(

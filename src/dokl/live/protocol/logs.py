@@ -134,6 +134,13 @@ def add(
         if batch.incarnation <= log.batches[-1].incarnation:
             return log, KNOWN  # and no longer kept
         return _apart(log, batch, over_gap, first, after)
+    return _against(log, batch, over_gap, first, after)
+
+
+def _against(
+    log: OriginLog, batch: SealedBatch, over_gap: bool, first: bool, after: bytes
+) -> tuple[OriginLog, str]:
+    """A batch with numbers of which there are others here: the same, or one of a fork."""
     i = log.at(batch.first)
     here = log.batches[i]
     if here.hash == batch.hash:

@@ -172,10 +172,22 @@ class RowSharing(RowLogs):
         if asked and mark_of(batch.origin) != asked:
             text = f"neighbour {peer.name!r} answers with rows of another origin"
             return self.node.refuse(peer.name, "rows", text), REFUSED
-        name = batch.origin
-        if name not in self.roll.names:  # who sends it may not know yet that it was taken out
-            text = f"neighbour {peer.name!r} sends rows of {name!r}, who is not of this network"
+        if batch.origin not in self.roll.names:  # who sends it may not know that it was taken out
+            text = f"neighbour {peer.name!r} sends rows of {batch.origin!r}, not of this network"
             return self.node.refuse(peer.name, "stranger", text), STRANGE
+        return self._read(peer, batch, now, asked, first, after)
+
+    def _read(
+        self,
+        peer: Neighbour,
+        batch: SealedBatch,
+        now: float,
+        asked: bytes,
+        first: bool,
+        after: bytes,
+    ) -> tuple[list[Effect], str]:
+        """The same, once it can be read; its seal is checked where anything follows from it."""
+        name = batch.origin
         before = self.logs.get(name, OriginLog())
         if before.has(batch.end, batch.hash):
             peer.repeated += 1
