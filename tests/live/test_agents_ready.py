@@ -87,6 +87,7 @@ def test_questions_are_answered_while_a_long_computation_goes_on(tmp_path, monke
     with starting(tmp_path) as start:
         agent = start(small(exchange=OFF))
         agent.submit(arrival(5)).result(WAIT)
+        wait(lambda: agent.status()["learned"] == 5)
         assert agent.status()["age_s"] == 0
         learn = agent.learner.learn_saying
 
@@ -105,8 +106,10 @@ def test_questions_are_answered_while_a_long_computation_goes_on(tmp_path, monke
             ends.set()
         assert not any(answer.is_error for answer in answers.values())
         found = answers["/status"].json()
-        assert (found["samples"], found["learned"], found["age_s"] > 0) == (5, 5, True)
+        assert found["learned"] == 5
+        assert found["samples"] in (5, 10)  # on a slow machine rows are stored first
+        assert found["age_s"] > 0
         assert "dokl_learned_total 5.0" in answers["/metrics"].text
         assert stored.result(WAIT)["samples"] == 10
-        found = agent.status()
-        assert (found["learned"], found["age_s"]) == (10, 0)
+        wait(lambda: agent.status()["learned"] == 10)
+        assert agent.status()["age_s"] == 0

@@ -82,7 +82,7 @@ class Asking:
         return replace(self, met={**self.met, peer: now})
 
     def is_new(self, peer: str, now: float) -> bool:
-        """Whether it came lately and has not said what it has: it is asked to, but not for ever."""
+        """Whether it came lately and has not reported what it has: for a while it is asked to."""
         return peer not in self.theirs and now < self.met.get(peer, now) + SHY_SECONDS
 
     def receive(self, peer: str, versions: Mapping[bytes, Version]) -> Asking:
