@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dokl.base.errors import BadInput
 from dokl.live.protocol import batches, logs, row_sharing
 from dokl.live.protocol.logs import OriginLog
 from dokl.live.protocol.messages import HAVE, ROWS, mark_of
@@ -263,6 +264,23 @@ def test_rows_that_a_log_began_with_and_nobody_has_are_missing(kept):
     assert (log.base, log.end, log.missing) == (50, 60, 50)
     found = net.nodes["a"].protocol._way.remarks(net.now)
     assert found == ["up to 50 rows of 'o' are no longer kept"]
+
+
+def test_own_rows_that_cannot_be_sealed_wait(monkeypatch):
+    """Its key cannot be read, say; an agent reports that, and goes on."""
+    net = Net()
+    net.row("a")
+
+    def sealed(entry):
+        raise BadInput("no key")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(net.nodes["a"].protocol._way.roll.seals, "seal", sealed)
+        for _ in range(3):
+            with pytest.raises(BadInput):
+                net.tick("a", 1.0)
+    net.settle(5.0)
+    assert [values(node.logs["a"]) for node in net.nodes.values()] == [[1.0]] * 4
 
 
 def test_a_log_that_begins_again_at_its_first_row_misses_none_of_before():

@@ -294,8 +294,8 @@ class RowLogs:
             if not len(X):
                 break
             since = min(wall, float(at[0])) if at[0] > 0 else wall  # 0: of the journal
-            self.node.state = learner.sealing(self.node.state, len(X))
             effects.append(self._append(X, Y, since, wall))
+            self.node.state = learner.sealing(self.node.state, len(X))
             self._line_up(name)
         self.sealed_at = now
         return [*effects, *(self._let_go(name) if effects else [])]
