@@ -187,9 +187,11 @@ class Service:
         two turns, since the thread that frees a lock is often the first to take it again. False
         where it is not free in that time.
         """
-        self._asking += 1
+        with self._ready:  # two threads that count at once would miscount for good
+            self._asking += 1
         free = self._lock.acquire(timeout=-1 if seconds == math.inf else seconds)
-        self._asking -= 1
+        with self._ready:
+            self._asking -= 1
         try:
             yield free
         finally:
