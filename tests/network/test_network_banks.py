@@ -15,7 +15,7 @@ from dokl.learning.experts import folding, predicting
 from dokl.learning.experts.bank import Prediction
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.scaling import Scaling
-from dokl.network import banks, saving, sharing
+from dokl.network import banks, guard, saving, sharing
 from dokl.network import node as nodes
 from dokl.network.sharing import NEVER, SentRows, SharingRule
 from variants import first
@@ -150,14 +150,15 @@ def test_a_node_predicts_as_alone_until_something_was_heard():
         np.testing.assert_allclose(found.mean[mine[1:], 0], f[1:], rtol=0, atol=1e-9)
 
 
-def test_a_network_that_is_heard_late_has_to_gain_first_and_is_not_blamed_for_its_silence():
+def test_a_network_that_is_heard_late_counts_half_at_first_and_is_not_blamed_for_its_silence():
     X, y, k = two_kinds(4, 70)
     silent, _ = learned(small("sums", most=40), X[:200], y[:200], k[:200])
     node = silent.nodes[0]
     assert node.corrections is None
     assert node.weights.tolist() == [1.0, 0.0, 0.0]
     heard = nodes.with_corrections(node, Scaling(np.zeros(3), np.ones(3)), np.ones(1))
-    assert heard.weights.tolist() == [1.0, 0.0, 0.0]
+    assert heard.weights.tolist() == [0.0, 0.0, 1.0]
+    assert heard.expected.share == 0.5
     assert not heard.recent.failing.any()
 
 
@@ -369,14 +370,17 @@ def test_a_bank_of_groups_is_folded_to_the_same_predictions(four):
 
 
 # -- corrections and the guard ---------------------------------------------------------------------
-def at_one_node(own, shared, y, heard=None):
+def at_one_node(own, shared, y, heard=None, variances=(0.01, 0.01)):
     """What a node with corrections predicts for rows with targets y: (n,), which its own bank and
-    the network's predicted so, with variance .01.
+    the network's predicted so, with these variances.
     """
-    n, sd = len(y), np.full((len(y), 1), 0.01)
+    n = len(y)
     unit = Scaling(np.zeros(1), np.ones(1))
     node = nodes.with_corrections(nodes.start(1, 1, Settings()), unit, np.ones(1))
-    alone, theirs = (Prediction(f[:, None], sd, np.ones((n, 1, 5))) for f in (own, shared))
+    alone, theirs = (
+        Prediction(f[:, None], np.full((n, 1), v), np.ones((n, 1, 5)))
+        for f, v in zip((own, shared), variances, strict=True)
+    )
     given = np.zeros((n, 1)), y[:, None], None, alone, theirs
     node, found = nodes.learn(node, *given, None if heard is None else heard[:, None])
     return node, found.mean[:, 0]
@@ -406,6 +410,22 @@ def test_errors_that_have_nothing_to_do_with_each_other_cost_nothing():
     _, f = at_one_node(*(y - error), y, 0.1 * rng.normal(size=1000))
     better = np.mean(((error[0] + error[1]) / 2) ** 2)  # both are as good, and independent
     assert np.mean((f - y)[300:] ** 2) < 1.15 * better
+
+
+def test_the_mean_of_both_is_by_how_sure_each_is():
+    rng = np.random.default_rng(3)
+    y, error = rng.normal(size=1000), rng.normal(size=(2, 1000))
+    own, shared, sure = y - 0.1 * error[0], y - 0.2 * error[1], (0.01, 0.04)
+    node, f = at_one_node(own, shared, y, variances=sure)
+    assert node.expected.share == pytest.approx(0.2)
+    best, alone, f = ((each - y)[10:400] for each in (0.8 * own + 0.2 * shared, own, f))
+    assert np.mean(best**2) < 0.85 * np.mean(alone**2)
+    assert np.mean(f**2) < 1.08 * np.mean(best**2)  # it is known at once, not learned
+    # Few rows say nothing of the own bank, which may believe that all targets are equal.
+    few = slice(int(guard.FEWEST))
+    node, f = at_one_node(own[few], shared[few], y[few], variances=(0.0, 0.04))
+    assert node.expected.share == 1.0
+    np.testing.assert_array_equal(f[:1], shared[:1])
 
 
 def test_a_network_that_begins_to_fail_is_dropped_within_some_rows():

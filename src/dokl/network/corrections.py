@@ -1,12 +1,15 @@
 """What a node adds to predictions: what it has learned of the errors on its own rows.
 
-Two kinds of errors can be foreseen. The network's bank errs at one node in the same direction for a
-while (a station that drifts, an hour that differs): the node learns that by least squares on a
-constant and on its inputs, with memories from ten rows on. And errors go on from row to row, here
-and around (smoke that reaches all stations): the node learns the next error of its own bank, and of
-the network's, from
+What is corrected is the mean of both banks' predictions, its own and the network's, each counting
+by how sure it is (`node.ExpectedErrors`).
 
-    the last error of its own bank, the last error of the network's bank at this node,
+Two kinds of errors can be foreseen. This mean errs at one node in the same direction for a while (a
+station that drifts, an hour that differs): the node learns that by least squares on a constant and
+on its inputs, with memories from ten rows on. And errors go on from row to row, here and around
+(smoke that reaches all stations): the node learns the next error of its own bank, and of the mean,
+from
+
+    the last error of its own bank, the last error of the mean,
     the mean error of the network's bank on the rows received since
 
 in units of what was expected. Where errors have nothing to do with each other, that learns zero.
@@ -32,16 +35,16 @@ from dokl.network.guard import RecentErrors
 
 Pair = tuple[Array, Array]  # means and variances (n, m)
 CONSTANT, INPUTS, ERRORS = "constant", "inputs", "errors"
-OWN, NETWORK = 0, 1
+OWN, BOTH = 0, 1
 
 
 @dataclass(frozen=True)
 class Corrector:
-    """An expert: a memory in rows, what its features are, and which bank's errors it learns."""
+    """An expert: a memory in rows, what its features are, and whose errors it learns."""
 
     memory: float
     features: str
-    bank: int = NETWORK
+    bank: int = BOTH
 
     @property
     def ridge(self) -> float:
@@ -68,15 +71,15 @@ EXPERTS = (
 # An error predicts the next one as far as this many standard deviations: beyond, it is
 # more likely to be a wild target.
 LARGEST = 2.0
-# "No correction" of the network's bank, and the experts.
+# "No correction", and the experts.
 MIXED = 1 + len(EXPERTS)
 
 
 @dataclass(frozen=True)
 class Corrections:
     """inputs: how rows are standardised; size: (m,), of targets; experts' memories; mixture: of "no
-    correction" and the experts, in this order; last: (2, m), the last error of the own and of the
-    network's bank, in standard deviations.
+    correction" and the experts, in this order; last: (2, m), the last error of the own bank and of
+    the mean of both, in standard deviations.
     """
 
     inputs: Scaling
@@ -96,8 +99,8 @@ def start(inputs: Scaling, size: Array) -> Corrections:
     """Nothing learned. inputs: of d columns; size: (m,)."""
     d, m = len(inputs.centre), len(size)
     known = tuple(memories.start(each.width(d, m), m, each.ridge) for each in EXPERTS)
-    # A node that knows nothing yet believes the network, not its own bank.
-    gain = np.array([mixing.MOST] + [mixing.MOST * (each.bank == NETWORK) for each in EXPERTS])
+    # A node that knows nothing yet believes both, not its own bank alone.
+    gain = np.array([mixing.MOST] + [mixing.MOST * (each.bank == BOTH) for each in EXPERTS])
     mixture = Mixture(gain, np.zeros(MIXED), mixing.MOST**2)
     return Corrections(inputs, size, known, mixture, np.zeros((2, m)))
 
@@ -125,21 +128,21 @@ def features(corrections: Corrections, X: Array) -> Array:
 
 
 def learn(
-    corrections: Corrections, X: Array, Y: Array, own: Pair, network: Pair, received: Array,
+    corrections: Corrections, X: Array, Y: Array, own: Pair, both: Pair, received: Array,
     weight: Array | None, bound: float,
 ) -> tuple[Corrections, Array, Array]:  # fmt: skip
-    """Rows X: (n, d), Y: (n, m), which the node's own bank and the network's predicted so;
+    """Rows X: (n, d), Y: (n, m), which the node's own bank and both banks predicted so;
     received: (n, m), mean errors of the network's bank on what was received before each.
 
     Returns means and variances (n, m) with the correction that each row had before it was learned.
     """
-    errors = np.stack([errors_of(Y, *own), errors_of(Y, *network)], axis=1)  # (n, 2, m)
+    errors = np.stack([errors_of(Y, *own), errors_of(Y, *both)], axis=1)  # (n, 2, m)
     before = np.concatenate([corrections.last[None], errors])[:-1]
     Z = features(corrections, X), np.hstack([before.reshape(len(X), -1), received])
-    F, V = [network[0]], [network[1]]
+    F, V = [both[0]], [both[1]]
     known = list(corrections.memories)
     for i, expert in enumerate(EXPERTS):
-        mean, variance = (own, network)[expert.bank]
+        mean, variance = (own, both)[expert.bank]
         z, unit = _given(expert, Z), _unit(corrections, expert, variance)
         known[i], found = _learn_one(expert, known[i], z, (Y - mean) / unit, weight, bound)
         F.append(mean + found.f * unit)
@@ -154,14 +157,14 @@ def learn(
 
 
 def predict(
-    corrections: Corrections, X: Array, own: Pair, network: Pair, received: Array
+    corrections: Corrections, X: Array, own: Pair, both: Pair, received: Array
 ) -> tuple[Array, Array]:
     """Means and variances (n, m) of rows X: (n, d) with their correction; received: (m,)."""
     foreseen = np.concatenate([*corrections.last, received])
     Z = features(corrections, X), np.tile(foreseen, (len(X), 1))
-    F, V = [network[0]], [network[1]]
+    F, V = [both[0]], [both[1]]
     for expert, memory in zip(EXPERTS, corrections.memories, strict=True):
-        mean, variance = (own, network)[expert.bank]
+        mean, variance = (own, both)[expert.bank]
         unit = _unit(corrections, expert, variance)
         error, spread = memory.predict(_given(expert, Z))
         F.append(mean + error * unit)

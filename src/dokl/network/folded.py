@@ -100,9 +100,10 @@ def _mix(node: NetworkNode, network: Part) -> tuple[Part, ...]:
     """By the weights of the node's members; network: what all nodes together predict here."""
     own, shared, corrected = node.weights.tolist()
     if node.corrections is not None:
-        weights, by_own = node.corrections.weights, 0.0
-        for w, expert in zip(weights[1:].tolist(), EXPERTS, strict=True):
-            by_own += w if expert.bank == OWN else 0.0
+        weights, share = node.corrections.weights.tolist(), node.expected.share
+        by_own = weights[0] * (1.0 - share)
+        for w, expert in zip(weights[1:], EXPERTS, strict=True):
+            by_own += w if expert.bank == OWN else w * (1.0 - share)
         own, shared = own + corrected * by_own, shared + corrected * (1.0 - by_own)
     else:
         shared += corrected

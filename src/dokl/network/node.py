@@ -2,7 +2,8 @@
 
     own         exactly an `AutoRegressor`, on the node's own rows
     network     the bank over (row, node), which learns what everybody shares
-    corrected   both predictions with what the node has learned of their errors here
+    corrected   their mean, weighted by how sure each is, with what the node has learned of the
+                errors of all three here
     mixture     of these three, weighted by what each would have gained on the node's own rows
 
 So a node is never much worse than it would be alone, and where others help it is better. One that
@@ -34,12 +35,15 @@ MEMBERS = ("own", "network", "corrected")
 # Before its first rows a node believes the network, with its own correction: as though that had
 # gained as much as one row can give.
 FIRST_GAIN = mixing.MOST
+# Rows over which the variances of the own and of the network's bank are averaged.
+SURE = 50.0
 # Rows over which errors are averaged for people to read, and a node's first rows, which are not
 # counted: everybody errs there.
 LATELY, BEGINNING = 1000.0, 50
 # Rows after which gains fade: a part that grows worse slowly, below what the guard sees, must not
 # live on what it gained long ago. Where nobody is faulty that costs .2 to .8 % of error.
 FADES = 200.0
+LEAST = 1e-300  # of variances, which targets of tiny units make vanish
 _LEVEL = LEVELS.index(0.9)
 
 
@@ -75,6 +79,26 @@ class HeardErrors:
 
 
 @dataclass(frozen=True)
+class ExpectedErrors:
+    """What the own bank and the network's expect of their squared errors: discounted sums over the
+    node's rows. Before it has some, the network counts alone.
+    """
+
+    own: float = LEAST
+    network: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """What the network counts in the mean of both: less, the less sure it is."""
+        return self.own / (self.own + self.network)
+
+    def and_then(self, own: float, network: float) -> ExpectedErrors:
+        """With those of a further row."""
+        keep = 1.0 - 1.0 / SURE
+        return ExpectedErrors(keep * self.own + max(own, LEAST), keep * self.network + network)
+
+
+@dataclass(frozen=True)
 class NetworkNode:
     """own: the own learner; corrections: None before the network has a map; mixture: of MEMBERS;
     tracker: of the widths of intervals; heard: since the newest of its own rows.
@@ -87,6 +111,7 @@ class NetworkNode:
     errors: Errors = field(default_factory=Errors)
     recent: RecentErrors = field(default_factory=lambda: guard.start(len(MEMBERS)))
     heard: HeardErrors = field(default_factory=HeardErrors)
+    expected: ExpectedErrors = field(default_factory=ExpectedErrors)
 
     @property
     def weights(self) -> Array:
@@ -104,11 +129,14 @@ class NetworkNode:
 
 def start(d: int, m: int, settings: Settings) -> NetworkNode:
     """A node that has seen nothing."""
-    gain = np.array([0.0, 0.0, FIRST_GAIN])
-    mixture = Mixture(gain, np.zeros(len(MEMBERS)), FIRST_GAIN**2)
     own = banks.start(d, m, settings)
     heard = HeardErrors(np.zeros(m))
-    return NetworkNode(own, mixture, intervals.start(settings.levels, m), heard=heard)
+    return NetworkNode(own, _first_mixture(), intervals.start(settings.levels, m), heard=heard)
+
+
+def _first_mixture() -> Mixture:
+    gain = np.array([0.0, 0.0, FIRST_GAIN])
+    return Mixture(gain, np.zeros(len(MEMBERS)), FIRST_GAIN**2)
 
 
 def completed(node: NetworkNode) -> NetworkNode:
@@ -123,16 +151,16 @@ def completed(node: NetworkNode) -> NetworkNode:
 def with_corrections(node: NetworkNode, inputs: Scaling, size: Array) -> NetworkNode:
     """The node once the network has a map, whose inputs (d) and targets (m) have these scales. A
     node that knows nothing yet believes the network first. One with rows enough for a map of its
-    own does not: the network has to gain on them, or the first rows of a faulty node would be
-    believed at once.
+    own begins half way between the two, or the first rows of a faulty node would be believed at
+    once.
     """
     if node.corrections is not None:
         return node
-    mixture, recent = node.mixture, guard.start(len(MEMBERS))
-    if node.errors.rows >= min(node.own.settings.pilots, default=0):
-        mixture = replace(mixture, gain=np.array([FIRST_GAIN, 0.0, 0.0]))
-    corrections = correcting.start(inputs, size)
-    return replace(node, corrections=corrections, recent=recent, mixture=mixture)
+    mapped = node.errors.rows >= min(node.own.settings.pilots, default=0)
+    expected = ExpectedErrors(LEAST, LEAST) if mapped else ExpectedErrors()
+    recent, corrections = guard.start(len(MEMBERS)), correcting.start(inputs, size)
+    about = {"recent": recent, "corrections": corrections, "expected": expected}
+    return replace(node, mixture=_first_mixture(), **about)  # type: ignore[arg-type]
 
 
 def for_later_rows(node: NetworkNode) -> NetworkNode:
@@ -184,9 +212,10 @@ def learn(
         heard[:1] = node.heard.mean
     bound, known = node.own.settings.bound, node.corrections
     own, network = (alone.mean, alone.variance), (shared.mean, shared.variance)
-    corrected = network
+    corrected, expected = network, node.expected
     if known is not None:
-        known, *corrected = correcting.learn(known, X, Y, own, network, heard, weight, bound)  # type: ignore[assignment]
+        both, expected = _together(node, own, network)
+        known, *corrected = correcting.learn(known, X, Y, own, both, heard, weight, bound)  # type: ignore[assignment]
     F, V = _stack(own, network, corrected)
     awake = np.array([True, known is not None, known is not None])
     mixture, recent, mean, variance = guard.mix(
@@ -203,6 +232,7 @@ def learn(
         "errors": _count_errors(node.errors, [alone.mean, shared.mean, mean], Y, inside, most),
         "recent": recent,
         "heard": HeardErrors(np.zeros(node.own.m)) if len(Y) else node.heard,
+        "expected": expected,
     }
     return replace(node, **about), Prediction(mean, variance, widths)  # type: ignore[arg-type]
 
@@ -217,9 +247,30 @@ def predict(
     own, network = (alone.mean, alone.variance), (shared.mean, shared.variance)
     corrected = network
     if node.corrections is not None:
-        corrected = correcting.predict(node.corrections, X, own, network, heard)
+        both = _mean(own, network, node.expected.share)
+        corrected = correcting.predict(node.corrections, X, own, both, heard)
     mean, variance = mixing.combine(node.weights, *_stack(own, network, corrected))
     return Prediction(mean, variance, np.tile(node.tracker.widths, (len(X), 1, 1)))
+
+
+def _together(node: NetworkNode, own: Pair, network: Pair) -> tuple[Pair, ExpectedErrors]:
+    """The mean of both banks' predictions for rows of the node that it is about to learn, each row
+    by what was expected before it; and what is expected after them.
+    """
+    expected, share = node.expected, np.empty((len(own[0]), 1))
+    counts = np.arange(len(share)) >= guard.FEWEST - node.errors.rows
+    variances = np.stack([own[1].mean(axis=1), network[1].mean(axis=1)], axis=1).tolist()
+    for i, each in enumerate(variances):
+        share[i] = expected.share
+        if counts[i]:
+            expected = expected.and_then(*each)
+    return _mean(own, network, share), expected
+
+
+def _mean(own: Pair, network: Pair, share: Array | float) -> Pair:
+    """Of means and variances (n, m); share: what the network counts."""
+    first, second = ((1.0 - share) * a + share * b for a, b in zip(own, network, strict=True))
+    return first, second
 
 
 def _stack(own: Pair, network: Pair, corrected: Pair) -> Pair:

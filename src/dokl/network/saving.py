@@ -18,12 +18,12 @@ from dokl.network import node as nodes
 from dokl.network.banks import BankNetwork
 from dokl.network.corrections import Corrections
 from dokl.network.guard import RecentErrors
-from dokl.network.node import MEMBERS, Errors, HeardErrors, NetworkNode
+from dokl.network.node import MEMBERS, Errors, ExpectedErrors, HeardErrors, NetworkNode
 from dokl.network.sharing import SentRows, SharingRule
 
 RECORDS = (
-    BankNetwork, SharingRule, SentRows, NetworkNode, Errors, HeardErrors, RecentErrors, Corrections,
-    *banks.RECORDS,
+    BankNetwork, SharingRule, SentRows, NetworkNode, Errors, HeardErrors, ExpectedErrors,
+    RecentErrors, Corrections, *banks.RECORDS,
 )  # fmt: skip
 
 
@@ -120,6 +120,8 @@ def check_node(node: NetworkNode, d: int, m: int) -> None:
     whole("rows", node.errors.rows)
     for name in ("covered", "weight"):
         real(name, getattr(node.errors, name))
+    real("expected.own", node.expected.own, above=True)
+    real("expected.network", node.expected.network)
     if node.corrections is not None:
         _check_corrections(node.corrections, d, m)
 
