@@ -15,7 +15,7 @@ from dokl.learning.experts import folding, predicting
 from dokl.learning.experts.bank import Prediction
 from dokl.learning.experts.kinds import Settings
 from dokl.learning.experts.scaling import Scaling
-from dokl.network import banks, guard, saving, sharing
+from dokl.network import banks, saving, sharing
 from dokl.network import node as nodes
 from dokl.network.sharing import NEVER, SentRows, SharingRule
 from variants import first
@@ -158,7 +158,7 @@ def test_a_network_that_is_heard_late_counts_half_at_first_and_is_not_blamed_for
     assert node.weights.tolist() == [1.0, 0.0, 0.0]
     heard = nodes.with_corrections(node, Scaling(np.zeros(3), np.ones(3)), np.ones(1))
     assert heard.weights.tolist() == [0.0, 0.0, 1.0]
-    assert heard.expected.share == 0.5
+    assert heard.share == 0.5
     assert not heard.recent.failing.any()
 
 
@@ -417,14 +417,14 @@ def test_the_mean_of_both_is_by_how_sure_each_is():
     y, error = rng.normal(size=1000), rng.normal(size=(2, 1000))
     own, shared, sure = y - 0.1 * error[0], y - 0.2 * error[1], (0.01, 0.04)
     node, f = at_one_node(own, shared, y, variances=sure)
-    assert node.expected.share == pytest.approx(0.2)
+    assert node.share == pytest.approx(0.2)
     best, alone, f = ((each - y)[10:400] for each in (0.8 * own + 0.2 * shared, own, f))
     assert np.mean(best**2) < 0.85 * np.mean(alone**2)
     assert np.mean(f**2) < 1.08 * np.mean(best**2)  # it is known at once, not learned
-    # Few rows say nothing of the own bank, which may believe that all targets are equal.
-    few = slice(int(guard.FEWEST))
+    # An own bank without a map is not asked, though it may believe that all targets are equal.
+    few = slice(node.first_pilot - 1)
     node, f = at_one_node(own[few], shared[few], y[few], variances=(0.0, 0.04))
-    assert node.expected.share == 1.0
+    assert node.share == 1.0
     np.testing.assert_array_equal(f[:1], shared[:1])
 
 

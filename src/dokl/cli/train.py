@@ -102,7 +102,7 @@ Networks: with --nodes this column names the node of each row. Each node learns 
 its own rows, and neighbours in --graph exchange what they learned. Rows should be in
 the order of time, all nodes mixed: the first rows settle the scaling, once for all
 nodes. With --method bank each node mixes its own bank, a bank that the network
-shares, and corrections of the shared one: some hundred rows a second. With --method
+shares, and the corrected mean of both: some hundred rows a second. With --method
 gradient nodes average vectors (diffusion): a million rows a second.
 
 \b

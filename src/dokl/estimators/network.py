@@ -282,11 +282,11 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
     """Regression over a network: every node is a learner that also learns from others.
 
     Each row belongs to a node. A node has its own `AutoRegressor`, on its own rows; a bank over
-    (row, node) that learns what everybody shares, with a learned place for every node; and
-    corrections of the errors of both on its own rows. It mixes the three by what each would have
-    gained on its own rows, so where nodes differ a node is not much worse than alone, and where
-    they are alike it learns from all. `cooperation_` says what sharing is worth to each node,
-    `plot_nodes` draws who is alike.
+    (row, node) that learns what everybody shares, with a learned place for every node; and the mean
+    of the two, by how sure each is, corrected by its errors on its own rows. It mixes the three by
+    what each would have gained on its own rows, so where nodes differ a node is not much worse than
+    alone, and where they are alike it learns from all. `cooperation_` says what sharing is worth to
+    each node, `plot_nodes` draws who is alike.
 
     What leaves a node is chosen by `share`. "sums": only sums over at least 50 rows, and for each
     new map the sample of rows that it is made from (rows otherwise stay where they are); "rows":

@@ -100,7 +100,7 @@ def _mix(node: NetworkNode, network: Part) -> tuple[Part, ...]:
     """By the weights of the node's members; network: what all nodes together predict here."""
     own, shared, corrected = node.weights.tolist()
     if node.corrections is not None:
-        weights, share = node.corrections.weights.tolist(), node.expected.share
+        weights, share = node.corrections.weights.tolist(), node.share
         by_own = weights[0] * (1.0 - share)
         for w, expert in zip(weights[1:], EXPERTS, strict=True):
             by_own += w if expert.bank == OWN else w * (1.0 - share)

@@ -3,7 +3,7 @@
     own         exactly an `AutoRegressor`, on the node's own rows
     network     a bank over (row, node) that learns every row received, the node's own among
                 them, in the order in which they are
-    corrected   the network's prediction with what the node has learned of its errors here
+    corrected   the mean of both, by how sure each is, with what the node has learned of its errors
     mixture     of these three (`dokl.network.node`)
 
 Two things happen to a node: it learns rows of its own, and it receives rows. The same events in the

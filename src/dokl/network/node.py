@@ -81,7 +81,7 @@ class HeardErrors:
 @dataclass(frozen=True)
 class ExpectedErrors:
     """What the own bank and the network's expect of their squared errors: discounted sums over the
-    node's rows. Before it has some, the network counts alone.
+    node's rows but for the first, of which the own bank may believe that all targets are equal.
     """
 
     own: float = LEAST
@@ -126,6 +126,16 @@ class NetworkNode:
         mapped = self.corrections is not None
         return np.array([self.own.seen > 0, mapped or self.own.seen == 0, mapped])
 
+    @property
+    def share(self) -> float:
+        """What the network counts in the mean of both: all, while the own bank has no map."""
+        return self.expected.share if self.errors.rows >= self.first_pilot else 1.0
+
+    @property
+    def first_pilot(self) -> int:
+        """Rows after which the own bank has a map."""
+        return min(self.own.settings.pilots, default=0)
+
 
 def start(d: int, m: int, settings: Settings) -> NetworkNode:
     """A node that has seen nothing."""
@@ -156,7 +166,7 @@ def with_corrections(node: NetworkNode, inputs: Scaling, size: Array) -> Network
     """
     if node.corrections is not None:
         return node
-    mapped = node.errors.rows >= min(node.own.settings.pilots, default=0)
+    mapped = node.errors.rows >= node.first_pilot
     expected = ExpectedErrors(LEAST, LEAST) if mapped else ExpectedErrors()
     recent, corrections = guard.start(len(MEMBERS)), correcting.start(inputs, size)
     about = {"recent": recent, "corrections": corrections, "expected": expected}
@@ -247,7 +257,7 @@ def predict(
     own, network = (alone.mean, alone.variance), (shared.mean, shared.variance)
     corrected = network
     if node.corrections is not None:
-        both = _mean(own, network, node.expected.share)
+        both = _mean(own, network, node.share)
         corrected = correcting.predict(node.corrections, X, own, both, heard)
     mean, variance = mixing.combine(node.weights, *_stack(own, network, corrected))
     return Prediction(mean, variance, np.tile(node.tracker.widths, (len(X), 1, 1)))
@@ -257,12 +267,12 @@ def _together(node: NetworkNode, own: Pair, network: Pair) -> tuple[Pair, Expect
     """The mean of both banks' predictions for rows of the node that it is about to learn, each row
     by what was expected before it; and what is expected after them.
     """
-    expected, share = node.expected, np.empty((len(own[0]), 1))
-    counts = np.arange(len(share)) >= guard.FEWEST - node.errors.rows
+    expected, share, seen = node.expected, np.ones((len(own[0]), 1)), node.errors.rows
     variances = np.stack([own[1].mean(axis=1), network[1].mean(axis=1)], axis=1).tolist()
     for i, each in enumerate(variances):
-        share[i] = expected.share
-        if counts[i]:
+        if seen + i >= node.first_pilot:
+            share[i] = expected.share
+        if seen + i >= guard.FEWEST:
             expected = expected.and_then(*each)
     return _mean(own, network, share), expected
 

@@ -3,7 +3,7 @@
     own         exactly an `AutoRegressor`, on the node's own rows
     network     experts on the agreed map that know the total of all sums as last received,
                 mixed by what each would have gained on this node's rows
-    corrected   the network's prediction with what the node has learned of its errors here
+    corrected   the mean of both, by how sure each is, with what the node has learned of its errors
     mixture     of these three (`dokl.network.node`)
 
 Two things happen to a node: it learns rows of its own, and it receives a new total. Between two
