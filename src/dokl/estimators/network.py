@@ -28,6 +28,7 @@ from dokl.estimators.sharing_worth import SharingWorth, sharing_worth
 from dokl.learning import calibration, classification, intervals
 from dokl.learning.experts.bank import Prediction, fingerprint
 from dokl.learning.experts.kinds import CLASS_PILOTS, FOR_CLASSES, FOR_NUMBERS, Settings
+from dokl.learning.order import order_to_learn
 from dokl.network import banks
 from dokl.network.banks import LEAST_WEIGHT
 from dokl.network.sharing import SharingRule, diameter
@@ -128,6 +129,9 @@ class NetworkEstimator(Savable, GraphNodes, LateLearning):
             owner = only(self._node_numbers(nodes, n), kept)
             owner = np.arange(len(X)) % self.network_.K if owner is None else owner
             X, Y, weight, owner = (part[labelled] for part in (*rows, owner))
+            seed = self.network_.nodes[0].own.settings.seed
+            order = order_to_learn(X, Y, self._classifying, seed, owner)
+            X, Y, weight, owner = (part[order] for part in (X, Y, weight, owner))
             self.network_, predicted = banks.fit(self.network_, X, Y, weight, owner)
             fair = np.isfinite(predicted.mean[:, 0])
             self._follow(*(part[fair] for part in (predicted.mean, Y, weight)))
@@ -294,7 +298,8 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
 
     `fit(X, y, nodes=...)` names the node of each row (without, rows are dealt out evenly). Rows
     are taken in the order given, all nodes together, so that no node learns from later rows:
-    sort them by time. Each call begins a new step.
+    sort them by time. (Only `fit` draws another order, of rows that are sorted by their target at
+    their nodes, as `AutoRegressor.fit` does.) Each call begins a new step.
 
     `predict(X, nodes=...)` is each node's own prediction, `predict(X)` what the network predicts
     for a node that it has not seen. Both are for rows of any time; what the last errors say of the

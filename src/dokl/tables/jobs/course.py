@@ -20,6 +20,7 @@ from dokl.base.arrays import Array
 from dokl.base.errors import BadInput
 from dokl.learning.columns import LagColumns, LagPlan, RecentRows, Span
 from dokl.learning.metrics import Bins
+from dokl.learning.order import RowOrder, changes_by_chance
 from dokl.tables.models import TableModel
 from dokl.tables.models.rows import forms
 from dokl.tables.models.scores import Score, make_score, whole_label
@@ -89,52 +90,6 @@ def _order(label: Any) -> tuple[bool, Any]:
 
 # -- errors along the rows ------------------------------------------------------------------------
 @dataclass
-class RowOrder:
-    """Whether rows look sorted by their target. repeats: rows whose target is that of the row
-    before; rises, falls: those whose target is not below it, or not above it.
-    """
-
-    classifying: bool = False
-    n: int = 0
-    repeats: int = 0
-    rises: int = 0
-    falls: int = 0
-    _last: Any = None
-
-    def add(self, y: Array) -> None:
-        """More rows."""
-        before = y[:-1] if self._last is None else np.concatenate([[self._last], y[:-1]])
-        after = y if self._last is not None else y[1:]
-        self.n += len(y)
-        self.repeats += int(np.count_nonzero(before == after))
-        if not self.classifying:
-            self.rises += int(np.count_nonzero(after >= before))
-            self.falls += int(np.count_nonzero(after <= before))
-        self._last = y[-1]
-
-    def is_sorted(self, counts: Sequence[int]) -> bool:
-        """Whether nearly all rows stand in the order of their targets. counts: rows of each class.
-
-        Of classes: labels change more than ten times more seldom than if rows were shuffled.
-        """
-        if self.n < 50:
-            return False
-        if not self.classifying:
-            return max(self.rises, self.falls) > 0.95 * (self.n - 1) and self.repeats < self.n / 2
-        shares = np.array(counts) / self.n
-        changes, by_chance = self.n - 1 - self.repeats, self.n * (1.0 - float(np.sum(shares**2)))
-        return by_chance > 20 and 10 * changes < by_chance
-
-
-def sorted_by_target(y: Array, classifying: bool) -> bool:
-    """Whether rows with these targets (n,), none of them missing, are sorted by them."""
-    order = RowOrder(classifying)
-    if len(y):
-        order.add(y)
-    return order.is_sorted(np.unique(y, return_counts=True)[1].tolist() if classifying else ())
-
-
-@dataclass
 class Course:
     """A run over rows: errors (squared, or 0 and 1) and coverage along it, scores of nodes, and
     targets beside predictions.
@@ -167,7 +122,7 @@ class Course:
 
     def sorted_by_target(self, score: Score) -> bool:
         """Whether nearly all rows stand in the order of their targets."""
-        return self.order.is_sorted(list(getattr(score, "seen", {}).values()))
+        return self.order.is_sorted(changes_by_chance(list(getattr(score, "seen", {}).values())))
 
 
 # -- persistence ----------------------------------------------------------------------------------

@@ -34,8 +34,8 @@ from dokl.learning.columns import (
     unused_texts,
     unused_words,
 )
+from dokl.learning.order import sorted_by_target
 from dokl.network.sharing import FEWEST_ROWS
-from dokl.tables.jobs.course import sorted_by_target
 from dokl.tables.models import TableModel
 from dokl.tables.models.series import LagRequest, Series, in_order, lines_of, planned_series
 from dokl.tables.readers import Chunk
@@ -326,8 +326,9 @@ def random_order(training: Training, chunk: Chunk, model: TableModel | None = No
     """Why rows are learned in random order, as a line; empty where they keep theirs.
 
     Rows that are sorted by their target show one part of it at a time, and what was learned first
-    is forgotten. A date among the columns gives rows an order that matters. model: the one that
-    learns these rows, where there is one; chunk: the first of them.
+    is forgotten. A date among the columns gives rows an order that matters, and so do inputs that
+    move gradually. model: the one that learns these rows, where there is one; chunk: the first of
+    them.
     """
     node = training.node is not None if model is None else model.node is not None
     if training.lags if model is None else model.series is not None:
@@ -342,11 +343,12 @@ def random_order(training: Training, chunk: Chunk, model: TableModel | None = No
     if y is None or y.ndim != 1 or node or chunk.times:
         return ""
     classifying = _classifying(training, y) if model is None else model.classifying
-    if y.dtype == object:
-        y = np.array([label for label in y.tolist() if label is not None], str)
-    else:
-        y = y[~np.isnan(y)]
-    if (y.dtype.kind == "U" and not classifying) or not sorted_by_target(y, classifying):
+    known = np.array([cell is not None for cell in y]) if y.dtype == object else ~np.isnan(y)
+    y = y[known].astype(str) if y.dtype == object else y[known]
+    numbers = [cells[known] for name, cells in chunk.columns.items() if name != target]
+    inputs = [cells for cells in numbers if cells.dtype != object]
+    X = np.column_stack(inputs) if inputs else np.empty((len(y), 0))
+    if (y.dtype.kind == "U" and not classifying) or not sorted_by_target(y, classifying, X):
         return ""
     return (
         f"the rows are sorted by {target or 'their target'!r}, and learned in random order; "
