@@ -69,6 +69,10 @@ GROUPED_ENOUGH = 1000  # learning places takes longer
 # long.
 QUARTERED, QUARTERS = 600, 4
 
+# Fewer rows than this are worth a fit of their own where training ends with them: maps of the last
+# pilot know half of them, before the first there are none, and weights stand on what is left.
+FEW_FOR_MAPS = 125
+
 # Rows count as this many at most: of heavier ones rounding would spoil the matrices.
 HEAVIEST = 1e6
 
@@ -158,6 +162,15 @@ def fit_rows(
     if not (settings.grouped or settings.classes):  # copies know nothing of groups' last errors
         about["drift"], about["rivals"] = aged
     return replace(bank, **about), Prediction(*out)  # type: ignore[arg-type]
+
+
+def fit_few(bank: Bank) -> Bank:
+    """The bank after the last row of a training: where rows are few, `fit_rows` of all of them.
+    Classes gain nothing by that.
+    """
+    if bank.settings.classes or not 0 < bank.seen < FEW_FOR_MAPS:
+        return bank
+    return fit_rows(bank.settings, *pending.cancel(bank).stored.all())[0]
 
 
 # The bank that has learned; that was weighed; by which rows; its predictions of them; how it ages.

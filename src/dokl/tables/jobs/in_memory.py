@@ -17,7 +17,7 @@ from dokl.tables.jobs.rolling_report import scores
 from dokl.tables.jobs.sources import Source, rows_in_order, shuffled, usable
 from dokl.tables.jobs.start import Training, known_classes, not_used, random_order, start
 from dokl.tables.models import TableModel
-from dokl.tables.models.rows import learn
+from dokl.tables.models.rows import finish, learn
 from dokl.tables.models.series import LagRequest
 from dokl.tables.readers import Chunk, Options
 from dokl.tables.readers.table import Columns
@@ -75,6 +75,7 @@ def fit_table(
     y, keep, nodes = usable(model, chunk, source, "these rows", False)
     classes = known_classes(training, y) if model.classifying else None
     learn(model, chunk, y, keep, nodes, classes)
+    finish(model)
     return model
 
 

@@ -51,7 +51,7 @@ from dokl.tables.jobs.start import (
     start,
 )
 from dokl.tables.models import TableModel
-from dokl.tables.models.rows import answers, learn
+from dokl.tables.models.rows import answers, finish, learn
 from dokl.tables.models.scores import LEVEL, Coverage, Score, make_score
 from dokl.tables.readers import MISSING, Chunk, Reader
 
@@ -290,6 +290,8 @@ def train(
     try:
         with closing(source.on_error), stoppable() as whole:
             _learn_all(work, whole, watch or _unwatched)
+            if model is None and passes == 1 and work.model is not None:
+                finish(work.model)
     except Stopped as stop:
         work.halt = replace(work.halt, signum=stop.signum)
     except BadInput as error:

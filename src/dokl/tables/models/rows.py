@@ -13,6 +13,7 @@ from sklearn.utils import get_tags
 
 from dokl.base.arrays import Array, is_sparse, limited
 from dokl.base.errors import BadInput, listed
+from dokl.estimators.auto import Auto
 from dokl.estimators.inputs import all_or_nothing
 from dokl.learning.cells.frames import (
     Kind,
@@ -266,6 +267,12 @@ def learn(
     model.rows_read += chunk.n
     model.rows_skipped += chunk.n - len(y)
     return predicted
+
+
+def finish(model: TableModel) -> None:
+    """After the last row of a training that began with this model: see `learn.fit_few`."""
+    if model.series is None and isinstance(model.estimator, Auto) and model.started:
+        model.estimator._finish()
 
 
 def _due(model: TableModel, chunk: Chunk, X: Array) -> tuple[Array, Array]:
