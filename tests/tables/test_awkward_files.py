@@ -311,3 +311,36 @@ def test_newcomers_are_told_what_to_do(tmp_path):
     assert (
         "target 'y': 1 whole number, taken" in dokl("train", single, *asked, "--overwrite").stdout
     )
+
+
+# -- codes among numbers -----------------------------------------------------------------------
+def numbered(path, odd, zeros=False):
+    """A file with a column of numbers, of which the last ones are written otherwise."""
+    rng = np.random.default_rng(1)
+    houses = [f"{i % 40:03d}" if zeros else str(i % 40) for i in range(200)]
+    houses[-len(odd) :] = odd
+    lines = [
+        f"{house},{a:.3f},{2 * a:.3f}"
+        for house, a in zip(houses, rng.normal(size=200), strict=True)
+    ]
+    path.write_text("\n".join(["house,a,y", *lines]) + "\n")
+    return "train", path, "--target", "y", *QUICK, "--model", path.with_suffix(".dokl")
+
+
+@pytest.mark.parametrize(
+    ("odd", "zeros"), [(["7A", "9B"], False), (["13A"], True), (["N7"], False)]
+)
+def test_codes_among_whole_numbers_make_a_column_text(tmp_path, odd, zeros):
+    asked = numbered(tmp_path / "houses.csv", odd, zeros)
+    said = dokl(*asked).stdout
+    assert f"column 'house': whole numbers, and codes like '{odd[0]}', taken as text" in said
+    assert "--numeric house or --drop house" in said
+    assert f"house={odd[-1]}" in TableModel.load(tmp_path / "houses.dokl").preprocessor.names_out
+    assert f"'{odd[0]}' is not a number" in fails(*asked, "--overwrite", "--numeric", "house")
+
+
+@pytest.mark.parametrize("odd", [["22C"], ["oops", "7A"], ["1.5", "7A", "9B"], ["-3", "N7"]])
+def test_what_may_be_a_unit_or_a_mistake_is_no_code(tmp_path, odd):
+    message = fails(*numbered(tmp_path / "rooms.csv", odd))
+    assert "is not a number" in message
+    assert "--text COLUMN" in message

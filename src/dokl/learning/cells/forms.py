@@ -37,6 +37,7 @@ _AMOUNT = re.compile(
 )
 # Who writes these writes 1,234.5.
 _ENGLISH = ("US$", "$", "£", "USD", "GBP")
+_CODE = re.compile(r"([A-Za-z]{0,3})\d+([A-Za-z]{0,3})")  # 136A, B12
 _BLANKS = str.maketrans("\u00a0\u202f", "  ")
 _DATES = {
     "ymd": "dates, year first or months by name",
@@ -184,7 +185,29 @@ def guessed_form(
         local, seen = _guessed_style(counts, decimal)
         if local is not None and 2 * seen >= total and seen > good:
             return local
-    return Form() if 2 * good >= total else TEXT
+    return Form() if 2 * good >= total and not code_among(cells, missing) else TEXT
+
+
+def code_among(cells: Any, missing: Sequence[str] = MISSING) -> str:
+    """A cell like 136A in a column of whole numbers that are names of things; "" if there is none.
+
+    One letter after a number may be a unit, or a mistake. Different letters, letters in front, and
+    zeros in front of the other numbers are neither.
+
+    >>> code_among(["7", "7A", "8", "9B"]), code_among(["20", "21", "22C"])
+    ('7A', '')
+    """
+    texts = dict.fromkeys(cell.strip() for cell in cells if isinstance(cell, str))
+    if not all(isinstance(cell, str | int | None) for cell in cells):
+        return ""
+    odd = [cell for cell in texts if number(cell, missing) is None]
+    plain = [cell for cell in texts if cell not in missing and cell not in odd]
+    codes = [found for cell in odd if (found := _CODE.fullmatch(cell))]
+    if not codes or len(codes) < len(odd) or not all(cell.isdecimal() for cell in plain):
+        return ""
+    zeros = any(cell[0] == "0" and len(cell) > 1 for cell in plain)
+    sure = zeros or len({found.groups() for found in codes}) > 1 or any(f[1] for f in codes)
+    return odd[0] if sure else ""
 
 
 def _guessed_style(counts: Counter[str], decimal: str | None) -> tuple[Form | None, int]:

@@ -20,8 +20,8 @@ import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.base.errors import BadInput, listed
-from dokl.learning.cells.cells import MISSING, SKIP, infinite, number, quote_cell, text
-from dokl.learning.cells.forms import TEXT, Form, guess_forms, words
+from dokl.learning.cells.cells import MISSING, SKIP, infinite, number, numbers, quote_cell, text
+from dokl.learning.cells.forms import TEXT, Form, code_among, guess_forms, words
 from dokl.learning.cells.times import COUNTED, counted_order, offset_of
 
 # What takes a row that cannot be used: its line, why, and the row as text.
@@ -258,6 +258,7 @@ class Columns:
                 order = counted_order(name, self.forms[name].read(cells[name], options.missing)[0])
                 self.forms[name] = Form() if order is None else Form("time", order=order)
         self.guesses += columns_in_words(self.forms, open_, cells)
+        self.guesses += codes_in_words(self.forms, open_, cells, options.missing)
         self.guesses += missing_in_words(self.kept, cells, options.missing)
 
     # -- columns ---------------------------------------------------------------------------------
@@ -361,6 +362,25 @@ def _shows(form: Form, cell: str) -> bool:
         return False
     marks = [form.thousands or form.unit or (form.decimal if form.decimal == "," else "")]
     return form.kind == "time" or all(mark in cell.replace("\u00a0", " ") for mark in marks)
+
+
+def codes_in_words(
+    forms: Mapping[str, Form],
+    names: Iterable[str],
+    cells: Mapping[str, Any],
+    missing: Sequence[str],
+) -> list[str]:
+    """A line for every column of whole numbers that codes among them made text."""
+    found = []
+    for name in names:
+        code = code_among(cells[name], missing) if forms[name] == TEXT else ""
+        values, bad = numbers(cells[name], missing) if code else (np.empty(0), [])
+        if code and np.count_nonzero(~np.isnan(values)) >= len(bad):
+            found.append(
+                f"column {name!r}: whole numbers, and codes like {quote_cell(code)}, taken as "
+                f"text; --numeric {quote(name)} or --drop {quote(name)}"
+            )
+    return found
 
 
 def missing_in_words(
