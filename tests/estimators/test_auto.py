@@ -47,6 +47,15 @@ def test_it_learns_in_one_pass_and_says_what_matters():
     assert experts[0]["weight"] == max(row["weight"] for row in experts)
 
 
+def test_inputs_with_a_linear_effect_are_relevant():
+    y = np.sin(2 * X[:, 0]) + 3 * X[:, 1]
+    found = AutoRegressor(**SMALL).fit(X[:300], y[:300])
+    assert found.relevance_[1] > 0.6
+    assert found.relevance_[2] < 0.05 < found.relevance_[0]
+    labels = AutoClassifier(**SMALL).fit(X[:300], X[:300, 1] > 0)
+    assert labels.relevance_.argmax() == 1
+
+
 @pytest.mark.parametrize("cut", [1, 37, 256])
 def test_any_cut_gives_the_same(cut):
     whole, cut_up, told = AutoRegressor(**SMALL), AutoRegressor(**SMALL), []

@@ -174,18 +174,16 @@ class Auto(Savable, LateLearning, BaseEstimator):  # type: ignore[misc]
     # -- what it can report ------------------------------------------------------------------
     @property
     def relevance_(self) -> Array:
-        """How much the learned function bends along each input, summing to 1: (d,).
+        """How much predictions change where rows exchange their values of an input, summing to 1:
+        (d,).
 
         Before the first pilot (30 rows; 8 for classes) every input counts alike.
         """
         check_is_fitted(self, "bank_")
-        now = self.bank_.now
-        if now is None:
-            return np.full(self.bank_.d, 1 / self.bank_.d)
-        if now.places is None:
-            return now.scales.relevance
-        bend = np.insert(1.0 / now.scales.lengths, self._group_column(), now.places.bend)
-        return np.asarray(bend / bend.sum())
+        found = predicting.relevance(self.bank_)
+        if self.groups is None:
+            return found
+        return np.insert(found[:-1], self._group_column(), found[-1])
 
     @property
     def experts_(self) -> list[dict[str, Any]]:
@@ -214,7 +212,7 @@ class Auto(Savable, LateLearning, BaseEstimator):  # type: ignore[misc]
         return fingerprint(self.bank_)
 
     def plot_relevance(self, ax: Any = None) -> Any:
-        """A bar for each input: how much the learned function bends along it. Returns the axes."""
+        """A bar for each input: how much predictions depend on it. Returns the axes."""
         if ax is None:
             try:
                 import matplotlib.pyplot as plt
@@ -352,7 +350,8 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
 
     Attributes
     ----------
-    relevance_ : (d,) how much the function bends along each input, summing to 1.
+    relevance_ : (d,) how much predictions change where rows exchange their values of an input,
+        summing to 1.
     inputs_ : names of these inputs: columns of X, levels of texts, circles of times.
     experts_ : a list of the experts with weights, memories and errors.
     remembers_ : in words, how far back predictions reach.

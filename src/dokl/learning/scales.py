@@ -60,12 +60,6 @@ class Scales:
     noise: float = 0.01
     offset: float = 0.0
 
-    @property
-    def relevance(self) -> Array:
-        """How much the function bends along each input, summing to 1: (d,)."""
-        bend = 1.0 / self.lengths
-        return np.asarray(bend / bend.sum())
-
 
 def isotropic(length: float, d: int) -> Scales:
     """The same length along every input."""

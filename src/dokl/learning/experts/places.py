@@ -61,17 +61,6 @@ class GroupPlaces:
         found += np.where(one[:, None] != other, u[:, None] + z, 0.0)
         return found
 
-    @property
-    def bend(self) -> float:
-        """How much a function bends from group to group: one over the length of an input of unit
-        variance that sets rows as far apart as groups are on average.
-        """
-        G = len(self.numbers)
-        if G < 2:
-            return 0.0
-        spread = 2.0 * float(self.points.var(axis=0).sum()) * G / (G - 1)
-        return math.sqrt(0.5 * spread + float(self.alone.mean()))
-
     def of(self, group: Array) -> tuple[Array, Array]:
         """Points (n, 2) and u (n,) of groups by number: (n,); unknown ones are in the middle."""
         if not len(self.numbers):

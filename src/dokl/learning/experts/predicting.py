@@ -21,10 +21,12 @@ from dokl.learning.experts.bank import (
     mean_and_variance,
 )
 from dokl.learning.experts.learn import FEW, on_all_cores
+from dokl.learning.experts.maps import drawn_rows, some_rows
 from dokl.learning.experts.rivals import Beside
 from dokl.learning.intervals import Tracker, width_at
 
 LEAST = 1e-300  # of variances, which targets of tiny units make vanish
+RELEVANT_ROWS, RELEVANT_TOTAL = 300, 20_000  # by which relevance is judged, and of all inputs
 SOME_GROUPS = 32  # by which it is judged how much groups differ
 
 
@@ -69,6 +71,25 @@ def predict_with_variance(bank: Bank, X: Array, steps_ahead: object = None) -> P
     own, variance = both[:, : bank.m], both[:, bank.m :]
     mean = _beside(bank, X, own, steps_ahead)
     return Prediction(mean, variance + (mean - own) ** 2, widths)
+
+
+def relevance(bank: Bank) -> Array:
+    """How much predictions change where rows exchange their values of an input, summing to 1: (d,).
+
+    A length scale would tell only how much the function bends, and nothing of its linear part.
+    """
+    even, most = np.full(bank.d, 1 / bank.d), max(30, RELEVANT_TOTAL // bank.d)
+    X, seed = bank.stored.newest()[0], bank.settings.seed
+    X = X[some_rows(seed, len(X), min(RELEVANT_ROWS, most), "relevance")]
+    if bank.now is None or len(X) < 2:
+        return even
+    others, before = X[drawn_rows(seed, len(X), "exchange")], predict(bank, X)
+    change = np.empty(bank.d)
+    for i in range(bank.d):
+        exchanged = X.copy()
+        exchanged[:, i] = others[:, i]
+        change[i] = np.sqrt(np.mean((predict(bank, exchanged) - before) ** 2))
+    return change / change.sum() if change.sum() > 0 else even
 
 
 def frozen_widths(

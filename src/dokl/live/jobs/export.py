@@ -13,6 +13,7 @@ from dokl.base.errors import BadFile, BadInput, Diverged, FingerprintMismatch
 from dokl.base.files import check_new
 from dokl.estimators import KernelClassifier, KernelRegressor
 from dokl.estimators.predict_only import NEWEST, predict_only
+from dokl.learning.experts import predicting
 from dokl.learning.experts.folding import Part
 from dokl.live.description import Network, read
 from dokl.live.jobs.agents import identity, state_folder
@@ -88,13 +89,12 @@ def _folded(network: Network, state: SumsState | RowsState, name: str | None) ->
     newest = own.stored.newest()[0][-NEWEST:]
     prediction = learner.predict_inputs(state, newest)
     classes = np.array(network.inputs.labels) if network.inputs.classifying else None
-    now = own.now
     return predict_only(
         _parts(network, state, name),
         rows=own.seen,
         tracker=known.tracker,
         spread=np.sqrt(prediction.variance).mean(axis=0) if len(newest) else np.ones(own.m),
-        relevance=np.full(own.d, 1 / own.d) if now is None else now.scales.relevance,
+        relevance=predicting.relevance(own),
         remembers=f"has learned {own.seen:,} rows of its own",
         fingerprint=network.fingerprint,
         classes=classes,
