@@ -536,3 +536,10 @@ def test_widths_that_cannot_be_are_refused(tmp_path):
     new = ("network", "new", tmp_path / "x.toml", *QUICK, "--sigma")
     assert "3 widths for 2 inputs" in fails(*new, "1,2,3")
     assert "--sample" in fails(*new, "learned")
+
+
+def test_an_unknown_command_of_agents_is_named():
+    message = dokl("agent", "status", "lab.toml", code=2).stderr
+    assert "there is no command 'status', and no such file" in message
+    assert "rollback" in message
+    assert "dokl watch" in message

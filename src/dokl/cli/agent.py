@@ -43,6 +43,12 @@ class WithDefault(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`dokl agent lab.toml ...` is `dokl agent run lab.toml ...`."""
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            if not args[0].startswith("-") and "." not in args[0] and not Path(args[0]).exists():
+                ctx.fail(
+                    f"there is no command {args[0]!r}, and no such file. Commands: "
+                    f"{', '.join(self.list_commands(ctx))}; 'dokl watch DESCRIPTION --once' shows "
+                    "how nodes are"
+                )
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
