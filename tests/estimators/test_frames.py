@@ -85,6 +85,29 @@ def test_every_kind_of_column(estimator, y, how, tmp_path):
     assert not hasattr(clone(made), "preprocessor_")
 
 
+def test_periods_are_times():
+    days = pd.period_range("2024-01-01", periods=90, freq="D")
+    made = AutoRegressor(**SMALL).fit(pd.DataFrame({"day": days, "a": np.arange(90.0)}), Y[:90])
+    times = pd.DataFrame({"day": days.to_timestamp(), "a": np.arange(90.0)})
+    assert "day: time of week cos" in made.inputs_
+    assert np.array_equal(
+        made.predict(times), AutoRegressor(**SMALL).fit(times, Y[:90]).predict(times)
+    )
+
+
+def test_what_is_no_table_or_no_label_is_named():
+    rows = FRAME[:40].to_dict("records")
+    with pytest.raises(BadInput, match="X is a list of dicts"):
+        AutoRegressor(**SMALL).fit(rows, Y[:40])
+    labels = np.array(["a", "b"] * 20, object)
+    labels[3] = None
+    with pytest.raises(BadInput, match="y has no label in row 3"):
+        AutoClassifier(**SMALL).fit(FRAME[:40], labels)
+    labels[3] = 7
+    with pytest.raises(BadInput, match="y mixes int, str"):
+        AutoClassifier(**SMALL).fit(FRAME[:40], labels)
+
+
 def test_what_it_can_tell_is_of_its_inputs(model):
     assert model.relevance_.shape == (len(INPUTS),)
     assert len(model.experts_) == 18

@@ -282,6 +282,11 @@ def _table_of(X: Any) -> Table | None:
         return None if _all_numbers(X) else {name: X[name] for name in names}
     if hasattr(X, "iloc") and getattr(X, "ndim", 0) == 2:  # names that are no texts
         return None if _all_numbers(X) else {f"x{i + 1}": X.iloc[:, i] for i in range(X.shape[1])}
+    if isinstance(X, list | tuple) and X and all(isinstance(row, Mapping) for row in X):
+        raise BadInput(
+            "X is a list of dicts, which dokl.fit_table takes as they are: give a data frame "
+            "(pandas.DataFrame(X)), or an array"
+        )
     if isinstance(X, list | tuple) and all(isinstance(row, list | tuple) for row in X):
         if not any(isinstance(cell, _NOT_NUMBERS) for row in X for cell in row):
             return None

@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from dokl.base.arrays import Array
-from dokl.base.errors import BadInput
+from dokl.base.errors import BadInput, listed
 from dokl.learning import calibration, classification
 from dokl.learning.calibration import Calibration
 
@@ -25,7 +25,18 @@ def checked_labels(y: Any) -> Array:
             f"{kind}: classes are texts or whole numbers, and quantities are for a regressor",
             options=["--task regression"],
         ) from None
+    except TypeError:  # what cannot be sorted
+        raise _unlike(list(y)) from None
     return np.asarray(column_or_1d(y))
+
+
+def _unlike(labels: list[Any]) -> BadInput:
+    """What is wrong with labels that cannot be compared."""
+    for row, label in enumerate(labels):
+        if label is None or type(label).__name__ == "NAType":
+            return BadInput(f"y has no label in row {row}: leave out rows without one")
+    types = sorted({type(label).__name__ for label in labels})
+    return BadInput(f"labels must be of one type, and y mixes {listed(types)}")
 
 
 class Labels:

@@ -164,6 +164,8 @@ def typed_numbers(cells: Any) -> Array | None:
 
 def typed_seconds(cells: Any) -> Array | None:
     """Seconds since 1970 (n,), NaN where missing, of cells that are times by their type."""
+    if type(getattr(cells, "dtype", None)).__name__ == "PeriodDtype":
+        cells = cells.dt.to_timestamp()
     dtype = getattr(cells, "dtype", None)
     if getattr(dtype, "kind", "") != "M" and type(dtype).__name__ not in ("Datetime", "Date"):
         return None
