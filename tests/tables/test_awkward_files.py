@@ -344,3 +344,48 @@ def test_what_may_be_a_unit_or_a_mistake_is_no_code(tmp_path, odd):
     message = fails(*numbered(tmp_path / "rooms.csv", odd))
     assert "is not a number" in message
     assert "--text COLUMN" in message
+
+
+# -- names, long texts, foreign files ----------------------------------------------------------
+def test_names_in_a_short_file_are_not_used(tmp_path):
+    plain = numbers(24)
+    plain |= {"name": [f"car {i}" for i in range(24)], "maker": ["Fiat", "Volvo"] * 12}
+    said, model = trained(written(tmp_path / "cars.csv", plain), "y")
+    assert "not used: 'name' (24 different texts in 24 rows, like 'car 0')" in said
+    assert "maker (2 levels)" in said
+    used = TableModel.load(model).preprocessor.names_out
+    assert not any(name.startswith("name") for name in used)
+    kept, model = trained(tmp_path / "cars.csv", "y", "--chunk", 12)  # more rows may follow
+    assert "name (12 levels)" in kept
+
+
+def test_long_texts_are_shortened_in_messages(tmp_path):
+    long = ["word " * 300 + str(i % 30) for i in range(300)]
+    path = written(tmp_path / "notes.csv", numbers(300) | {"note": long})
+    result = dokl("train", path, "--target", "y", *QUICK, "--chunk", 20, "--model",
+                  tmp_path / "m.dokl")  # fmt: skip
+    assert "texts are none of the levels that the first rows had" in result.stderr
+    assert max(map(len, result.stderr.splitlines())) < 1000
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (b"ARROW1\0\0", "a Feather file: save it as Parquet"),
+        (b"\x80\x04\x95", "a pickle of Python"),
+        (b"SQLite format 3\0", "a database of SQLite"),
+        ("größe,y\n1,2\n".encode("latin-1"), "iconv -f WINDOWS-1252 -t UTF-8"),
+    ],
+)
+def test_foreign_files_are_named(tmp_path, start, words):
+    path = tmp_path / "table.csv"
+    path.write_bytes(start + b"\n1,2\n")
+    assert words in fails("train", path, "--target", "y", "--model", tmp_path / "m.dokl")
+
+
+def test_a_unit_beside_numbers_is_no_secret(tmp_path):
+    columns = {"a": [f"{i}.5 kg" for i in range(60)], "y": range(60)}
+    asked = ("--target", "y", "--model", tmp_path / "m.dokl")
+    message = fails("train", written(tmp_path / "w.csv", columns), *asked)
+    assert ".5 kg')" in message
+    assert "numbers with a unit" in message

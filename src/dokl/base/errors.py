@@ -144,6 +144,11 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
+def shortened(text: str) -> str:
+    """A text as messages have it, where it may be long."""
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
 def listed(values: Iterable[object], most: int = 12) -> str:
     """Some names for a message, and how many more there are.
 

@@ -9,7 +9,7 @@ from shlex import quote
 import numpy as np
 
 from dokl.base.arrays import Array, limited
-from dokl.base.errors import BadInput, counted, listed
+from dokl.base.errors import BadInput, counted, listed, shortened
 from dokl.learning.columns.preprocessor import MAX_LEVELS, is_text
 
 # -- targets --------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def guessed_task(y: Array, name: str = "y") -> tuple[bool, str]:
             raise BadInput(
                 f"the target {name!r} holds {len(kinds):,} different texts in {present:,} rows, "
                 f"like {sorted(kinds)[0]!r}: these are neither classes nor numbers that could be "
-                "read. Name the decimal mark, or correct the column",
+                "read. Name the decimal mark, or correct the column (no units)",
                 options=["--decimal . or --decimal ,"],
             )
         shown = listed(sorted(kinds), 6)
@@ -169,13 +169,18 @@ def _numbered_so(called: str, different: Array, counts: Array) -> bool:
 # -- names, identifiers, free text: they do not help to predict other rows ------------------------
 REPEATED = 0.5  # of the rows have a text of their own, at least, where texts are names
 
+FEWEST_NAMES = 10  # rows of a whole table in which no text repeats
+
 MANY_WORDS, DIFFERENT = 6.0, 0.1  # words in free text on average, and how many texts are different
 
 
-def unused_texts(columns: Mapping[str, Array], besides: Collection[str]) -> dict[str, str]:
+def unused_texts(
+    columns: Mapping[str, Array], besides: Collection[str], whole: bool = False
+) -> dict[str, str]:
     """Columns that hold names or free text, none of `besides`, and why: {column: in words}.
 
-    Texts that repeat are levels, however many; they are no concern of this.
+    Texts that repeat are levels, however many; they are no concern of this. whole: no rows follow,
+    so that texts that are all different are names, however few.
 
     >>> import numpy as np
     >>> unused_texts({"who": np.array([f"person {i}" for i in range(90)], object)}, ())
@@ -187,7 +192,8 @@ def unused_texts(columns: Mapping[str, Array], besides: Collection[str]) -> dict
             continue
         texts = [text for text in column.tolist() if text is not None]
         different = len(set(texts))
-        if different <= MAX_LEVELS:
+        names = whole and different == len(texts) >= FEWEST_NAMES
+        if different <= MAX_LEVELS and not names:
             continue
         words = sum(len(text.split()) for text in texts) / len(texts)
         if different > REPEATED * len(texts):
@@ -196,7 +202,7 @@ def unused_texts(columns: Mapping[str, Array], besides: Collection[str]) -> dict
             what = f"free text, {words:.0f} words on average"
         else:
             continue
-        found[name] = f"{what}, like {_short(texts[0])}"
+        found[name] = f"{what}, like {shortened(texts[0])!r}"
     return found
 
 
@@ -205,7 +211,8 @@ def check_some_left(columns: Collection[str], unused: Mapping[str, str]) -> None
     if unused and not set(columns) - set(unused):
         raise BadInput(
             f"no column is left to learn from: {_each(unused)}. Names, identifiers and free text "
-            "do not help to predict other rows; are these numbers or times in an unknown format?",
+            "do not help to predict other rows; are these numbers with a unit (write it into the "
+            "column's name), or numbers or times in an unknown format?",
             options=["--numeric COLUMN", "--decimal ,", "--dates dmy"],
         )
 
@@ -218,10 +225,6 @@ def unused_words(unused: Mapping[str, str]) -> Iterable[str]:
         f"not used: {_each(unused)}; names, identifiers and free text do not help to predict "
         "other rows; --numeric COLUMN, --group COLUMN or --levels COLUMN=A,B,... takes one"
     ]
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def _each(unused: Mapping[str, str]) -> str:

@@ -65,7 +65,7 @@ def fit_table(
         target, task, standardise=standardise, method=method, parameters=parameters, lags=asked,
         group=group, shuffle=shuffle,
     )  # fmt: skip
-    model, source = start(training, chunk), Source("these rows")
+    model, source = start(training, chunk, whole=True), Source("these rows")
     why = random_order(training, chunk).replace("--no-shuffle", "shuffle=False")
     for line in (*not_used(chunk, model), *([why] if why and shuffle is None else [])):
         warnings.warn(line, stacklevel=2)

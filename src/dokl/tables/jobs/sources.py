@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dokl.base.arrays import Array
-from dokl.base.errors import BadInput, UnknownName, listed
+from dokl.base.errors import BadInput, UnknownName, listed, shortened
 from dokl.base.random_numbers import uniforms
 from dokl.estimators.auto import Auto
 from dokl.estimators.learner import MANY_INPUTS, Estimator
@@ -383,7 +383,8 @@ def _unknown_levels(prepared: Preprocessor, alone: bool) -> list[str]:
     """alone: whether a column could be a group instead."""
     return [
         f"column {name!r}: {count:,} texts are {_none_of(prepared, name)}: "
-        f"{', '.join(map(repr, prepared.new_levels[name]))}; they count as none of them. "
+        f"{', '.join(repr(shortened(text)) for text in prepared.new_levels[name])}; "
+        "they count as none of them. "
         f"{_instead(prepared, name, alone)}"
         for name, count in prepared.unseen.items()
         if count
@@ -397,7 +398,8 @@ def _none_of(prepared: Preprocessor, name: str) -> str:
             f"none of the {len(known)} levels that are inputs, the most frequent of the "
             f"{len(known) + beyond:,} that the first rows had"
         )
-    return f"none of the levels that the first rows had ({listed(known, 5) or 'none'}), but new"
+    some = listed(map(shortened, known), 5) or "none"
+    return f"none of the levels that the first rows had ({some}), but new"
 
 
 def _instead(prepared: Preprocessor, name: str, alone: bool) -> str:

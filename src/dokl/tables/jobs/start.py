@@ -87,9 +87,9 @@ class Training:
     shuffle: bool | None = None
 
 
-def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
+def start(training: Training, chunk: Chunk, longer: float = 1.0, whole: bool = False) -> TableModel:
     """A model that has learned nothing yet, planned on the first chunk. longer: how many times as
-    long as that chunk the file is, if that is known.
+    long as that chunk the file is, if that is known; whole: whether it is known to be all of it.
     """
     if training.task not in TASKS:
         raise UnknownName("task", training.task, TASKS)
@@ -109,7 +109,7 @@ def start(training: Training, chunk: Chunk, longer: float = 1.0) -> TableModel:
             f"column of hours, for example, and --numeric {quote(target)} if it does hold numbers"
         )
     named = [name for name in (target, training.group) if name is not None]
-    unused = unused_texts(columns, [*given, *named, *training.levels])
+    unused = unused_texts(columns, [*given, *named, *training.levels], whole)
     check_some_left([name for name in columns if name not in given], unused)
     given = [*given, *unused]
     group = _group(training, columns, given)
@@ -390,7 +390,7 @@ def not_used(chunk: Chunk, model: TableModel) -> Iterable[str]:
         return []
     left = set(model.preprocessor.excluded) - {model.target, model.node}
     some = {name: values for name, values in chunk.columns.items() if name in left}
-    return unused_words(unused_texts(some, ()))
+    return unused_words(unused_texts(some, (), whole=True))
 
 
 def _sizes(prepared: Preprocessor, name: str) -> str:

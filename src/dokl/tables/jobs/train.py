@@ -361,6 +361,7 @@ class _Work:
     cut_short: bool = False  # amid a chunk
     shuffled: str | None = None  # why rows are learned in random order; None: not settled
     longer: float = 1.0  # how many times as long as the first chunk the file is, about
+    whole: bool = False  # whether the first chunk is all of the file
 
     def __post_init__(self) -> None:
         """The score of this run; that of the model's whole life goes on beside it."""
@@ -404,6 +405,7 @@ class _Work:
             skip, done = self.halt.rows, 0
             with self._open() as reader:
                 self.longer = 1.0 / (reader.first_share or 1.0)
+                self.whole = reader.first_share == 1.0
                 for chunk in self._in_order(reader):
                     done += chunk.n
                     if done > skip:
@@ -466,7 +468,7 @@ class _Work:
 
     def _begin(self, chunk: Chunk) -> None:
         """A new model, by the first rows; guesses are reported."""
-        self.model = start(self.training, chunk, self.longer)
+        self.model = start(self.training, chunk, self.longer, self.whole)
         if self.model.preprocessor is not None and self.source.options.missing != MISSING:
             self.model.preprocessor.missing = tuple(self.source.options.missing)
         self.score = make_score(self.model.classifying)

@@ -286,7 +286,10 @@ class Columns:
         missing = self.options.missing
         for i, cell in enumerate(cells if types & {list, dict} else ()):
             if isinstance(cell, list | dict):
-                fault = BadInput(f"{quote_cell(cell)} is no single value")
+                fault = BadInput(
+                    f"{quote_cell(cell)} is no single value. Each row is an object of single "
+                    "values (pandas: frame.to_json(FILE, orient='records'))"
+                )
                 self._wrong(i, lines, name, fault, wrong)
         values = np.empty(len(cells), dtype=object)
         if types <= {str, type(None)}:  # few different ones, as a rule

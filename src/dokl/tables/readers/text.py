@@ -33,6 +33,12 @@ FOREIGN = {
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
     ZIP: "a zip archive or a spreadsheet, which are read back and forth: save it to a file",
     b"\xd0\xcf\x11\xe0": "an old spreadsheet (.xls): save it as .xlsx or CSV",
+    b"ARROW1": "a Feather file: save it as Parquet",
+    b"\x89HDF": "an HDF5 file: save its table as Parquet or CSV",
+    b"\x93NUMPY": "an array of NumPy: save it as CSV",
+    b"\x80\x04": "a pickle of Python, which can run code: save it as Parquet or CSV",
+    b"\x80\x05": "a pickle of Python, which can run code: save it as Parquet or CSV",
+    b"SQLite format 3": "a database of SQLite: save a table of it as CSV",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }
@@ -275,7 +281,7 @@ def decode_lines(raw: list[bytes], name: str, first_line: int) -> str:
         line = first_line + data.count(b"\n", 0, error.start)
         raise BadInput(
             f"{name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8 text. "
-            "Save the file as UTF-8"
+            "Save the file as UTF-8 (iconv -f WINDOWS-1252 -t UTF-8, say)"
         ) from None
 
 
