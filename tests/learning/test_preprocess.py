@@ -118,9 +118,18 @@ def test_transform_learns_nothing():
 def test_missing_numbers_stand_at_the_mean():
     columns = {"a": np.array([np.nan, 2.0, 4.0, np.nan])}
     plan = Preprocessor.plan(columns, standardise="off")
-    assert plan.learn_transform(columns)[:, 0].tolist() == [0.0, 2.0, 4.0, 3.0]
+    assert plan.learn_transform(columns)[:, 0].tolist() == [2.0, 2.0, 4.0, 3.0]
     assert plan.transform(columns)[:, 0].tolist() == [3.0, 2.0, 4.0, 3.0]
     assert Preprocessor.plan(columns).learn_transform(columns)[:, 0].tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_before_any_number_the_first_of_the_first_rows_stands(cut):
+    columns = {"a": np.array([np.nan, np.nan, 300.0, 320.0])}
+    known, unknown = (Preprocessor.plan({"a": columns["a"][:n]}, standardise="off") for n in (3, 2))
+    for plan, first in ((known, 300.0), (unknown, 0.0)):
+        parts = [plan.learn_transform(rows(columns, at, at + cut)) for at in range(0, 4, cut)]
+        assert np.concatenate(parts)[:, 0].tolist() == [first, first, 300.0, 320.0]
 
 
 def test_no_rows():

@@ -8,7 +8,8 @@ model. Its size never grows.
   the result does not depend on how the stream was cut into chunks, to the last bit. "fixed": the
   mean and deviation of a sample, agreed once; what a network needs. "off": numbers as they are.
   A column without spread gives 0.
-- A **missing** number stands at the mean of its column: 0, or the mean itself with "off". Nothing
+- A **missing** number stands at the mean of its column: 0, or the mean itself with "off", before
+  there is one the first value among the first rows. Nothing
   else marks that it was missing.
 - A column of **text** becomes one input of 0 or 1 for each level, "place=roof". The levels are
   those of the first rows, at most `max_levels`, the most frequent ones. A missing text, and a level

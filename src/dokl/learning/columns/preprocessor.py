@@ -122,8 +122,10 @@ class Preprocessor:
                 "day, week or year twice, so that nothing in them comes back. Give rows of a "
                 "longer time, or take earlier values of the target as inputs (--lag)"
             )
+        numbers = plan._numbers(used)
+        plan.moments.begin(numbers)
         if standardise == "fixed":
-            plan.moments.learn(plan._numbers(used), plan.scaled)
+            plan.moments.learn(numbers, plan.scaled)
         return plan
 
     @property
@@ -388,7 +390,8 @@ class Moments:
 
     Sums about the first value of each column: that is one of its values, so the variance keeps its
     digits however far from zero the column lies. Sums one row after the other: the same bits
-    however the rows come. shift, count, total, square: (p,).
+    however the rows come. shift, count, total, square: (p,). Before a value is learned, shift is
+    what stands for missing ones: the first value among the rows that a plan was made from.
     """
 
     shift: Array
@@ -401,11 +404,17 @@ class Moments:
         """Of no rows."""
         return cls(*np.zeros((4, p)))
 
+    def begin(self, values: Array) -> None:
+        """Values (p, n) of the first rows, which are not learned yet."""
+        if values.shape[1]:
+            self.shift = self._shift(values, ~np.isnan(values))
+
     def now(self, values: Array) -> Scale:
         """How values (p, n) lie in what was learned."""
         with np.errstate(over="ignore"):
             off = values - self.shift[:, None]
-        return Scale(off, self.shift, *(getattr(self, name)[:, None] for name in _SUMS))
+        sums = (getattr(self, name)[:, None] for name in _SUMS)
+        return Scale(off, self.shift, self.shift, *sums)
 
     def learn(self, values: Array, names: Sequence[str], means_only: bool = False) -> Scale:
         """How values (p, n) lie in all rows up to and including their own.
@@ -423,10 +432,10 @@ class Moments:
         bad = np.flatnonzero(~np.isfinite(square[:, -1]))
         if bad.size and not means_only:
             raise BadInput(f"column {names[bad[0]]!r} holds more than can be squared")
-        self.shift = shift
+        start, self.shift = self.shift, shift
         last = (np.nan_to_num(a[:, -1]) if bad.size else a[:, -1] for a in (count, total, square))
         self.count, self.total, self.square = (a.copy() for a in last)
-        return Scale(off, shift, count, total, square)
+        return Scale(off, start, shift, count, total, square)
 
     def _shift(self, values: Array, seen: Array) -> Array:
         """The shift, with the first value of columns that had none before."""
@@ -443,9 +452,12 @@ def _onward(before: Array, rows: Array) -> Array:
 
 @dataclass
 class Scale:
-    """Values less the shift, off: (p, n), beside the sums that hold for them: (p, n) or (p, 1)."""
+    """Values less the shift, off: (p, n), beside the sums that hold for them: (p, n) or (p, 1).
+    start: (p,), what stands for missing values before there is a mean.
+    """
 
     off: Array
+    start: Array
     shift: Array
     count: Array
     total: Array
@@ -461,6 +473,7 @@ class Scale:
         return scaled
 
     def filled(self, values: Array) -> Array:
-        """The values themselves, and the mean where one is missing; 0 before there is a mean."""
+        """The values themselves, and the mean where one is missing; `start` before there is one."""
         mean = self.shift[:, None] + self.total / np.maximum(self.count, 1.0)
-        return np.where(np.isnan(values), np.where(self.count > 0, mean, 0.0), values)
+        mean = np.where(self.count > 0, mean, self.start[:, None])
+        return np.where(np.isnan(values), mean, values)

@@ -260,8 +260,7 @@ def _scaling(w: Writing) -> str:
         const double mean = state->total[i] / n;
 """
     if w.learning.standardise == "off":
-        filled = "(state->seen[i] > 0 ? state->shift[i] + mean : 0)"
-        value = f"        x[i] = ({kind})(isnan(raw[i]) ? {filled} : raw[i]);\n"
+        value = f"        x[i] = ({kind})(isnan(raw[i]) ? state->shift[i] + mean : raw[i]);\n"
     else:
         value = f"""        const double variance = state->square[i] / n - mean * mean;
         const double off = raw[i] - state->shift[i] - mean;

@@ -175,8 +175,7 @@ def raw_inputs(prepared: Preprocessor) -> RawInputs:
     known = np.maximum(moments.count, 1.0)
     mean = moments.shift + moments.total / known
     if prepared.standardise == "off":
-        fill = np.where(moments.count > 0, mean, 0.0)
-        scaling = np.zeros(p), np.ones(p), fill
+        scaling = np.zeros(p), np.ones(p), mean
     else:
         spread = np.sqrt(np.maximum(moments.square / known - (moments.total / known) ** 2, 0.0))
         factor = np.divide(1.0, spread, out=np.zeros(p), where=spread > 0)
