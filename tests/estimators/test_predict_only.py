@@ -45,6 +45,19 @@ def test_the_file_holds_no_matrix(tmp_path, model):
     assert arrays["folded.counts"].nbytes < 10_000
 
 
+def test_rows_far_ahead_of_a_series_that_rises():
+    noise, rows = np.random.default_rng(1).normal(size=1001), 700
+    series = 0.1 * np.maximum(np.arange(1001) - 500, 0) + noise
+    model = AutoRegressor(**SMALL, experts="lasting")
+    model.partial_fit(series[:rows, None], series[1 : rows + 1])
+    later, steps = series[rows:-1, None], np.arange(1, 1001 - rows)
+    expected = model.predict(later, steps_ahead=steps)
+    np.testing.assert_allclose(folded(model).predict(later, steps_ahead=steps), expected)
+    assert model.bank_.extent is not None
+    lower, upper = folded(model).predict_interval(later, steps_ahead=steps)
+    np.testing.assert_allclose(0.5 * (lower + upper), expected)
+
+
 def test_intervals_have_one_width_and_std_is_refused(model):
     small = folded(model)
     lower, upper = small.predict_interval(X, 0.9)

@@ -17,6 +17,7 @@ from dokl.learning.experts.scaling import (
     CLIP,
     cut_wild_targets,
     follow,
+    follow_on,
     limits,
     scaling_of,
 )
@@ -287,6 +288,35 @@ def test_a_series_that_rises_is_followed_between_pilots(sign):
     known, found = learning.learn(bank.start(1, 1, fixed), sign * X, sign * Y)
     assert known.extent is None
     assert np.mean((sign * Y - found.mean)[350:] ** 2) > 2.0 * np.mean(error**2)
+
+
+def test_rows_far_ahead_of_a_series_that_rises_may_come_further():
+    steps = np.array([1.0, 20.0, 100.0, 1000.0])
+    least = np.full(2, 4.0)
+    assert follow_on(None, steps, 400) is None
+    assert follow_on(least, steps, 400) is least
+    ahead = follow_on(np.array([8.0, 4.0]), steps, 400)
+    assert ahead[:, 1].tolist() == [4.0] * 4
+    assert ahead[0, 0] == 8.0
+    assert (np.diff(ahead[:, 0]) > 0).all()
+    np.testing.assert_allclose(ahead[2:, 0], 8.0 * (1.0 + 2.0 * (steps[2:] - 1.0) / 400))
+
+
+def test_a_frozen_bank_follows_a_series_that_rises():
+    X, Y = rising(900)
+    settings = Settings(lasting_for_numbers(), most=30, pilots=(30, 125))
+    known, _ = learning.learn(bank.start(1, 1, settings), X[:500], Y[:500])
+    later, steps = X[500:], np.arange(1, 401)
+    found = predicting.predict(known, later, steps)
+    assert np.mean((Y[500:] - found) ** 2) < 2.0 * np.mean((Y - X)[500:] ** 2)
+    stuck = predicting.predict(known, later)
+    assert np.mean((Y[500:] - stuck) ** 2) > 2.0 * np.mean((Y[500:] - found) ** 2)
+    both = predicting.predict_with_variance(known, later, steps)
+    np.testing.assert_allclose(both.mean, found, atol=1e-9)
+    some = slice(290, 310)
+    np.testing.assert_allclose(
+        predicting.predict(known, later[some], steps[some]), found[some], atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("cut", [1, 7])

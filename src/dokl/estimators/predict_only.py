@@ -56,9 +56,13 @@ class PredictOnly(Savable, FrameInputs, BaseEstimator):  # type: ignore[misc]
 
     _classifying = False
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: Any, steps_ahead: Any = None) -> Array:
         check_is_fitted(self, "folded_")
-        return folding.predict_sum(self.folded_, self._read_rows(X))
+        rows, parts = self._read_rows(X), self.folded_
+        if steps_ahead is not None:
+            steps = drift.check_steps(steps_ahead, len(rows))
+            parts = tuple(folding.ahead(part, steps, self.rows_) for part in parts)
+        return folding.predict_sum(parts, rows)
 
     def fit(self, X: Any, y: Any = None, **_: Any) -> NoReturn:
         """Refuse: there is nothing left to learn with."""
@@ -87,7 +91,7 @@ class FoldedRegressor(RegressorMixin, PredictOnly):  # type: ignore[misc]
                 "a model exported for predicting only has no standard deviations: they need the "
                 "matrices that were left out"
             )
-        mean = self._scores(X)
+        mean = self._scores(X, steps_ahead)
         if steps_ahead is not None and self.beside_ is not None:
             far = drift.check_steps(steps_ahead, len(mean))[:, None] > 1
             mean = np.where(far, self.beside_[0].mixed(mean, self._read_rows(X)), mean)
@@ -99,7 +103,7 @@ class FoldedRegressor(RegressorMixin, PredictOnly):  # type: ignore[misc]
         """Lower and upper ends, as far apart as those of the full model were on average; by
         steps_ahead as for `AutoRegressor`.
         """
-        mean = self._scores(X)
+        mean = self._scores(X, steps_ahead)
         about = self.tracker_, self.counts_, self.rows_, coverage, len(mean), steps_ahead
         half = predicting.frozen_widths(*about) * self.spread_
         if steps_ahead is not None and self.beside_ is not None:
@@ -116,7 +120,7 @@ class FoldedClassifier(ClassifierMixin, Calibrated, PredictOnly):  # type: ignor
 
     _classifying = True
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: Any, steps_ahead: Any = None) -> Array:
         return PredictOnly._scores(self, X)
 
 

@@ -23,7 +23,7 @@ from dokl.base.unlocked import one_thread
 from dokl.learning.experts.bank import AT_ONCE, Bank, mean_and_variance
 from dokl.learning.experts.maps import GroupedMap, NestedMap
 from dokl.learning.experts.ranks import Ranks
-from dokl.learning.experts.scaling import Scaling, limits
+from dokl.learning.experts.scaling import Scaling, follow_on, limits
 from dokl.learning.scales import correlation, squared_distances
 
 
@@ -52,8 +52,8 @@ class Bumps:
 @dataclass(frozen=True)
 class Folded:
     """base: (m,) and slope: (m, d) for standardised rows and targets; bumps: one for each map;
-    ranks: of standardised rows, where a map counts by them; extent: (d,), how far
-    standardised rows have come, if beyond LEAST (`scaling.follow`).
+    ranks: of standardised rows, where a map counts by them; extent: how far standardised rows
+    have come, (d,), or (n, d) for the rows to predict (`scaling.follow`, `follow_on`).
     """
 
     inputs: Scaling
@@ -223,14 +223,22 @@ def predict_sum(parts: Sequence[Part], X: Array) -> Array:
     return np.asarray(sum(predict(part, X) for part in parts))
 
 
+def ahead(made: Part, steps: Array, rows: int) -> Part:
+    """The same for rows at these distances (n,) beyond the n rows learned."""
+    if isinstance(made, Waves):
+        return made
+    return replace(made, extent=follow_on(made.extent, steps, rows))
+
+
 @one_thread()
 def predict(made: Part, X: Array) -> Array:
     """Means (n, m) of rows X: (n, d)."""
     if isinstance(made, Waves):
         return made.at(X)
     out = np.empty((len(X), len(made.base)))
+    whole = made.standardised(X)
     for i in range(0, len(X), AT_ONCE):
-        rows = made.standardised(X[i : i + AT_ONCE])
+        rows = whole[i : i + AT_ONCE]
         total = made.base + rows @ made.slope.T
         ranked = rows if made.ranks is None else made.ranks.of(rows)
         for each in made.bumps:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from dokl.base.arrays import Array
 from dokl.learning import drift
-from dokl.learning.drift import Drift
 from dokl.learning.experts import folding, rivals
 from dokl.learning.experts import group_errors as correcting
 from dokl.learning.experts.bank import (
@@ -23,6 +23,7 @@ from dokl.learning.experts.bank import (
 from dokl.learning.experts.learn import FEW, on_all_cores
 from dokl.learning.experts.maps import drawn_rows, some_rows
 from dokl.learning.experts.rivals import Beside
+from dokl.learning.experts.scaling import follow_on
 from dokl.learning.intervals import Tracker, width_at
 
 LEAST = 1e-300  # of variances, which targets of tiny units make vanish
@@ -34,7 +35,17 @@ def predict(bank: Bank, X: Array, steps_ahead: object = None) -> Array:
     """Means (n, m) of rows X: (n, d). steps_ahead: how many rows beyond the last learned one each
     lies; None is for the next rows of a bank that goes on learning.
     """
-    return _beside(bank, X, _by_bank(bank, X), steps_ahead)
+    return _beside(bank, X, _by_bank(_ahead(bank, X, steps_ahead), X), steps_ahead)
+
+
+def _ahead(bank: Bank, X: Array, steps_ahead: object) -> Bank:
+    """The bank for rows X: (n, d) that far ahead: their inputs may have come further than those
+    learned, as they have where copies are judged (`copies`).
+    """
+    if steps_ahead is None or bank.settings.grouped:
+        return bank
+    steps = drift.check_steps(steps_ahead, len(X))
+    return replace(bank, extent=follow_on(bank.extent, steps, bank.seen))
 
 
 def _beside(bank: Bank, X: Array, mean: Array, steps_ahead: object) -> Array:
@@ -62,8 +73,8 @@ def predict_with_variance(bank: Bank, X: Array, steps_ahead: object = None) -> P
     if bank.now is None:
         both = np.tile(np.concatenate(mean_and_variance(bank.total)), (len(X), 1))
     else:
-        now = bank.now
-        both = _in_pieces(lambda rows: _both(bank, now, rows), X, 2 * bank.m)
+        then = _ahead(bank, X, steps_ahead)
+        both = _in_pieces(_both, then, X, 2 * bank.m)
         if bank.group_errors is not None:
             given = X[:, -1].astype(np.int64), both[:, : bank.m], both[:, bank.m :]
             both = np.hstack(correcting.predict(bank.group_errors, *given))
@@ -123,7 +134,8 @@ def frozen_ends(
     As far as they are wider than those of the next row, they are calibrated by copies, whose
     variances do without z'Pz of each row; so these count then, too.
     """
-    known, prediction = bank.drift, predict_with_variance(bank, X)
+    then = _ahead(bank, X, steps_ahead)
+    known, prediction = bank.drift, predict_with_variance(then, X)
     counts = None if known is None else known.counts[0]
     width = frozen_widths(bank.tracker, counts, bank.seen, coverage, len(X), steps_ahead)
     newest = width_at(bank.tracker, coverage)
@@ -132,7 +144,7 @@ def frozen_ends(
     now = None if bank.rivals is None or steps_ahead is None else rivals.beside(bank.rivals)
     like = prediction.variance
     if known is not None and len(known.rows) and (now is not None or (width > newest).any()):
-        like = _in_pieces(lambda rows: _as_copy(bank, known, rows), X, bank.m)
+        like = _in_pieces(_as_copy, then, X, bank.m)
         wider = np.log(np.maximum(width, 1e-300) / np.maximum(newest, 1e-300))
         share = np.minimum(wider / drift.TRUSTED, 1.0)
         reach = np.maximum(reach * (np.sqrt(np.maximum(like, LEAST)) / sd) ** share, newest * sd)
@@ -163,12 +175,13 @@ def ends_beside(
     return np.where(aged, now.mixed(mean, X), mean), np.where(aged, wide, reach)
 
 
-def _as_copy(bank: Bank, known: Drift, X: Array) -> Array:
+def _as_copy(bank: Bank, X: Array) -> Array:
     """Variances (n, m) of rows X: (n, d), as they count for copies: with the experts' variances of
     the newest one.
     """
-    now, weights = bank.now, bank.weights
+    now, known, weights = bank.now, bank.drift, bank.weights
     assert now is not None
+    assert known is not None
     used = np.flatnonzero(weights > 0).tolist()
     Z, was = features(bank, now, X, used), known.experts.tolist()
     F = np.array([now.targets.outward(Z[i] @ bank.memories[i].theta.T) for i in used])
@@ -183,8 +196,9 @@ def _as_copy(bank: Bank, known: Drift, X: Array) -> Array:
     return np.asarray((w * (np.array(V)[:, None] + (F - mean) ** 2)).sum(axis=0))
 
 
-def _both(bank: Bank, now: PilotMaps, X: Array) -> Array:
-    weights = bank.weights
+def _both(bank: Bank, X: Array) -> Array:
+    now, weights = bank.now, bank.weights
+    assert now is not None
     used = np.flatnonzero(weights > 0).tolist()
     F, V = by_each(bank, now, features(bank, now, X, used))
     w, each = weights[used][:, None, None], np.array(F)
@@ -210,8 +224,14 @@ def _between_groups(bank: Bank, now: PilotMaps, X: Array) -> Array:
     return np.asarray(found.reshape(len(some), len(X), bank.m).var(axis=0, ddof=1))
 
 
-def _in_pieces(function: Callable[[Array], Array], X: Array, width: int) -> Array:
+def _in_pieces(function: Callable[[Bank, Array], Array], bank: Bank, X: Array, width: int) -> Array:
     """Piece by piece, on all cores; a few rows are done before these have begun."""
-    pieces = [X[i : i + AT_ONCE] for i in range(0, len(X), AT_ONCE)]
-    with on_all_cores(len(X) >= FEW and len(pieces) > 1) as each:
-        return np.concatenate([*each(function, pieces), np.empty((0, width))])
+
+    def one(i: int) -> Array:
+        piece, own = slice(i, i + AT_ONCE), bank
+        if bank.extent is not None and bank.extent.ndim == 2:
+            own = replace(bank, extent=bank.extent[piece])
+        return function(own, X[piece])
+
+    with on_all_cores(len(X) >= FEW and len(X) > AT_ONCE) as each:
+        return np.concatenate([*each(one, range(0, len(X), AT_ONCE)), np.empty((0, width))])

@@ -78,6 +78,20 @@ def follow(extent: Array | None, rows: Array) -> tuple[Array | None, Array | Non
     return before, now
 
 
+def follow_on(extent: Array | None, steps: Array, rows: int) -> Array | None:
+    """How far inputs may have come where rows are not seen, at these distances (n,) beyond n rows:
+    extents (n, d); the extent itself, (d,) or None, where no input has left LEAST.
+
+    An input that has left LEAST belongs to a series that rises or falls. It goes on by the pace of
+    `follow`, and by no more than a straight line since the first row would.
+    """
+    if not beyond(extent):
+        return extent
+    pace = (steps - 1.0) * math.log1p(STEP * (1.0 - OFTEN))
+    grown = np.exp(np.minimum(pace, np.log1p(2.0 * (steps - 1.0) / max(1, rows))))
+    return np.asarray(np.where(extent > LEAST, grown[:, None] * extent, LEAST))  # type: ignore[operator]
+
+
 def cut_wild_targets(Y: Array, wild: float = WILD) -> Array:
     """Targets (n, m) with wild ones cut off at `wild` times the usual spread.
 
