@@ -254,3 +254,15 @@ def test_wrong_requests_say_what_to_do(air, tmp_path):
     assert "LIBSVM" in fails("backtest", tmp_path / "x.svm", "--target", "y")
     with pytest.raises(dokl.errors.BadInput, match="held out"):
         dokl.backtest(stations(100), "temp", by="place", held_out=1.5)
+
+
+@pytest.mark.parametrize("horizon", [0, 3])
+def test_a_short_series_that_grows_is_predicted_frozen(horizon):
+    t, rng = np.arange(130), np.random.default_rng(3)
+    season = 1 + 0.15 * np.sin(2 * np.pi * t / 12)
+    sold = 300 * np.exp(t / 60) * season * np.exp(0.02 * rng.normal(size=130))
+    month = pd.date_range("2010-01-01", periods=130, freq="MS")
+    table = pd.DataFrame({"month": month, "sold": sold.round(1)})
+    error = whole(dokl.backtest(table, "sold", horizon=horizon, folds=1, held_out=0.2)).rmse
+    assert error["dokl frozen"] < 1.5 * error["ridge"]
+    assert error["dokl frozen"] < 0.8 * error["the last value"]

@@ -26,7 +26,7 @@ Rows = tuple[Array, Array, Array]
 Snapshot = tuple[int, tuple[Memory, ...]]  # rows before it, experts
 
 PER_OCTAVE = 4  # copies while the count of rows doubles
-CLOSEST = 32  # rows between copies, at least
+CLOSEST = 8  # rows between copies, at least
 # Rows by which copies are judged: this many after each is taken, then one of EVERY.
 FIRST, EVERY = 16, 8
 SOON = 0.5  # of the rows that a copy has learned: what stands beside it is weighed by these

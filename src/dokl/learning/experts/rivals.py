@@ -206,7 +206,8 @@ def judged(
 
 
 def beside(known: Rivals) -> Beside:
-    """What predicts beside the bank as of now."""
+    """What predicts beside the bank as of now, for inputs as far as they have come by now."""
+    known = _with_limits(known)
     both = zip(known.products, known.squares, strict=True)
     weights = np.array([_weights(*each) for each in both])
     square = np.einsum("mk,mkl,ml->m", weights, known.products, weights) / max(known.rows, 1.0)
