@@ -17,6 +17,9 @@ def pytest_configure(config):
     # took 0.2 s. Read when NumPy is loaded, here and in the processes that tests start.
     for library in ("OPENBLAS", "OMP"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    # LightGBM asks joblib how many threads to take. Two of them wait for each other in a loop: on a
+    # busy machine fits of 300 rows took five times as long.
+    os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
     # What tests compile with XLA runs for milliseconds; compiling it is what takes the time. With
     # neither optimisation nor fusion emitters it takes a third of it.
     quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
