@@ -56,7 +56,7 @@ def test_where_nothing_said_can_be_honest_nodes_keep_their_total():
 
 
 # -- networks of single learners ------------------------------------------------------------------
-def dealt(n=240):
+def dealt(n=170):
     """Rows (n * K, 3) of K nodes in turn that see the same function, through noise."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(n * K, 3))
@@ -80,6 +80,7 @@ def error_alone(k):
     return np.mean((AutoRegressor(**SETTINGS).prequential(X, y) - y)[100:] ** 2)
 
 
+@pytest.mark.usefixtures("short_searches")
 @pytest.mark.parametrize("share", ["rows", "sums"])
 @pytest.mark.parametrize("attack", first(*FALSE_TARGETS))
 def test_no_honest_node_is_worse_off_than_alone_whatever_rows_faulty_ones_have(attack, share):

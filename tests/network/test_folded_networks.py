@@ -41,16 +41,16 @@ def everybody_counts(network):
 
 
 @pytest.mark.parametrize("share", ["sums", "rows"])
-@pytest.mark.parametrize("k", [-1, 0, 2])
-def test_parts_add_up_to_the_nodes_prediction(share, k):
+def test_parts_add_up_to_the_nodes_prediction(share):
     network = everybody_counts(learned(share, y=np.column_stack([Y, 5.0 - 2.0 * Y])).network_)
-    parts = folded_parts(network, k)
-    assert len(parts) == (1 if k < 0 else 3)
-    if share == "rows":  # whose bank has Matern kernels, of which a distance is no factor
-        shared = parts[0] if k < 0 else parts[1]
-        assert any(each.apart.any() for each in shared.bumps)
-    wanted = banks.predict_mean(network, FAR, np.full(len(FAR), k))
-    np.testing.assert_allclose(predict(parts, FAR), wanted, rtol=0, atol=1e-9)
+    for k in (-1, 0, 2):
+        parts = folded_parts(network, k)
+        assert len(parts) == (1 if k < 0 else 3)
+        if share == "rows":  # whose bank has Matern kernels, of which a distance is no factor
+            shared = parts[0] if k < 0 else parts[1]
+            assert any(each.apart.any() for each in shared.bumps)
+        wanted = banks.predict_mean(network, FAR, np.full(len(FAR), k))
+        np.testing.assert_allclose(predict(parts, FAR), wanted, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("how", [
@@ -84,10 +84,10 @@ def test_a_node_that_appears_late_is_folded_by_the_network():
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("node", [None, 1])
-def test_the_one_width_is_that_of_the_newest_rows(node):
+def test_the_one_width_is_that_of_the_newest_rows():
     model = learned()
-    newest = X[1:180:3] if node == 1 else X[180 - 3 * 34 : 180]  # 34 of each make over 100
-    lower, upper = model.predict_interval(newest, 0.8, nodes=node)
-    width = interval_width(model.network_, -1 if node is None else node, 0.8)
-    np.testing.assert_allclose(width, [np.mean(upper - lower) / 2], rtol=1e-12)
+    for node in (None, 1):
+        newest = X[1:180:3] if node == 1 else X[180 - 3 * 34 : 180]  # 34 of each make over 100
+        lower, upper = model.predict_interval(newest, 0.8, nodes=node)
+        width = interval_width(model.network_, -1 if node is None else node, 0.8)
+        np.testing.assert_allclose(width, [np.mean(upper - lower) / 2], rtol=1e-12)
