@@ -69,6 +69,7 @@ def daily(n, start="2020-01-01"):
     return {"day": [str(d) for d in day], "x": noise.round(3), "y": (np.sin(turn) + 0.1 * noise)}
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_year_is_a_circle_where_the_rows_cover_two():
     year = ["day: time of year cos", "day: time of year sin"]
     rows = daily(1000)

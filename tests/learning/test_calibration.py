@@ -8,6 +8,8 @@ import pytest
 from dokl import AutoClassifier
 from dokl.learning import calibration
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 def stream(k=4, n=3000, seed=0, noise=0.6):
     """Scores that decide for the true class, with noise, and the class numbers."""

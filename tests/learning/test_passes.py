@@ -85,7 +85,7 @@ def test_fit_of_many_rows_has_honest_intervals(short_searches):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 6))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=4000)
-    model = AutoRegressor(n_components=300, random_state=0).fit(X[:3000], y[:3000])
+    model = AutoRegressor(n_components=200, random_state=0).fit(X[:3000], y[:3000])
     low, high = model.predict_interval(X[3000:], coverage=0.9)
     assert 0.86 < np.mean((low <= y[3000:]) & (y[3000:] <= high)) < 0.95
     assert model.score(X[3000:], y[3000:]) > 0.9

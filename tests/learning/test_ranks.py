@@ -78,13 +78,14 @@ def test_ranks_of_a_file_are_checked():
 
 
 # -- what it buys ------------------------------------------------------------------------------
+@pytest.mark.usefixtures("short_searches")
 def test_skewed_inputs_are_learned_better_with_ranks(monkeypatch):
-    X, y = skewed(700)
+    X, y = skewed(500)
     found = {}
     for name in ("with", "without"):
         kinds = tuple(k for k in for_numbers() if name == "with" or not k.ranked)
         monkeypatch.setitem(Auto._sets, "all", lambda kinds=kinds: kinds)
-        told = AutoRegressor(200, random_state=0).prequential(X, y)
+        told = AutoRegressor(100, random_state=0).prequential(X, y)
         found[name] = np.mean((told - y)[200:] ** 2)
     assert found["with"] < 0.5 * found["without"]
 
@@ -107,9 +108,10 @@ def test_skewed_inputs_of_groups_are_learned_better_with_ranks(monkeypatch, tmp_
 
 # -- files and exports -------------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def model():
+def model(short_searches_of_module):
     X, y = skewed(300)
-    return AutoRegressor(80, random_state=0).partial_fit(X, y)
+    with short_searches_of_module():
+        return AutoRegressor(80, random_state=0).partial_fit(X, y)
 
 
 def test_experts_on_ranks_count(model):
@@ -117,8 +119,9 @@ def test_experts_on_ranks_count(model):
     assert sum(w for name, w in weights.items() if "of ranks" in name) > 0.1
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_file_goes_on_where_it_was(tmp_path, model):
-    X, y = skewed(400, seed=1)
+    X, y = skewed(220, seed=1)
     again = load(model.save(tmp_path / "m.dokl"))
     assert again.fingerprint_ == model.fingerprint_
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
