@@ -1,5 +1,6 @@
 """Estimators without settings: what needs no care, any cut, files, intervals, adding, refusals."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -30,8 +31,16 @@ def error(f, y=Y, start=300):
 
 
 @pytest.fixture(scope="module")
-def model():
-    return AutoRegressor(**SMALL).partial_fit(X, Y)
+def taught(short_searches_of_module):
+    """A model of all rows, and what it said of each before: means and standard deviations."""
+    with short_searches_of_module():
+        model = AutoRegressor(**SMALL)
+        return model, *model.prequential(X, Y, return_std=True)
+
+
+@pytest.fixture
+def model(taught):
+    return taught[0]
 
 
 @pytest.mark.full_searches
@@ -56,26 +65,33 @@ def test_inputs_with_a_linear_effect_are_relevant():
     assert labels.relevance_.argmax() == 1
 
 
+@pytest.fixture(scope="module")
+def uncut(short_searches_of_module):
+    """A model of the first 330 rows, and what it said of them."""
+    with short_searches_of_module():
+        model = AutoRegressor(**SMALL)
+        return model, model.prequential(X[:330], Y[:330])
+
+
 @pytest.mark.parametrize("cut", [1, 37, 256])
-def test_any_cut_gives_the_same(cut):
-    whole, cut_up, told = AutoRegressor(**SMALL), AutoRegressor(**SMALL), []
-    f = whole.prequential(X[:330], Y[:330])
+def test_any_cut_gives_the_same(cut, uncut):
+    (whole, f), cut_up, told = uncut, AutoRegressor(**SMALL), []
     for i in range(0, 330, cut):
         told.append(cut_up.prequential(X[i : min(330, i + cut)], Y[i : min(330, i + cut)]))
     np.testing.assert_allclose(np.concatenate(told), f, atol=1e-7)
     np.testing.assert_allclose(cut_up.predict(X), whole.predict(X), atol=1e-7)
 
 
-def test_offset_scale_constant_columns_and_first_zeros_change_nothing():
-    plain = AutoRegressor(**SMALL).prequential(X, Y)
+def test_offset_scale_constant_columns_and_first_zeros_change_nothing(taught):
+    _, plain, _ = taught
     for offset, scale in ((1e4, 1.0), (0.0, 1e-6), (-3e7, 1e3)):
-        f = AutoRegressor(**SMALL).prequential(X, offset + scale * Y)
+        f = AutoRegressor(**SMALL).prequential(X[:300], offset + scale * Y[:300])
         # Nothing is known before the first row.
-        np.testing.assert_allclose((f[1:] - offset) / scale, plain[1:], atol=2e-3)
-    odd = np.hstack([X * [1e-3, 1e5, 1.0], np.full((700, 1), 7.0)])
-    assert error(AutoRegressor(**SMALL).prequential(odd, Y)) < 0.03
-    first = np.vstack([np.zeros((1, 3)), X])
-    assert error(AutoRegressor(**SMALL).prequential(first, np.append(0.0, Y))[1:]) < 0.03
+        np.testing.assert_allclose((f[1:] - offset) / scale, plain[1:300], atol=2e-3)
+    odd, y = np.hstack([X * [1e-3, 1e5, 1.0], np.full((700, 1), 7.0)])[:450], Y[:450]
+    assert error(AutoRegressor(**SMALL).prequential(odd, y), y) < 0.03
+    first = np.vstack([np.zeros((1, 3)), X[:450]])
+    assert error(AutoRegressor(**SMALL).prequential(first, np.append(0.0, y))[1:], y) < 0.03
 
 
 def test_awkward_beginnings():
@@ -95,21 +111,21 @@ def test_several_outputs_weights_and_rows_of_weight_zero():
     f, sd = model.prequential(X, both, return_std=True)
     assert f.shape == sd.shape == (700, 2)
     assert error(f[:, 1], both[:, 1]) < 0.03
-    weight = np.ones(700)
+    rows, weight = X[:350], np.ones(350)
     weight[::7] = 0
-    spoiled = np.where(weight > 0, Y, 1e9)
-    told = AutoRegressor(**SMALL).prequential(X, spoiled, sample_weight=weight)
+    spoiled = np.where(weight > 0, Y[:350], 1e9)
+    told = AutoRegressor(**SMALL).prequential(rows, spoiled, sample_weight=weight)
     assert np.isnan(told[::7]).all()
     kept = weight > 0
-    alone = AutoRegressor(**SMALL).prequential(X[kept], Y[kept])
+    alone = AutoRegressor(**SMALL).prequential(rows[kept], Y[:350][kept])
     np.testing.assert_allclose(told[kept], alone, atol=1e-9)
 
 
 def test_one_wild_target_does_not_stay():
     spoiled = Y.copy()
     spoiled[400] = 1e5
-    f = AutoRegressor(**SMALL).prequential(X, spoiled)
-    assert error(f, start=450) < 0.1
+    f = AutoRegressor(**SMALL).prequential(X[:600], spoiled[:600])
+    assert error(f, Y[:600], start=450) < 0.1
 
 
 @pytest.mark.full_searches
@@ -154,10 +170,9 @@ def test_fit_is_not_behind_partial_fit_in_twenty_draws():
     assert errors[:, 0].mean() < 0.5 * errors[:, 1].mean()  # .0049 and .0139
 
 
-@pytest.mark.full_searches
-def test_intervals_cover(model):
+def test_intervals_cover(taught):
     rng = np.random.default_rng(1)
-    f, sd = AutoRegressor(**SMALL).prequential(X, Y, return_std=True)
+    model, f, sd = taught
     assert 0.8 < np.mean(np.abs(f - Y)[200:] < 1.645 * sd[200:]) <= 1.0
     fresh = rng.normal(size=(400, 3))
     y = np.sin(2 * fresh[:, 0]) + fresh[:, 1] ** 2 + 0.05 * rng.normal(size=400)
@@ -174,11 +189,11 @@ def test_intervals_cover(model):
         model.predict_interval(fresh, 90)
 
 
-def test_intervals_before_each_row_was_learned():
+def test_intervals_before_each_row_was_learned(taught):
     f, sd, lower, upper = AutoRegressor(**SMALL).prequential(
         X, Y, return_std=True, return_interval=0.9
     )
-    np.testing.assert_array_equal(f, AutoRegressor(**SMALL).prequential(X, Y))
+    np.testing.assert_array_equal(f, taught[1])
     np.testing.assert_allclose(upper - f, f - lower)
     assert (upper > f)[sd > 0].all()
     assert 0.85 < np.mean(((lower <= Y) & (upper >= Y))[200:]) < 0.95
@@ -218,14 +233,16 @@ def test_clone_pickle_and_pipelines(model):
 
 
 @pytest.mark.parametrize("rows", [1, 100, 700])
-def test_a_loaded_model_predicts_the_same_and_continues_to_single_precision(tmp_path, rows):
-    model = AutoRegressor(**SMALL).partial_fit(X[:rows], Y[:rows])
+def test_a_loaded_model_predicts_the_same_and_continues_to_single_precision(tmp_path, rows, taught):
+    model = copy.deepcopy(taught[0]) if rows == len(X) else AutoRegressor(**SMALL)
+    if rows < len(X):
+        model.partial_fit(X[:rows], Y[:rows])
     loaded = dokl.load(model.save(tmp_path / "auto.dokl"))
     assert loaded.get_params() == model.get_params()
     (mean, sd), known = (m.predict(X, return_std=True) for m in (loaded, model))
     np.testing.assert_array_equal(mean, known[0])
     np.testing.assert_allclose(sd, known[1], rtol=1e-6)
-    more = [m.prequential(X[:400], Y[:400], return_std=True) for m in (model, loaded)]
+    more = [m.prequential(X[:250], Y[:250], return_std=True) for m in (model, loaded)]
     np.testing.assert_allclose(more[0], more[1], atol=1e-5)
     assert loaded.fingerprint_ == model.fingerprint_
 

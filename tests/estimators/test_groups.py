@@ -52,7 +52,7 @@ def test_groups_are_no_quantities():
 
 
 def test_a_missing_number_of_a_group_is_no_mean_of_numbers():
-    X, y = growth()
+    X, y = growth(days=6)
     unknown, missing = X[-60:].copy(), X[-60:].copy()
     unknown[:, 1], missing[:, 1] = -1.0, np.nan
     frame = pd.DataFrame({"day": X[:, 0], "animal": X[:, 1], "place": ["a", "b"] * (len(X) // 2)})
@@ -68,7 +68,7 @@ def test_a_missing_number_of_a_group_is_no_mean_of_numbers():
 
 
 def test_an_exact_file_goes_on_with_the_same_bits(tmp_path):
-    X, y = growth()
+    X, y = growth(days=9)
     model = small(-1).partial_fit(X[:200], y[:200])
     other = library.load(library.save(model, tmp_path / "m.dokl", exact=True))
     assert other.groups == -1
@@ -79,7 +79,7 @@ def test_an_exact_file_goes_on_with_the_same_bits(tmp_path):
 
 
 def test_how_rows_are_cut_into_calls_does_not_matter():
-    X, y = growth()
+    X, y = growth(days=6)
     one, other = small(-1), small(-1)
     whole = one.prequential(X, y)
     cuts = [other.prequential(X[i : i + 50], y[i : i + 50]) for i in range(0, len(y), 50)]
@@ -87,7 +87,7 @@ def test_how_rows_are_cut_into_calls_does_not_matter():
 
 
 def test_the_place_of_the_column_does_not_matter():
-    X, y = growth()
+    X, y = growth(days=6)
     last, first = small(-1).fit(X, y), small(0).fit(X[:, ::-1], y)
     np.testing.assert_array_equal(last.predict(X), first.predict(X[:, ::-1]))
     np.testing.assert_array_equal(last.relevance_, first.relevance_[::-1])
@@ -97,7 +97,7 @@ def test_the_place_of_the_column_does_not_matter():
 
 def test_a_column_has_a_name():
     pandas = pytest.importorskip("pandas")
-    X, y = growth()
+    X, y = growth(days=4)
     frame = pandas.DataFrame(X, columns=["day", "animal"])
     named, placed = small("animal").fit(frame, y), small(1).fit(X, y)
     np.testing.assert_array_equal(named.predict(frame), placed.predict(X))
@@ -253,7 +253,7 @@ def test_of_several_texts_the_one_with_most_levels_is_the_group(tmp_path):
 
 
 def test_numbers_that_look_like_names_are_pointed_out(tmp_path):
-    X, y = growth()
+    X, y = growth(days=6)
     columns = {"day": X[:, 0].astype(int), "animal": X[:, 1].astype(int), "y": y.round(3)}
     path, model = write_csv(tmp_path / "r.csv", columns), tmp_path / "m.dokl"
     told = dokl("train", path, "--target", "y", "--components", 40, "--model", model).stdout
