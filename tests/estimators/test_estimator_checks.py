@@ -20,7 +20,7 @@ ESTIMATORS = [
     KernelRegressor(),
     KernelClassifier(),
     KernelClassifier(loss="logistic"),
-    NetworkRegressor(n_nodes=2, n_components=10),
+    NetworkRegressor(n_nodes=2, n_components=10, experts="lasting"),
     DiffusionRegressor(),
     DiffusionClassifier(),
     RandomFeatures(),

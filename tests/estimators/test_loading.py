@@ -14,6 +14,8 @@ from dokl.base.errors import BadFile, BadInput, DoklError, FingerprintMismatch
 from dokl.learning.kernels import Matern
 from saved import CASES, X, scores, started, stations
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 HERE = Path(__file__).parents[1]
 
 

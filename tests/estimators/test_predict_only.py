@@ -13,6 +13,8 @@ from dokl.base.errors import BadFile, BadInput
 from dokl.estimators import folded
 from dokl.estimators.predict_only import NEWEST
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))
 Y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.05 * RNG.normal(size=400)

@@ -17,6 +17,8 @@ from dokl.estimators.saving import load_with_extra, save
 from dokl.learning.kernels import Custom, Gaussian, Matern
 from saved import CASES, NUMBERS, X, close, network, regressor, same_state, scores, started
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 HERE = Path(__file__).parents[1]
 
 

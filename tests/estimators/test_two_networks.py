@@ -10,6 +10,8 @@ from sklearn.base import clone
 import dokl
 from dokl.base.errors import BadInput
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 X = np.random.default_rng(0).normal(size=(80, 2))
 NUMBERS = np.sin(X[:, 0]) + X[:, 1]
 LABELS = np.where(NUMBERS > 0, "up", "down")

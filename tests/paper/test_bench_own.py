@@ -18,6 +18,8 @@ from dokl.paper.bench.tasks import Rows
 from dokl.tables.jobs.sources import Source
 from dokl.tables.jobs.start import Training
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 def table(n=120, d=3, classes=0, seed=0):
     """A linear target with little noise, or classes by it."""

@@ -9,6 +9,8 @@ from awkward import QUICK, numbers, trained, written
 from commands import dokl, fails, json_of, rows_of
 from dokl.tables.models import TableModel
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 # -- rows that are wrong -----------------------------------------------------------------------
 def spoiled(folder):

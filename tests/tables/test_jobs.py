@@ -22,6 +22,8 @@ from dokl.tables.jobs.sources import Source, Wanted
 from dokl.tables.models.scores import ClassScore, RegressionScore, make_score, restored
 from dokl.tables.readers import Options, open_table
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 AWKWARD = ["plain", 'quo"ted', "com,ma", "new\nline", " blank ", "100%s", None, "ünï", "007", "1e5"]
 
 

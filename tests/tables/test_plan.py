@@ -42,8 +42,9 @@ def value(made, name):
 
 
 @pytest.fixture(scope="module")
-def advised():
-    return plan(X, y, D=256, weights=ring)
+def advised(short_searches_of_module):
+    with short_searches_of_module():
+        return plan(X, y, D=256, weights=ring)
 
 
 def test_the_advice_learns_and_the_prediction_holds(advised):
@@ -180,7 +181,7 @@ def test_the_command_plans_and_draws(tmp_path):
     data.write_text("a,b,c,y\n" + rows + "\n")
     picture = tmp_path / "curve.png"
     words = ["plan", str(data), "--target", "y", "--components", "100", "--graph", "ring"]
-    words += ["--rows", "300"]
+    words += ["--rows", "200"]
     shown = CliRunner().invoke(commands, [*words, "--plot", str(picture), "--json"])
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.stdout)["task"] == "regression"
@@ -239,7 +240,7 @@ def test_the_command_prints_the_lines_that_apply_its_advice(tmp_path):
 
 def test_a_network_of_classes_is_made_by_its_line(tmp_path):
     options = "--components", 40, "--graph", "star", "--nodes", 4
-    lines = lines_of(tmp_path, *options, target=labels, rows=400)
+    lines = lines_of(tmp_path, *options, target=labels, rows=200)
     network = read(apply(lines["as a live network"], tmp_path))
     assert network.inputs.labels == ("other", "same")
     assert (network.model.loss, network.model.schedule, len(network.names)) == (
@@ -279,12 +280,13 @@ def test_advice_is_stable_over_seeds():
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared(tmp_path_factory, short_searches_of_module):
     data = tmp_path_factory.mktemp("ways") / "readings.csv"
     rows = np.column_stack([X[:300, :2], y[:300]])
     np.savetxt(data, rows, delimiter=",", header="a,b,y", comments="")
     words = ("plan", data, "--target", "y", "--components", 60, "--graph", "ring", "--nodes", 5)
-    return dokl(*words, "--bytes", 3000, "--verbose")
+    with short_searches_of_module():
+        return dokl(*words, "--bytes", 3000, "--verbose")
 
 
 @pytest.mark.slow
@@ -347,8 +349,8 @@ def test_ways_by_rules_of_ones_own(tmp_path):
 
 
 def test_ways_of_classes():
-    made = plan(X[:300], labels[:300], D=60, weights=ring)
-    assert all(0 <= way.error <= 1 for way in compare(made, X[:300], labels[:300], ring))
+    made = plan(X[:200], labels[:200], D=40, weights=ring)
+    assert all(0 <= way.error <= 1 for way in compare(made, X[:200], labels[:200], ring))
 
 
 def test_the_command_needs_data_or_a_law():
@@ -361,7 +363,7 @@ def test_the_page_of_a_plan_has_pictures_tables_and_commands(tmp_path):
     data, page = tmp_path / "readings.csv", tmp_path / "report.html"
     rows = "\n".join(f"{a:.5f},{b:.5f},{t:.5f}" for (a, b, _), t in zip(X, y, strict=True))
     data.write_text("warm,wet,y\n" + rows + "\n")
-    words = ["plan", data, "--target", "y", "--rows", 400, "--html", page]
+    words = ["plan", data, "--target", "y", "--rows", 250, "--html", page]
     told = dokl(*words, "--plot", tmp_path / "p.svg")
     assert f"page in {page}" in told.stderr
     assert f"picture in {tmp_path / 'p.svg'}" in told.stderr

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_serve import Face
 
@@ -15,6 +15,7 @@ import dokl as library
 from commands import dokl, fails, json_of, rows_of
 from dokl.base.errors import BadInput
 
+pytestmark = pytest.mark.usefixtures("short_searches")
 QUICK = ("--components", "30", "-p", "experts=one", "-q")
 LAGGED = ("--lag", "temp=1,24", "--rolling", "temp=24", "--difference", "temp=1")
 
@@ -34,13 +35,14 @@ def weather(n=400, places=("roof", "yard"), seed=0):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(tmp_path_factory, short_searches_of_module):
     folder, table = tmp_path_factory.mktemp("series"), weather()
     table[:600].to_csv(folder / "a.csv", index=False)
     table[600:].to_csv(folder / "b.csv", index=False)
     for name, more in {"now": (), "later": ("--horizon", "6")}.items():
-        dokl("train", folder / "a.csv", "--target", "temp", *LAGGED, *more, "--by", "place",
-             *QUICK, "--model", folder / f"{name}.dokl")  # fmt: skip
+        with short_searches_of_module():
+            dokl("train", folder / "a.csv", "--target", "temp", *LAGGED, *more, "--by", "place",
+                 *QUICK, "--model", folder / f"{name}.dokl")  # fmt: skip
     return folder
 
 
@@ -121,7 +123,9 @@ def test_inputs_hold_nothing_of_the_future(files):
             assert (before[100] != after[100]).sum() == 1  # the wind
 
 
-@settings(max_examples=8, deadline=None)
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(cuts=st.lists(st.integers(1, 199), max_size=5), horizon=st.sampled_from([0, 3, "3h"]))
 def test_learning_does_not_depend_on_chunks(cuts, horizon):
     table = weather(150)
