@@ -13,6 +13,8 @@ from dokl.learning.cells.cells import SKIP
 from dokl.tables.jobs.in_memory import fit_table
 from dokl.tables.readers import Options, open_table
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -13,6 +13,8 @@ from dokl.tables.jobs.predict import HoldOut
 from dokl.tables.jobs.sources import Source
 from dokl.tables.models import TableModel
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 GRADIENT = ("--target", "y", "--drop", "label", "--drop", "id", "--method", "gradient")
 
 

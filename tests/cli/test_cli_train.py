@@ -6,6 +6,8 @@ import pytest
 from commands import INPUTS, dokl, fails, json_of, make_folder, readings, write_csv
 from dokl.tables.models import TableModel
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -210,8 +212,8 @@ def test_wrong_settings_are_one_clear_line(folder, tmp_path, options, message):
 
 
 def test_a_model_no_better_than_the_mean_is_said(tmp_path):
-    X = np.random.default_rng(0).normal(size=(200, 2000))
-    columns = {f"c{i}": X[:, i] for i in range(2000)}
+    X = np.random.default_rng(0).normal(size=(200, 600))
+    columns = {f"c{i}": X[:, i] for i in range(600)}
     path, model = tmp_path / "wide.csv", tmp_path / "wide.dokl"
     write_csv(path, {**columns, "y": 2 * X[:, 0]})
     how = "--target", "y", "--model", model, "--method", "gradient", "--overwrite"
