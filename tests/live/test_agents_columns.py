@@ -31,6 +31,8 @@ from dokl.live.transports.memory import Hub
 from live_networks import small
 from memory_agents import WAIT, killed, made, starting, wait
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 MODEL = Model(method="squares", share="rows", own_components=30)
 QUICK = ExchangePolicy(join_seconds=0.3, seal_seconds=0.1)
 

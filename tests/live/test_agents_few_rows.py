@@ -116,7 +116,7 @@ def test_whatever_happens_no_two_entries_differ_by_few_rows(seed):
     """Claims, crashes, lost batches, a lost store: row by row, what was sealed is accounted for."""
     rng = np.random.default_rng(seed)
     lab = Lab(nx.star_graph(3), POLICY, seed=seed, loss=0.1).start()
-    for _ in range(80):
+    for _ in range(60):
         lab.learn(int(rng.integers(1, 8)))
         event = rng.integers(10)
         if event < 3:

@@ -19,6 +19,8 @@ from dokl.live.transports.memory import Hub
 from live_networks import small
 from memory_agents import OFF, WAIT, killed, made, wait
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 HOURS = [f"2024-03-01T{hour:02}:00" for hour in range(24)]
 LAGS = (("lag", "temp", "1"), ("mean", "wind", "2"), ("difference", "temp", "2h"))
 NAMES = ("wind", "temp lag 1", "wind mean 2", "temp difference 2h")

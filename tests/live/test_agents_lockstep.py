@@ -23,7 +23,7 @@ LOCKSTEP = ExchangePolicy(mode="lockstep", patience_seconds=5.0)
 RING, RANDOM = nx.cycle_graph(5), nx.connected_watts_strogatz_graph(7, 4, 0.4, seed=2)
 PAIR, PATH = nx.path_graph(2), nx.path_graph(3)
 CLASSES = ("a", "b", "c")
-STEPS = 60
+STEPS = 40
 
 
 def stream(K, n, d=2, m=1, classify=False, seed=1):

@@ -21,6 +21,8 @@ from dokl.network.sums import checks, origins
 from fake_link import described, rows
 from live_networks import small
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "squares.state"
 
 

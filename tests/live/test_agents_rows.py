@@ -33,6 +33,8 @@ from dokl.tables.models import TableModel
 from live_networks import on_disk, small
 from memory_agents import arrival, killed, made, rows, starting, wait
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 MODEL = Model(method="squares", share="rows", own_components=60)
 QUICK = ExchangePolicy(join_seconds=0.3, seal_seconds=0.1)
 FEW = Settings(most=40, seed=3)

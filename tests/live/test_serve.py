@@ -16,6 +16,8 @@ from dokl.live.jobs.serve import Serving, made
 from dokl.live.jobs.served import RawRows, fresh_copy
 from dokl.tables.models import TableModel
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 LEARNERS = {
     "gradient": ("--method", "gradient", "--components", "40"),
     "squares": ("-p", "experts=one", "--components", "40"),
