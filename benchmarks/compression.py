@@ -23,14 +23,12 @@ from dokl import (
     GraphRecipe,
     Problem,
     Sending,
-    gradient,
-    losses,
     run,
-    schedules,
     squares,
 )
 from dokl.learning.metrics import decibels
 from dokl.network.graphs import one_peer
+from dokl.paper.problems import example_problem
 from dokl.simulation.streams import Example1, Example2, Shards
 from dokl.tables import report
 
@@ -90,10 +88,9 @@ def panels(quick: bool) -> list[Panel]:
     """Examples 1 and 2, and kin40k with a target of unit variance."""
     n, some = (300, 3000) if quick else (2000, 12_000)
     found = []
-    for example, d, D, mu in ((Example1(K=K, n=n), 5, 300, 1.0), (Example2(K=K, n=n), 5, 300, 1.0)):
-        features = Features(Gaussian(5.0), d, D)
-        vectors = Problem(features, gradient(losses.squared(), schedules.constant(mu)))
-        sums = Problem(Features(Gaussian(5.0), d, 100), squares(0.01, share="sums"))
+    for example in (Example1(K=K, n=n), Example2(K=K, n=n)):
+        vectors = example_problem(300)
+        sums = Problem(example_problem(100).features, squares(0.01, share="sums"))
         name = f"Example {len(found) + 1}, gradient"
         found.append(Panel(name, vectors, sums, example, 0.1, True))
     X, y = load("kin40k")

@@ -12,15 +12,11 @@ from benchmarks import limit
 from benchmarks.common import Section, apart, in_turns, micro, ratio
 from dokl import (
     Exchange,
-    Features,
-    Gaussian,
     GraphRecipe,
     Problem,
-    gradient,
-    losses,
     run,
-    schedules,
 )
+from dokl.paper.problems import example_problem
 from dokl.simulation.streams import Example2
 
 K, D, d, N, ROUNDS, RUNS = 20, 2500, 5, 2000, 40, 4
@@ -62,9 +58,7 @@ def measure() -> Section:
         "last tenth of the steps."
     )
     section = Section("network: 20 nodes", how)
-    recipe = Problem(
-        Features(Gaussian(5.0), d, D), gradient(losses.squared(), schedules.constant(1.0))
-    )
+    recipe = example_problem(D)
     graph = GraphRecipe("random", K)
     with threadpool_limits(1):
         _one_core(section, recipe, graph)
@@ -74,7 +68,7 @@ def measure() -> Section:
 
 def _one_core(section: Section, recipe: Problem, graph: GraphRecipe) -> None:
     features, A, stream = recipe.features.draw(0), graph.draw(0), Example2(K, N, d).draw(0)
-    problem = Problem(features, gradient(recipe.loss, recipe.schedule))
+    problem = Problem(features, recipe.method)
 
     def ours():
         return run(problem, Exchange(A, "cta"), stream, workers=1, show_progress=False)

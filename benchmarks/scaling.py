@@ -11,16 +11,12 @@ import numpy as np
 from benchmarks.common import Section, in_turns
 from dokl import (
     Exchange,
-    Features,
-    Gaussian,
     KernelRegressor,
     Problem,
-    gradient,
     graphs,
-    losses,
     run,
-    schedules,
 )
+from dokl.paper.problems import example_problem
 from dokl.simulation.streams import Example2
 
 ROUNDS, MOST = 15, 1.1
@@ -45,9 +41,8 @@ def network(g: nx.Graph, D: int = 500) -> Job:
     K, d = g.number_of_nodes(), 5
     entries = K + 2 * g.number_of_edges()
     n = max(10, 20_000_000 // (D * (entries + 20 * K)))
-    problem = Problem(
-        Features(Gaussian(5.0), d, D).draw(0), gradient(losses.squared(), schedules.constant(0.5))
-    )
+    recipe = example_problem(D, mu=0.5)
+    problem = Problem(recipe.features.draw(0), recipe.method)
     exchange, stream = Exchange(graphs.metropolis(g), "cta"), Example2(K, n, d).draw(0)
     return lambda r: run(problem, exchange, stream, workers=1, show_progress=False).steps
 
@@ -101,9 +96,8 @@ def _large(section: Section, K: int = 100_000, D: int = 100, n: int = 20) -> Non
     g = graphs.small_world(K, k=6, p=0.1, seed=0)
     A = graphs.metropolis(g)
     built = time.perf_counter() - began
-    problem = Problem(
-        Features(Gaussian(5.0), 5, D).draw(0), gradient(losses.squared(), schedules.constant(0.5))
-    )
+    recipe = example_problem(D, mu=0.5)
+    problem = Problem(recipe.features.draw(0), recipe.method)
     stream = Example2(K, n, 5).draw(0)
     began = time.perf_counter()
     trace = run(problem, Exchange(A, "cta"), stream, show_progress=False)

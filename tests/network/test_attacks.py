@@ -6,19 +6,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import naive_exchange
-from dokl import (
-    Exchange,
-    Features,
-    Gaussian,
-    Mixing,
-    Problem,
-    Sending,
-    gradient,
-    losses,
-    run,
-    schedules,
-    squares,
-)
+from dokl import Exchange, Mixing, Problem, Sending, run, squares
 from dokl.base.arrays import Block
 from dokl.base.errors import BadInput, UnknownName
 from dokl.network.exchange import attacks
@@ -32,11 +20,11 @@ from dokl.network.graphs import (
     star,
     uniform,
 )
+from dokl.paper.problems import example_problem
 from dokl.simulation.streams import Example2, Missing
 from variants import first
 
-FEATURES = Features(Gaussian(5.0), 5, 20)
-PROBLEM = Problem(FEATURES, gradient(losses.squared(), schedules.constant(0.5)))
+PROBLEM = example_problem(20, mu=0.5)
 K, FAULTY = 7, (1, 4)
 STREAM = Missing(Example2(K=K, n=120), 0.1)
 WHOLE = csr_array(metropolis(complete(K)))
@@ -118,7 +106,7 @@ def test_flipped_labels_are_the_liars_own():
 )  # fmt: skip
 def test_engines_agree_on_liars(attack, method, engine):
     pytest.importorskip(engine)
-    problem = PROBLEM if method == "gradient" else Problem(FEATURES, squares(0.1))
+    problem = PROBLEM if method == "gradient" else Problem(PROBLEM.features, squares(0.1))
     mixing = Mixing(rule="ios")
     exchange = Exchange(
         metropolis(complete(K)), "atc", 4, mixing=mixing, attack=attack, faulty=FAULTY

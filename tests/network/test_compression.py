@@ -5,28 +5,16 @@ import pytest
 from scipy.sparse import csr_array
 
 import naive_exchange
-from dokl import (
-    Exchange,
-    Features,
-    Gaussian,
-    GraphRecipe,
-    Problem,
-    Sending,
-    gradient,
-    losses,
-    run,
-    schedules,
-)
+from dokl import Exchange, GraphRecipe, Problem, Sending, run
 from dokl.base.errors import BadInput
 from dokl.network.exchange import Mixing
 from dokl.network.exchange.coding import bytes_of, quantize
 from dokl.network.graphs import check_weights, one_peer
+from dokl.paper.problems import example_problem
 from dokl.simulation.diffusion import init, step
 from dokl.simulation.streams import Example2
 
-PROBLEM = Problem(
-    Features(Gaussian(5.0), 5, 60), gradient(losses.squared(), schedules.constant(0.5))
-)
+PROBLEM = example_problem(60, mu=0.5)
 
 
 @pytest.mark.parametrize("bits", range(1, 9))

@@ -8,30 +8,17 @@ import pytest
 from scipy.sparse import csr_array
 
 import naive_exchange
-from dokl import (
-    Exchange,
-    Features,
-    Gaussian,
-    GraphRecipe,
-    Mixing,
-    Problem,
-    Sending,
-    gradient,
-    losses,
-    run,
-    schedules,
-)
+from dokl import Exchange, GraphRecipe, Mixing, Sending, run
 from dokl.base.errors import BadInput, UnknownName
 from dokl.live.description import ExchangePolicy
 from dokl.network.exchange.rules import exchange_once
 from dokl.network.graphs import metropolis
+from dokl.paper.problems import example_problem
 from dokl.simulation.diffusion import init, step
 from dokl.simulation.streams import Example2, Missing
 from fake_link import Link, described
 
-PROBLEM = Problem(
-    Features(Gaussian(5.0), 5, 20), gradient(losses.squared(), schedules.constant(0.5))
-)
+PROBLEM = example_problem(20, mu=0.5)
 STREAM = Missing(Example2(K=6, n=200), 0.1)
 GRAPH = GraphRecipe("ring", 6)
 RULES = {

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dokl import baselines, graphs, losses, schedules
+from dokl import baselines, graphs
 from dokl.base.errors import BadInput, Diverged, UnknownName
 from dokl.base.random_numbers import spawn
-from dokl.learning.features import Features
 from dokl.learning.kernels import Gaussian, Laplacian
 from dokl.learning.metrics import decibels
 from dokl.network.exchange import Exchange
@@ -16,9 +15,8 @@ from dokl.network.graphs import GraphRecipe
 from dokl.paper.baselines import KLMS, QKLMS, DiffusionKLMS, KernelPegasos, KernelSum, LinearLMS
 from dokl.paper.baselines.growing import BLOCK, POWERS, evaluate_rows, inner, power, shape_of
 from dokl.paper.baselines.runs import BaselineLearner, samples_of
-from dokl.simulation.diffusion import Problem
+from dokl.paper.problems import example_problem
 from dokl.simulation.engines import run as run_engine
-from dokl.simulation.methods import gradient
 from dokl.simulation.streams import Example1, Example2, Example3, Example4, Missing, Shards, Stream
 from naive_baselines import (
     naive_diffusion,
@@ -232,9 +230,7 @@ def test_same_seed_same_data_and_networks_as_the_engines():
         expected = stream.draw(spawn(seed, 3)[2])
         np.testing.assert_array_equal(samples.y.reshape(6, 4), expected.y)
         np.testing.assert_array_equal(samples.present, expected.weight > 0)
-    problem = Problem(
-        Features(Gaussian(5.0), 5, 8), gradient(losses.squared(), schedules.constant(1.0))
-    )
+    problem = example_problem(8)
     ours = run_engine(problem, Exchange(), stream, runs=3, seed=5, engine="reference", **QUIET)
     np.testing.assert_allclose(result.curves["mse"][:, 0], ours.curves["mse"][:, 0])  # f = 0 yet
     recipe = GraphRecipe("random", 4)

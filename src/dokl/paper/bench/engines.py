@@ -15,6 +15,7 @@ from dokl.learning.features import Features
 from dokl.learning.kernels import Gaussian
 from dokl.network.exchange import Exchange
 from dokl.network.graphs import GraphRecipe
+from dokl.paper.problems import example_problem
 from dokl.simulation.diffusion import Problem, Trace
 from dokl.simulation.engines import ENGINES, run
 from dokl.simulation.engines.choice import DEFAULT_DTYPE, gpu, module_of
@@ -53,13 +54,11 @@ class EngineRow:
 
 def tasks() -> list[Task]:
     """A network, a single node and a classifier, at the paper's sizes and for a few steps."""
-    step, lam = schedules.constant(1.0), 1e-3
     network = Exchange(GraphRecipe("random", 20), "cta")
-    small = Problem(Features(Gaussian(5.0), 5, 300), gradient(losses.squared(), step))
-    large = Problem(Features(Gaussian(5.0), 5, 2500), gradient(losses.squared(), step))
+    small, large = example_problem(300), example_problem(2500)
     smooth = Problem(
         Features(Gaussian(5.0), 5, 500, "orthogonal"),
-        gradient(losses.huber(), schedules.sqrt(1.0), lam),
+        gradient(losses.huber(), schedules.sqrt(1.0), 1e-3),
     )
     delivered = Exchange(GraphRecipe("random", 20), "atc", average="weighted")
     return [

@@ -10,15 +10,15 @@ import numpy as np
 
 from dokl.base.errors import BadInput
 from dokl.base.random_numbers import spawn
-from dokl.learning import losses, schedules
 from dokl.learning.features import Features
 from dokl.learning.kernels import Gaussian
 from dokl.learning.metrics import decibels
 from dokl.network.exchange import Exchange
 from dokl.network.graphs import GraphRecipe, describe
+from dokl.paper.problems import example_problem
 from dokl.simulation.diffusion import Problem, Trace
 from dokl.simulation.engines import run
-from dokl.simulation.methods import gradient, squares
+from dokl.simulation.methods import squares
 from dokl.simulation.streams import Example1, Stream
 from dokl.simulation.theory import ModalFeatures, gaussian_inputs
 from dokl.tables import report
@@ -117,9 +117,7 @@ def demo(folder: Path, runs: int = 12, seed: int = 1, show_progress: bool | None
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a folder: make it first, or name another one")
     report.pyplot()  # where it is missing, say so before the work and not after it
-    problem = Problem(
-        Features(Gaussian(5.0), 5, DEMO_D), gradient(losses.squared(), schedules.constant(1.0))
-    )
+    problem = example_problem(DEMO_D)
     stream, recipe = Example1(K=DEMO_NODES, n=DEMO_STEPS), GraphRecipe("random", DEMO_NODES)
     settings: dict[str, Any] = {"seed": seed, "record": ("mse", "node_mse", "bytes")}
     settings["show_progress"] = show_progress
