@@ -14,6 +14,8 @@ from dokl.live.protocol.effects import Ask, Notice, Refuse, SendHello, SendTheta
 from dokl.live.protocol.messages import HELLO, THETA, Message, pack
 
 PUSH = ExchangePolicy(mode="push", every_seconds=0.1)
+PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
+PEGASOS = {"loss": "hinge", "schedule": "pegasos", "mu": None, "lam": 1e-3}
 
 
 class FewExperts(Network):

@@ -1,11 +1,24 @@
 """Fixtures that several files here share: agents in this process, a store, and a fake network."""
 
+import numpy as np
 import pytest
 
 from dokl.live.dashboard.collect import Collector
 from fake_agents import NAMES, FakeLab, ring_with_chords
+from fake_link import described
 from memory_agents import starting
 from stores import opened
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A learner that two-node tests share: drawing features takes its time."""
+    return described().learner()
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ import pytest
 from dokl.live.description import ExchangePolicy
 from dokl.live.protocol import outliers
 from dokl.live.protocol.effects import SendTheta
-from fake_link import PUSH, Link, described, rows, theta_message
+from fake_link import PULL, PUSH, Link, described, rows, theta_message
 
 FAULTY, HONEST = "n04", ("n00", "n01", "n02", "n03")
-PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
 
 
 class Lab(Link):

@@ -11,10 +11,9 @@ from dokl.live.description import ExchangePolicy
 from dokl.live.protocol import Protocol
 from dokl.network.state import pack as pack_state
 from dokl.network.state import unpack as unpack_state
-from fake_link import PUSH, Link, described, rows, theta_message
+from fake_link import PULL, PUSH, Link, described, rows, theta_message
 from variants import first
 
-PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
 GRAPHS = [nx.cycle_graph(5), nx.path_graph(3), nx.star_graph(4), nx.complete_graph(4)]
 POLICIES = {
     "cta": ExchangePolicy(mode="lockstep", patience_seconds=2.0),
@@ -90,11 +89,6 @@ def test_whatever_happens_all_rows_are_learned_and_silence_returns(policy, seed)
 
 
 # -- going back -------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def small():
-    return described(nx.path_graph(2)).learner()
-
-
 @given(st.integers(0, 10_000))
 @settings(max_examples=40, deadline=None)
 def test_back_is_as_if_nothing_had_come(small, seed):

@@ -21,25 +21,12 @@ from dokl.live.protocol.local import Queue
 from dokl.live.protocol.messages import unpack
 from dokl.network.state import pack as pack_state
 from dokl.network.state import unpack as unpack_state
-from fake_link import PUSH, Link, described, grown, letter, reasons, rows, theta_message
+from fake_link import PULL, PUSH, Link, described, grown, letter, reasons, rows, theta_message
 from variants import first
 
-PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
 RING, PAIR, PATH = nx.cycle_graph(5), nx.path_graph(2), nx.path_graph(3)
 RANDOM = nx.connected_watts_strogatz_graph(8, 4, 0.4, seed=1)
 NAMES = [letter(k) for k in range(8)]
-PEGASOS = {"loss": "hinge", "schedule": "pegasos", "mu": None, "lam": 1e-3}
-
-
-@pytest.fixture(scope="module")
-def small():
-    """A learner that two-node tests share: drawing features takes its time."""
-    return described(PAIR).learner()
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(11)
 
 
 def busy(link, rng, seconds, n=5, names=None):

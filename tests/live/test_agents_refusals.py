@@ -4,7 +4,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dokl.live.description import ExchangePolicy
 from dokl.live.protocol.effects import SendHello
 from dokl.live.protocol.messages import (
     HEADER,
@@ -19,14 +18,7 @@ from dokl.live.protocol.messages import (
     unpack,
 )
 from dokl.live.protocol.neighbours import LAPSE
-from fake_link import Link, described, grown, reasons, rows, theta_message
-
-PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
-
-
-@pytest.fixture(scope="module")
-def small():
-    return described(nx.path_graph(2)).learner()
+from fake_link import PULL, Link, described, grown, reasons, rows, theta_message
 
 
 @pytest.fixture

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from test_agents_attacks import Lab, drifting, flipped, largest
 
-from dokl.live.description import ExchangePolicy
 from dokl.live.protocol import own_rows
 from dokl.live.protocol.machine import UNGUARDED
-from fake_link import PUSH, Link, described, rows
+from fake_link import PULL, PUSH, Link, described, rows
 from variants import first
 
-PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
 FAULTY, BESIDE = "n05", ("n00", "n04")
 
 

@@ -22,22 +22,9 @@ from dokl.live.protocol.effects import (
 )
 from dokl.live.protocol.messages import HELLO, Message, pack, unpack
 from dokl.network.state import pack as pack_state
-from fake_link import PUSH, Link, described, grown, reasons, rows, theta_message
+from fake_link import PEGASOS, PULL, PUSH, Link, described, grown, reasons, rows, theta_message
 
-PULL = ExchangePolicy(mode="pull", every_seconds=0.1)
 PAIR, PATH = nx.path_graph(2), nx.path_graph(3)
-PEGASOS = {"loss": "hinge", "schedule": "pegasos", "mu": None, "lam": 1e-3}
-
-
-@pytest.fixture(scope="module")
-def small():
-    """A learner that two-node tests share: drawing features takes its time."""
-    return described(PAIR).learner()
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(11)
 
 
 # -- newcomers --------------------------------------------------------------------------------
