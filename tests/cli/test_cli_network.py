@@ -177,7 +177,7 @@ def test_a_network_is_compared_with_itself_frozen(tmp_path):
 
 @pytest.mark.parametrize("share", [None, "sums", "rows"])
 def test_what_leaves_a_node_is_chosen_and_told(tmp_path, share):
-    columns = readings(270) | {"station": np.array(list("ABC") * 90)}
+    columns = readings(249) | {"station": np.array(list("ABC") * 83)}
     path, model = write_csv(tmp_path / "r.csv", columns), tmp_path / "m.dokl"
     more = () if share is None else ("--share", share)
     start = ("train", path, "--target", "y", "--drop", "label", "--drop", "id", "--nodes",

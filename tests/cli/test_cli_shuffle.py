@@ -15,6 +15,8 @@ from dokl.tables.jobs.train import train
 from dokl.tables.models import TableModel
 from dokl.tables.readers import Options, open_table
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 SMALL = ("--components", 30)
 KEPT = "--no-shuffle keeps theirs"
 
@@ -28,6 +30,7 @@ def sorted_rows(path, n=300, by="y", **more):
     return path
 
 
+@pytest.mark.full_searches
 def test_rows_held_out_at_random_have_no_order(tmp_path):
     path = sorted_rows(tmp_path / "t.csv", by="a")
     how = ("train", path, "--target", "y", *SMALL, "--test", "random:20%", "--json", "--model")
