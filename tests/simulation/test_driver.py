@@ -17,6 +17,7 @@ from dokl.learning.losses import Loss
 from dokl.learning.metrics import decibels
 from dokl.network.exchange import Exchange, Sending
 from dokl.network.graphs import GraphRecipe, metropolis, ring, star
+from dokl.paper.problems import example_problem
 from dokl.simulation import driver, recording
 from dokl.simulation.diffusion import Problem, Trace, combines_now, init
 from dokl.simulation.engines import (
@@ -481,8 +482,8 @@ def test_a_trace_of_something_else():
 PAPER = {
     1: (Example1(n=3000), Features(Gaussian(5.0), 5, 2500), 4),
     2: (Example2(n=3000), Features(Gaussian(5.0), 5, 300), 10),
-    3: (Example3(), Features(Gaussian(0.05), 1, 100), 100),
-    4: (Example4(), Features(Gaussian(0.05), 2, 200), 100),
+    3: (Example3(), Features(Gaussian(0.05), 1, 100), 60),
+    4: (Example4(), Features(Gaussian(0.05), 2, 200), 50),
 }
 
 
@@ -524,9 +525,7 @@ def test_cooperation_helps_in_example_3_when_nodes_see_their_state():
 def test_example_5_falls_with_the_number_of_features_towards_twice_the_noise():
     levels = []
     for D in (500, 2000):
-        problem = Problem(
-            Features(Gaussian(5.0), 5, D), gradient(losses.squared(), schedules.constant(1.0))
-        )
+        problem = example_problem(D)
         trace = run(problem, Exchange(), Example1(K=1, n=5000), runs=60, seed=1)
         levels.append(decibels(trace.tail().mean()))
     np.testing.assert_allclose(levels, [-15.87, -16.66], atol=0.5)

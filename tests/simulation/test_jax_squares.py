@@ -74,7 +74,7 @@ def assert_known(ours, true, atol=1e-9):
 def test_engines_agree_with_weights_and_absent_rows(method, m):
     problem, block = Problem(FEATURES.draw(1), method), samples(m=m)
     true, f = ran(reference, problem, Exchange(), block, m=m)
-    for engine, cuts in ((blas, (70,)), (jax_squares, ()), (jax_squares, (1, 3, 70, 130))):
+    for engine, cuts in ((blas, (70,)), (jax_squares, ()), (jax_squares, (1, 70))):
         ours, told = ran(engine, problem, Exchange(), block, cuts, m)
         np.testing.assert_allclose(told, f, atol=1e-9, equal_nan=True)
         assert_known(ours, true)
