@@ -280,8 +280,8 @@ assert "numba" not in sys.modules
 
 def test_nothing_is_compiled(folder, tmp_path):
     """Numba takes a second to load, and half a minute the first time."""
-    data, model = folder / "r.csv", tmp_path / "m.dokl"
-    start = " ".join(map(str, ("--chunk", 300, *START)))
+    data, model = folder / "first.csv", tmp_path / "m.dokl"
+    start = " ".join(map(str, ("--chunk", 150, *START)))
     words = " ; ".join([
         f"train {data} {start} --model {model} -q",
         f"train {data} --model {model} --continue -q",

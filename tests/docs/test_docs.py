@@ -42,10 +42,14 @@ def own_engines():
     ENGINES.update(before)
 
 
-# Pages that learn a dozen models each: README and the other guides are always run.
+# Pages that learn several models: README and the other guides are always run.
 SLOW = [
     f"docs/{name}.md"
-    for name in ("guides/time", "index", "learning", "planning", "tour", "when-not")
+    for name in (
+        *("guides/agent-http", "guides/frames", "guides/researcher", "guides/serve"),
+        *("guides/stream", "guides/time", "index", "learning", "planning", "theory", "tour"),
+        "when-not",
+    )
 ]
 
 

@@ -206,6 +206,7 @@ class TestTables:
         assert found["20-together"][-1] == pytest.approx(errors.mean(), abs=1.0)
         assert set(found) == {"5-together", "5-alone", "20-together", "20-alone"}
 
+    @pytest.mark.slow
     def test_mnist_gives_the_same_with_jax(self, digits, options):
         data, _ = digits
         both = {}

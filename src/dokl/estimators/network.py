@@ -331,7 +331,7 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
     Examples
     --------
     >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(400, 2))
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
     >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
     >>> model = NetworkRegressor("ring", n_nodes=4, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.9)

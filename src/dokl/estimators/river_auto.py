@@ -161,7 +161,7 @@ class AutoRegressor(_Auto, base.MiniBatchRegressor):  # type: ignore[misc]
     --------
     >>> from river import datasets, evaluate, metrics
     >>> model = AutoRegressor()
-    >>> rows = datasets.TrumpApproval().take(300)
+    >>> rows = datasets.TrumpApproval().take(200)
     >>> evaluate.progressive_val_score(rows, model, metrics.MAE()).get() < 0.5
     True
     >>> max(model.relevance, key=model.relevance.get)
@@ -242,7 +242,7 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
     Examples
     --------
     >>> from river import datasets, evaluate, metrics
-    >>> rows = datasets.Phishing().take(600)
+    >>> rows = datasets.Phishing().take(300)
     >>> score = evaluate.progressive_val_score(rows, AutoClassifier(), metrics.Accuracy())
     >>> score.get() > 0.8
     True
