@@ -38,8 +38,8 @@ def test_every_alert_has_a_section_that_says_what_it_means_and_what_to_do():
     for name, rule in rules().items():
         text = " ".join(found[name].split())
         assert f"`{rule['expr']}`" in text, "the page says the rule that is in the file"
-        assert "**What it means.**" in text
-        assert len(text.partition("**What to do.**")[2]) > 40
+        assert "**Cause.**" in text
+        assert len(text.partition("**Remedy.**")[2]) > 40
         assert f"; {rule['labels']['severity']}." in text
         assert rule["annotations"]["runbook"] == f"docs/live/alerts.md#{name.lower()}"
 
