@@ -4,7 +4,7 @@
     python tools/promises.py 3 7          some, by number
 
 Each is broken in a copy of src/, never in place. A promise that can be broken without a failing
-test is not guarded: the exit code is then 1. CONTRIBUTING.md has the table; a test compares.
+test is not guarded: the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -140,14 +140,6 @@ PROMISES = (
 )  # fmt: skip
 
 
-def table() -> str:
-    """The promises as docs/testing.md has them."""
-    lines = ["| promise | broken on purpose | in `tests/` it fails |", "|---|---|---|"]
-    for each in PROMISES:
-        lines.append(f"| {each.text} | {each.broken} (`{each.file}`) | `{each.test}` |")
-    return "\n".join(lines) + "\n"
-
-
 def broken(promise: Promise, text: str) -> str:
     """The text of its file, broken."""
     if text.count(promise.old) != 1:
@@ -187,7 +179,8 @@ def main() -> None:
         promise = PROMISES[number - 1]
         noticed = is_noticed(promise)
         missed += not noticed
-        print(f"{number:2} {'noticed' if noticed else 'MISSED '} {promise.text}", flush=True)
+        found = "noticed" if noticed else "MISSED "
+        print(f"{number:2} {found} {promise.text}: {promise.broken}", flush=True)
     sys.exit(missed > 0)
 
 
