@@ -45,7 +45,7 @@ def tables() -> str:
 def _table(table: Rows) -> str:
     lines = [f"| `{state.name}` | {state.value} | {_ways(state, table)} |\n" for state in table]
     kind = type(next(iter(table)))
-    head = "| state | meaning | what may come, and the state then |\n|---|---|---|\n"
+    head = "| state | meaning | events and next states |\n|---|---|---|\n"
     return f"\n**{kind.__name__}**: {_about(kind)}\n\n{head}{''.join(lines)}"
 
 

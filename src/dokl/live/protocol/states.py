@@ -29,49 +29,49 @@ class Event(_Named):
     """What happens, as far as it matters to a state."""
 
     # to the node
-    JOIN = "push or pull begins, and there are neighbours to start from"
-    NO_JOIN = "the node begins without them: exchange is off, in lockstep, or there are none"
-    ADOPTED = "a newcomer took over its neighbours' vectors"
-    NOBODY = "a newcomer's wait is over, and nobody had a vector for it"
+    JOIN = "push or pull begins, and the node has neighbours to start from"
+    NO_JOIN = "the node begins alone: exchange is off, in lockstep, or without neighbours"
+    ADOPTED = "a newcomer adopted its neighbours' vectors"
+    NOBODY = "a newcomer's wait is over, and no neighbour had a vector"
     LEARNED = "rows were learned"
-    COMBINED = "theta moved towards those of neighbours"
-    SAMPLES = "rows came in"
-    FINISH = "the own source is at its end"
+    COMBINED = "theta moved towards those of the neighbours"
+    SAMPLES = "rows arrived"
+    FINISH = "the node's own source has ended"
     # with a neighbour
     PEER_UP = "the neighbour can be reached"
-    PEER_LOST = "the neighbour cannot be reached any more"
-    SAME_PROCESS = "a message of the incarnation whose theta is here"
-    THETA = "a theta that is news"
-    HELLO = "a hello with our fingerprint and shape"
+    PEER_LOST = "the neighbour can no longer be reached"
+    SAME_PROCESS = "a message of the incarnation whose theta is stored"
+    THETA = "a new theta"
+    HELLO = "a hello with the same fingerprint and shape"
     UNLIKE = "a message with another fingerprint or shape"
-    UNUSED = "for seconds, whatever it sent was refused"
-    USED = "something it sent is in order again"
-    RIVALS = "two agents go on speaking under its name"
-    NO_RIVALS = "one of them has fallen silent"
-    ROUND = "the vector of a round that was not here yet"
-    SILENCE = "the neighbour was waited for, and `patience_seconds` are over"
-    NEWS = "its hello reports a theta that is not here"
+    UNUSED = "for seconds, all its messages were refused"
+    USED = "a message of it was valid again"
+    RIVALS = "two agents continue to send under its name"
+    NO_RIVALS = "one of the two agents has become silent"
+    ROUND = "a vector of a round, not received before"
+    SILENCE = "the node has waited `patience_seconds` for the neighbour"
+    NEWS = "its hello reports a theta that the node does not have"
     NO_NEWS = "its hello reports nothing new, and this node has not changed for a while"
-    SENT = "this node sent a change: the neighbour will change with it"
+    SENT = "this node sent a change, so the neighbour will change, too"
     NOT_SENT = "this node sent a change, and the neighbour is away or barred"
     # in exchanging
-    EXCHANGED = "an exchange was due, and somebody is there"
-    ALONE = "an exchange was due, and nobody is there"
-    FREE = "no neighbour is waited for"
+    EXCHANGED = "an exchange was due, and a neighbour is reachable"
+    ALONE = "an exchange was due, and no neighbour is reachable"
+    FREE = "the node waits for no neighbour"
     ROW_CTA = "combine, then adapt: the row of this round was learned"
     ROW_ATC = "adapt, then combine: the row of this round was learned"
-    MIXED = "this round was combined, with those that sent their vectors"
-    JUMP_CTA = "combine, then adapt: the node went to its neighbours' round"
-    JUMP_ATC = "adapt, then combine: the node went to its neighbours' round"
+    MIXED = "this round was combined, with the vectors received"
+    JUMP_CTA = "combine, then adapt: the node jumped to its neighbours' round"
+    JUMP_ATC = "adapt, then combine: the node jumped to its neighbours' round"
 
 
 class Life(_Named):
     """How far a node has come."""
 
-    NEW = "it has learned nothing, and waits for nobody"
+    NEW = "it has learned nothing, and does not wait"
     JOINING = "a newcomer waits for vectors to start from, and its samples wait with it"
     FROM_ZERO = (
-        "nobody had one: it starts from zero, and the first rows it learns are saved at once"
+        "no neighbour had one: it starts from zero, and saves the first rows it learns at once"
     )
     LEARNING = "it has a vector of its own"
 
@@ -86,48 +86,48 @@ class Supply(_Named):
 class Contact(_Named):
     """Whether a neighbour can be reached."""
 
-    UNMET = "it was never there"
-    UP = "it is there"
-    LOST = "it is gone"
-    BACK = "it is there again, perhaps with a lower incarnation: its clock may have been set back"
+    UNMET = "it has never been reachable"
+    UP = "it is reachable"
+    LOST = "it is not reachable"
+    BACK = "it is reachable again, perhaps with a lower incarnation if its clock was set back"
 
 
 class Trust(_Named):
     """Whether a neighbour's vectors may be used."""
 
-    ALIKE = "nothing speaks against it"
-    BARRED = "its vectors are of another kind"
-    REFUSED = "nothing that it sends can be used: another layout, a vector that cannot be"
-    CONTESTED = "two agents speak under its name, and which is right is unknown: none is used"
+    ALIKE = "they may"
+    BARRED = "its vectors have another fingerprint or shape"
+    REFUSED = "its messages are invalid: another layout, impossible vectors"
+    CONTESTED = "two agents send under its name: neither is used"
 
 
 class Patience(_Named):
-    """Whether a neighbour is waited for in lockstep."""
+    """Whether the node waits for a neighbour in lockstep."""
 
     AWAITED = "a round waits for its vector"
     GIVEN_UP = "it was silent for too long: rounds continue without it"
 
 
 class Interest(_Named):
-    """Whether a neighbour is asked for its theta, in pull."""
+    """Whether the node asks a neighbour for its theta, in pull."""
 
-    CONTENT = "what it has is here, or nothing is known of it"
-    CURIOUS = "it is asked at the next exchange"
+    CONTENT = "its theta is stored, or nothing is known about it"
+    CURIOUS = "the node asks it at the next exchange"
 
 
 class Outgoing(_Named):
     """What a node has to send, in push and pull."""
 
     QUIET = "nothing new since the last exchange"
-    CHANGED = "theta has moved: it is sent if that is noticeable"
-    CALLED = "a neighbour came that may know nothing: it is sent in any case"
+    CHANGED = "theta has moved: it is sent if the change is large enough"
+    CALLED = "a neighbour that may have no theta became reachable: theta is sent in any case"
 
 
 class Round(_Named):
     """Where a node is in lockstep."""
 
-    GATHERING = "before the first row: all described neighbours are waited for"
-    AHEAD = "(atc) still gathering, but at the neighbours' round, which is to be combined"
+    GATHERING = "before the first row: the node waits for all described neighbours"
+    AHEAD = "(atc) still gathering, but at the neighbours' round, which is combined next"
     READY = "the next row begins a round"
     ADAPTED = "(atc) the row of this round is learned, and it waits to be combined"
 
