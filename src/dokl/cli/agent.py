@@ -56,9 +56,9 @@ class WithDefault(click.Group):
 @click.group(
     cls=WithDefault,
     epilog=examples(
-        "dokl agent lab.toml --name a                        samples come by HTTP",
+        "dokl agent lab.toml --name a                        samples arrive over HTTP",
         "dokl agent lab.toml --name a --data a.csv --follow  and from a growing file",
-        "dokl agent reload lab.toml --name a                 take a changed description",
+        "dokl agent reload lab.toml --name a                 apply a changed description",
         "dokl agent export lab.toml --name a a.safetensors   its model as a file",
         "dokl agent rollback lab.toml --to 2h                all nodes as they were then",
         "dokl agent backup lab.toml --name a a.backup        its journal as one file",
@@ -252,7 +252,7 @@ def rollback(
 
     Agents take a snapshot every `keep_minutes` (10). Rollback returns to the last one before TIME.
     No agent of the network may run meanwhile, on any machine: an agent that was not rolled back
-    would send what the others forgot. Later rows stay counted and are printed, and are not
+    would send what the others have removed. Later rows stay counted and are printed, and are not
     learned again; senders can send them again with new idempotency keys.
     """
     if listing == (to is not None):

@@ -77,7 +77,7 @@ def _options(command: Any) -> Any:
         click.option("--components", type=click.IntRange(1), metavar="D",
                      help="Size of the model, as for train."),
         click.option("--seed", "random_state", type=int, default=0, show_default=True,
-                     help="Of features, and of the rows that are kept."),
+                     help="Seed of features and of the replay buffer."),
         PARAMETER,
     ]  # fmt: skip
     return with_options(command, options)

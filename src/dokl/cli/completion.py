@@ -18,7 +18,7 @@ from dokl.cli.options import examples
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a SHELL complete commands, options and files."""
+    """Print the completion script for a SHELL: commands, options and files."""
     maker = get_completion_class(shell)
     assert maker is not None
     click.echo(maker(context.find_root().command, {}, "dokl", "_DOKL_COMPLETE").source())

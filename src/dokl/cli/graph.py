@@ -57,7 +57,7 @@ def graph(
     """Describe and draw a TOPOLOGY: how fast its nodes agree.
 
     TOPOLOGY is random, ring, grid, star, complete, small-world, geometric or exponential, or a
-    file with one edge a line: two node names, between them a comma, semicolon, tab or blank.
+    file with one edge per line: two node names, separated by a comma, semicolon, tab or space.
     """
     from dokl.tables.jobs import topology as job
 

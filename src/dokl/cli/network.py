@@ -144,8 +144,8 @@ def columns(
 @click.option("--link", "links", multiple=True, required=True, metavar="NODE",
               help="A node to be linked with.")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT",
-              help="Its address; on loopback the next free port.")  # fmt: skip
-@click.option("--http", metavar="HOST:PORT", help="Of its HTTP interface.")
+              help="Its address. Default: the next free port on loopback.")  # fmt: skip
+@click.option("--http", metavar="HOST:PORT", help="Address of its HTTP interface.")
 @Days
 @output_switches
 def add_node(
@@ -164,7 +164,7 @@ def add_node(
 @click.argument("name")
 @output_switches
 def remove_node(path: Path, name: str, as_json: bool, quiet: bool) -> None:
-    """Take node NAME, its links and its certificate out of a network."""
+    """Remove node NAME, its links and its certificate from a network."""
     from dokl.live.jobs import networks as live
 
     _, reload = live.remove_node(path, name)
@@ -176,10 +176,10 @@ def remove_node(path: Path, name: str, as_json: bool, quiet: bool) -> None:
 @click.argument("name")
 @output_switches
 def revoke(path: Path, name: str, as_json: bool, quiet: bool) -> None:
-    """Shut node NAME out for ever: it goes, and its name cannot be given again.
+    """Revoke node NAME: remove it for ever; its name cannot be used again.
 
-    Its certificate stays valid by its signature; it is kept out because no neighbour lists its
-    name any more, from the moment they have reloaded.
+    Neighbours reject the node once they have reloaded the file, which no longer lists its name.
+    The signature of its certificate stays valid.
     """
     from dokl.live.jobs import networks as live
 
@@ -202,10 +202,10 @@ def renew(
 ) -> None:
     """Make new keys and certificates, by the same authority, for the addresses in the file.
 
-    Tokens stay as they are. --authority renews ca.pem for ten years: with the same key (dates), so
-    that every certificate stays good, or with a new one, in three steps between which all nodes get
-    the new files and reload: --authority key (both are believed), renew (all nodes), --authority
-    last (the old one is not).
+    Tokens do not change. --authority renews ca.pem for ten years: with the same key (dates), so
+    that all certificates stay valid, or with a new key, in three steps: --authority key (both keys
+    are accepted), renew (all nodes), --authority last (only the new key is accepted). After each
+    step copy the new files to all nodes and reload them.
     """
     from dokl.live.jobs import networks as live
 

@@ -55,12 +55,12 @@ Days = click.option("--days", type=click.IntRange(1), metavar="N", default=365, 
                     help="How long certificates of nodes are valid.")  # fmt: skip
 
 NEW_HELP = """\b
-Inputs: --sample, up to 100,000 typical rows, settles the scaling, the levels of text
-columns and the class labels, once for all nodes. It also settles how nodes read
+Inputs: --sample, up to 100,000 typical rows, fixes the scaling, the levels of text
+columns and the class labels, once for all nodes. It also fixes how nodes read
 decimal commas, thousands, currencies, percent signs and times. --inputs N needs no
-sample: columns x1 ... xN as they are, and the target y. --format to --chunk are for
-reading the sample. Lags (--method squares, --share rows): each node makes lags from
-its own rows, and has them again after a crash. Rows of a node must arrive in the
+sample: columns x1 ... xN as they are, and the target y. --format to --chunk apply to
+the sample. Lags (--method squares, --share rows): each node makes lags from
+its own rows; a crash loses none. Rows of a node must arrive in the
 order of their times.
 \b
 Security: by default neighbours show certificates, signed by this network's own
@@ -140,7 +140,7 @@ def _input_options(command: Callable[..., Any]) -> Callable[..., Any]:
         TASK, *label_options("the sample"),
         DROP, TEXT, NUMERIC,
         click.option("--standardise", type=click.Choice(STANDARDISE), default="fixed",
-                     show_default=True, help="Numbers: by the sample, or as they are."),
+                     show_default=True, help="Scale numbers by the sample, or not at all."),
     ]  # fmt: skip
     return with_options(command, [*options, *earlier_options(), AUTO, HORIZON, TIME])
 
@@ -173,7 +173,7 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--node", "named", multiple=True, metavar="NAME[=HOST:PORT]",
                      help="A node and its address."),
         click.option("--graph-parameter", "graph_parameters", multiple=True, metavar="KEY=VALUE",
-                     help="Of the topology, e.g. p=0.5 of random."),
+                     help="A parameter of the topology, e.g. p=0.5 (random)."),
         click.option("--host", default="127.0.0.1", show_default=True,
                      help="Host of nodes without an address."),
         click.option("--base-port", type=port, help="Port of the first node."),
@@ -207,7 +207,7 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @reading_options
 @click.option("--secure/--insecure-loopback", default=True, help="Certificates, or none.")
 @Days
-@click.option("--name", help="Of the network; else that of the file.")
+@click.option("--name", help="Name of the network. Default: that of the file.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing network, with its keys.")
 @output_switches
 @click.pass_context

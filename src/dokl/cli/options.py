@@ -130,8 +130,8 @@ FORMATS = ("csv", "tsv", "parquet", "libsvm", "jsonl", "xlsx")
 FILES_HELP = """\b
 Files: CSV, TSV, Parquet, LIBSVM/SVMlight, JSON lines or one array of objects,
 spreadsheets (the first sheet), plain, gzip or a zip archive of one file; '-' is
-stdin. The name says which (.csv .tsv .parquet .libsvm .svm .json .jsonl .xlsx,
-then .gz); otherwise the first line does.
+stdin. The format follows from the name (.csv .tsv .parquet .libsvm .svm .json
+.jsonl .xlsx, then .gz), otherwise from the first line.
 """
 
 ROWS_HELP = """\b

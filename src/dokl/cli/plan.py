@@ -48,11 +48,11 @@ WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
     "--set", "changes", multiple=True, metavar="SECTION.KEY=VALUE",
     help="With --graph: a key of [sending] or [mixing], as in dokl run.",
 )  # fmt: skip
-@click.option("--rate", default=1.0, show_default=True, help="Samples a second and node.")
-@click.option("--bytes", "bytes_per_second", type=float, help="Bytes a node may send a second.")
+@click.option("--rate", default=1.0, show_default=True, help="Samples per second at each node.")
+@click.option("--bytes", "bytes_per_second", type=float, help="Bytes a node may send per second.")
 @click.option("--microseconds", type=float, help="Time a sample may take.")
 @click.option("--memory", type=float, help="Bytes a node's model may take.")
-@click.option("--accuracy", type=float, help="Wanted error: mean square, or rate.")
+@click.option("--accuracy", type=float, help="Error to reach: mean square, or error rate.")
 @click.option("--inputs", type=int, help="Without DATA: number of inputs, each N(0, 1).")
 @click.option("--noise", type=float, help="Without DATA: standard deviation of the noise.")
 @click.option("--sigma", type=float, help="Without DATA: width of the kernel.")

@@ -13,12 +13,12 @@ from dokl.cli.options import echo_json, examples, output_switches
 
 @click.command(
     epilog="""\b
-list             what there is, and what is already in OUT
+list             names of parts, and results already in OUT
 fig1 fig2 fig3   learning curves (PNG and SVG)
 table2 table3    Pegasos with 5 and 20 nodes; table5: training times
 beside           other choices on the same data
 beyond           least squares over the same networks, and published rivals
-all              all of these, but what takes very long (see --long)
+all              all of these, except the longest (see --long)
 report           write pictures, tables and report again from the stored results
 
 """

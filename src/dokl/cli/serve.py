@@ -65,10 +65,10 @@ _elsewhere: Any = {
               default=90.0, show_default=True, metavar="PERCENT",
               help="Coverage of intervals.")  # fmt: skip
 @click.option("--target-range", metavar="LOW,HIGH", callback=_range, default="auto",
-              help="Range of valid targets; auto: 100 standard deviations about the mean of "
-              "training; off: any. [default: auto]")  # fmt: skip
+              help="Range of valid targets; auto: 100 standard deviations around the "
+              "training mean; off: any. [default: auto]")  # fmt: skip
 @click.option("--outside", type=click.Choice(("refuse", "clip")), default="refuse",
-              show_default=True, help="What to do with a target outside.")  # fmt: skip
+              show_default=True, help="What to do with a target outside the range.")  # fmt: skip
 @LOG_LEVEL
 def serve(
     path: Path, http: str, learn: bool, state: Path | None, durability: str, save: Path | None,

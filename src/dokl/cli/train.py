@@ -165,11 +165,11 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--skip", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N rows."
 )
 @click.option("--passes", type=click.IntRange(1), default=1, metavar="N",
-              show_default=True, help="How often to read the file.")  # fmt: skip
+              show_default=True, help="Number of passes over the file.")  # fmt: skip
 @click.option(
     "--shuffle/--no-shuffle",
     default=None,
-    help="Learn the rows in random order, or in theirs. Default: random if they are "
+    help="Learn the rows in random order, or in file order. Default: random if they are "
     "sorted by their target, or held out by --test random.",
 )
 @test_option("Hold these rows out: they are scored, and not learned.")
@@ -186,7 +186,7 @@ def train(
 ) -> None:  # fmt: skip
     """Learn from DATA row by row and write a model file.
 
-    Memory does not grow with DATA, but for up to 200,000 lines that are shuffled. The command
+    Memory does not grow with DATA, except for up to 200,000 shuffled lines. The command
     prints the error on the rows that --test holds out;
     the prequential error, where each row is predicted before it is learned; and, for a bank, the
     score of a frozen model, the coverage of its 90 % intervals, and how far back it remembers.

@@ -13,7 +13,7 @@ from dokl.cli.options import LOG_LEVEL, examples, remark
 
 @click.command(
     epilog=examples(
-        "dokl up lab.toml                              samples come by HTTP",
+        "dokl up lab.toml                              samples arrive over HTTP",
         "dokl up lab.toml --data stations --rate 100   stations/NAME.csv, 100 rows a second",
     )
 )

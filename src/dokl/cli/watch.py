@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 )
 @click.argument("path", metavar="NETWORK", type=click.Path(path_type=Path))
 @click.option("--every", default=1.0, show_default=True, metavar="SECONDS",
-              type=click.FloatRange(0.1, 3600), help="How often to look.")  # fmt: skip
+              type=click.FloatRange(0.1, 3600), help="Time between updates.")  # fmt: skip
 @click.option("--node", metavar="NAME",
               help="Below the table, the newest rows of this node: measured, predicted, and the "
               "interval.")  # fmt: skip
 @click.option("--once", is_flag=True,
-              help="Print one table and end, after two looks --every seconds apart, for the rates. "
+              help="Print one table and end, after two readings --every seconds apart. "
               "The default if stdout is no terminal.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one look as JSON and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one reading as JSON and end.")
 @click.option("--web", is_flag=True, help="Serve a page instead of a table.")
 @click.option("--port", default=8800, show_default=True, type=click.IntRange(0, 65535),
               help="Port of the page; 0 is any free one.")  # fmt: skip
