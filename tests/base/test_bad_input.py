@@ -103,7 +103,7 @@ def test_nan_or_infinity_in_y(make, bad, said):
 def test_nan_among_labels():
     model = Classifier().fit(X, y > 0)
     spoiled = np.where(np.arange(60) == 5, np.nan, 1.0)
-    refused(model, lambda: model.partial_fit(X, spoiled), BadInput, "nan is none of the classes")
+    refused(model, lambda: model.partial_fit(X, spoiled), BadInput, "nan is not one of the classes")
     refused(model, lambda: model.fit(X, spoiled), ValueError, "y contains NaN")
 
 
@@ -154,7 +154,7 @@ def test_classes(make):
     fresh, started = make(), make().partial_fit(X, labels, classes=["up", "down"])
     said = r"the first call of partial_fit must name all classes: partial_fit\(X, y, classes="
     refused(fresh, lambda: fresh.partial_fit(X, labels), BadInput, said)
-    said = r"label 'left' is none of the classes, \['down', 'up'\]: the first partial_fit\(classes"
+    said = r"'left' is not one of the classes, \['down', 'up'\]: the first partial_fit\(classes"
     odd = np.where(np.arange(60) == 3, "left", labels)
     refused(started, lambda: started.partial_fit(X, odd), BadInput, said)
     call = functools.partial(fresh.partial_fit, X, odd, classes=["down", "up"])
@@ -162,7 +162,7 @@ def test_classes(make):
     said = r"classes \['a', 'b'\] differ from those of the first call, \['down', 'up'\]"
     call = functools.partial(started.partial_fit, X, labels, classes=["a", "b"])
     refused(started, call, BadInput, said)
-    refused(started, lambda: started.partial_fit(X, y > 0), BadInput, "True is none of the classes")
+    refused(started, lambda: started.partial_fit(X, y > 0), BadInput, "True is not one of")
     refused(started, lambda: started.fit(X, y), ValueError, "Unknown label type: continuous")
 
 

@@ -321,7 +321,7 @@ def test_classes_saved_weighed_and_refused(tmp_path):
     assert (dokl.load(balanced.save(tmp_path / "b.dokl")).predict(X) == balanced.predict(X)).all()
     with pytest.raises(BadInput, match="must name all classes"):
         AutoClassifier(**SMALL).partial_fit(X, LABELS)
-    with pytest.raises(BadInput, match="'none' is none of the classes"):
+    with pytest.raises(BadInput, match="'none' is not one of the classes"):
         model.partial_fit(X[:1], ["none"])
     with pytest.raises(BadInput, match="one class only"):
         AutoClassifier(**SMALL).fit(X, np.ones(700))

@@ -206,7 +206,7 @@ def test_outputs_of_classes():
         ('["a", "b"]', '["a", "b", "c"]', "a link is two node names"),
         ('["a", "b"]', '["a", "x"]', "names 'x', and there is no"),
         ('["a", "b"]', '["b", "b"]', "links a node with itself"),
-        ('["a", "b"]', '["c", "b"]', "is there twice"),
+        ('["a", "b"]', '["c", "b"]', "is listed twice"),
         ('"127.0.0.1:7000"', '"127.0.0.1"', "address '127.0.0.1' is not HOST"),
         ("sigma = 1.0", "sigma = 1.5", "fingerprint is [0-9a-f]{16}, and this content comes to"),
     ],

@@ -54,9 +54,9 @@ def test_without_certificates_there_is_no_access_table_and_nothing_but_loopback(
     assert "access_control" not in found
     assert "transport/link/tls" not in found
     open_to_all = replace(network, nodes=network.nodes | {"b": Node("192.168.1.7:7002")})
-    with pytest.raises(BadInput, match="'b' would speak without certificates"):
+    with pytest.raises(BadInput, match="'b' has no certificates"):
         settings.configuration(open_to_all, "b", 1000)
-    with pytest.raises(BadInput, match=r"'c' would speak without certificates at 192\.168\.1\.7"):
+    with pytest.raises(BadInput, match=r"'c' has no certificates at 192\.168\.1\.7"):
         settings.configuration(open_to_all, "c", 1000)  # which dials it
 
 

@@ -275,7 +275,7 @@ def test_the_journal_of_another_model_is_refused(folder, tmp_path):
         )
         assert "has this store open" in message
     message = fails("serve", folder / "gradient-y.dokl", "--learn", "--state", tmp_path / "state")
-    assert "this store is that of" in message
+    assert "this store belongs to" in message
 
 
 def test_an_estimator_saved_by_itself(tmp_path):

@@ -129,7 +129,7 @@ def test_classes_that_the_pilot_lacks_are_named():
     known = ["high", "low", "rare"]
     model = fit_squares(of_frame(data, 2), "kind", classes=known, n_components=20, pilot_rows=50)
     assert model.classes_.tolist() == known
-    with pytest.raises(BadInput, match="'rare' is none of the classes"):
+    with pytest.raises(BadInput, match="'rare' is not one of the classes"):
         fit_squares(of_frame(data, 2), "kind", n_components=20, pilot_rows=50)
 
 

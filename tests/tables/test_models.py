@@ -292,7 +292,7 @@ def test_a_failed_call_changes_nothing(model, tmp_path):
     estimator = library.KernelClassifier(n_components=20, random_state=0)
     labels = started(estimator, FIRST["place"], classes=["cellar", "roof", "yard"])
     before = saved(labels)
-    with pytest.raises(BadInput, match="label 'attic' is none of the classes"):
+    with pytest.raises(BadInput, match="label 'attic' is not one of the classes"):
         labels.partial_fit({**FIRST, "place": ["attic"] * 60}, ["attic"] * 60)
     assert saved(labels) == before
     before = saved(model)

@@ -161,7 +161,7 @@ def test_bad_spreadsheets(tmp_path, monkeypatch):
     refused("row 3: 1 cells are expected, as in the first row, and 2 are there", path)
     refused("is empty", sheet(tmp_path / "w.xlsx", []))
     refused("is a spreadsheet, and not csv", path, format="csv")
-    refused("is no spreadsheet", written(tmp_path, "x.xlsx", CSV))
+    refused("is not a spreadsheet", written(tmp_path, "x.xlsx", CSV))
     refused("old spreadsheet", written(tmp_path, "x.xls", b"\xd0\xcf\x11\xe0\n"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     refused("save it to a file", "-")

@@ -248,7 +248,7 @@ BAD_LINES = [
     ('{"a": 1}', '{"a": [1]}', r", column 'a': \[1\] is not a number"),
     ('{"a": 1}', '{"a": 1e999}', ", column 'a': inf is infinite"),
     ('{"a": 1}', '{"a": 1' + "0" * 400 + "}", r", column 'a': 10+\.\.\. is infinite"),
-    ('{"a": "x"}', '{"a": {"b": 1}}', ", column 'a': {'b': 1} is no single value"),
+    ('{"a": "x"}', '{"a": {"b": 1}}', ", column 'a': {'b': 1} is not a single value"),
 ]
 
 

@@ -306,7 +306,7 @@ def combine(a: Any, b: Any, sign: int) -> Any:
     for model in (a, b):
         if not hasattr(model, "bank_"):
             raise BadInput(
-                f"{model!r} cannot be merged: it has learned nothing, or is no AutoRegressor"
+                f"{model!r} cannot be merged: it has learned nothing, or is not an AutoRegressor"
             )
     if type(a) is not type(b):
         raise BadInput(f"a {type(a).__name__} and a {type(b).__name__} cannot be merged")

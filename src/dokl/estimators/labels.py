@@ -79,7 +79,7 @@ class Labels:
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
             raise BadInput(
-                f"label {y[row : row + 1].tolist()[0]!r} is none of the classes, "
+                f"label {y[row : row + 1].tolist()[0]!r} is not one of the classes, "
                 f"{self.classes_.tolist()}: the first partial_fit(classes=...) must name all"
             )
         return np.asarray(at)

@@ -386,7 +386,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         """Classes and state change together, or not at all."""
         new = [label for label in dict.fromkeys(labels) if label not in self._classes]
         if None in new:
-            raise BadInput("None is no label: leave samples without one out")
+            raise BadInput("None is not a label: leave samples without one out")
         known = [*self._classes, *new]
         classes = {label: i + 1 for i, label in enumerate(known)} if new else self._classes
         Y = np.full((len(labels), len(known) + 1), -1.0)

@@ -298,7 +298,7 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
 
     def _learn_labels(self, rows: tuple[list[Hashable], Array], labels: list[Any], w: Any) -> None:
         if None in labels:
-            raise BadInput("None is no label: leave rows without one out")
+            raise BadInput("None is not a label: leave rows without one out")
         with all_or_nothing(self):
             classes = _number((*self._classes, *labels))
             more = len(classes) > max(2, len(self._classes))

@@ -196,7 +196,7 @@ def load(path: files.PathLike) -> LearnedMap:
     try:
         made = codec.decode(meta["map"], arrays, _RECORDS)
         if not isinstance(made, LearnedMap):
-            raise ValueError("there is no map in it")
+            raise ValueError("it holds no map")
         _check(made)
         if made.fingerprint != meta["fingerprint"]:
             raise ValueError("its fingerprint is that of another map")
@@ -215,6 +215,6 @@ def _check(made: LearnedMap) -> None:
     check_map(made.made, made.d, isinstance(made.made, GroupedMap), 0)
     places: Any = made.places
     if places is not None and places.numbers.tolist() != list(range(len(made.nodes))):
-        raise ValueError("places are of other nodes than those that it names")
+        raise ValueError("its places and its names are of different nodes")
     if places is None and made.nodes:
         raise ValueError("it names nodes and has no places")

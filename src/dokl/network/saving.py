@@ -38,7 +38,7 @@ def decode(meta: Any, arrays: Mapping[str, Array]) -> BankNetwork:
     """The network that was encoded; KeyError, TypeError or ValueError where that cannot be."""
     network = codec.decode(meta, arrays, RECORDS)
     if not isinstance(network, BankNetwork):
-        raise ValueError("there is no network in it")
+        raise ValueError("it holds no network")
     _check(network)
     bank = None if network.bank is None else banks.complete(network.bank)
     if bank is not None and network.sharing.way != "rows":  # earlier versions knew no other range
@@ -105,7 +105,7 @@ def _check_rows(rows: SentRows, K: int, d: int, m: int) -> None:
     for (name, part), shape in zip(vars(rows).items(), shapes, strict=True):
         fits(f"rows.{name}", part, shape)
     if n and not (rows.node.min() >= 0 and rows.node.max() < K):
-        raise ValueError("rows are of nodes that there are not")
+        raise ValueError("rows name unknown nodes")
 
 
 def check_node(node: NetworkNode, d: int, m: int) -> None:

@@ -47,7 +47,7 @@ class Squares:
         if self.ridge == 0:
             raise BadInput(
                 "ridge must be above 0: with fewer rows than features, as every stream begins, "
-                "least squares without a ridge has no one solution; 1e-6 is next to none"
+                "least squares without a ridge has no unique solution; 1e-6 hardly matters"
             )
         for what in ("ridge", "bound"):
             if not getattr(self, what) > 0:

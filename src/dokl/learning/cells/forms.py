@@ -114,7 +114,7 @@ class Form:
         form = cls(**spec)
         known = form.kind in KINDS and (form.decimal, form.thousands) in _STYLES
         if not known or (form.kind == "time" and form.order not in ORDERS):
-            raise BadInput(f"{dict(spec)!r} is no form of cells")
+            raise BadInput(f"{dict(spec)!r} is not a form of cells")
         return form
 
 

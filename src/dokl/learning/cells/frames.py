@@ -131,7 +131,8 @@ def column(name: str, cells: Any, kind: Kind, missing: Sequence[str] = MISSING) 
     for i, cell in enumerate(plain):
         nested = isinstance(cell, Sequence | Mapping) and not isinstance(cell, str)
         if nested or not isinstance(cell, Hashable):
-            raise BadInput(f"row {i + 1}, column {name!r}: {quote_cell(cell)} is no single value")
+            place = f"row {i + 1}, column {name!r}"
+            raise BadInput(f"{place}: {quote_cell(cell)} is not a single value")
     known, out = frozenset(kind), np.empty(len(plain), object)
     out[:] = [_level(cell, known, missing) for cell in plain]
     return out

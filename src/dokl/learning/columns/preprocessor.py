@@ -353,7 +353,7 @@ def require(name: str, columns: Collection[str], problem: str) -> None:
     """Refuse that a column is not there, and name the nearest one."""
     if name not in columns:
         near = difflib.get_close_matches(name, list(columns), n=1, cutoff=0.0)
-        hint = f"; the nearest that is there is {near[0]!r}" if near else ""
+        hint = f"; the nearest is {near[0]!r}" if near else ""
         raise BadInput(f"column {name!r} {problem}{hint}")
 
 

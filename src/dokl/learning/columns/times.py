@@ -93,5 +93,5 @@ class TimeParts:
         """The same again."""
         parts, start = tuple(spec["parts"]), float(spec["start"])
         if not set(parts) <= set(PARTS) or not np.isfinite(start):
-            raise BadInput(f"{parts!r} are no parts of a time")
+            raise BadInput(f"{parts!r} are not parts of a time")
         return cls(parts, start)

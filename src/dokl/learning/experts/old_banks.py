@@ -30,7 +30,7 @@ Arrays = Mapping[str, Array]
 
 def translate(meta: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
     """The JSON value and the arrays that the codec would have written; KeyError, TypeError or
-    ValueError where there is no bank in it.
+    ValueError where it holds no bank.
     """
     settings, known = _settings(meta["settings"]), dict(arrays)
     grouped = settings.get("grouped", False)

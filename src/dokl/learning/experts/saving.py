@@ -62,7 +62,7 @@ def decode(meta: Any, arrays: Mapping[str, Array]) -> Bank:
     meta, arrays = old_banks.translate(meta, arrays) if old else (meta, arrays)
     bank = codec.decode(meta, arrays, RECORDS)
     if not isinstance(bank, Bank):
-        raise ValueError("there is no bank in it")
+        raise ValueError("it holds no bank")
     check_bank(bank, bank.d, bank.m)
     if old and bank.drift is None and not (bank.settings.classes or bank.settings.grouped):
         bank = replace(bank, drift=drift.start(bank.m))
@@ -267,7 +267,7 @@ def _check_pilot_maps(bank: Bank, now: PilotMaps, d: int, m: int) -> None:
     fits("awake", bank.awake, (E,))
     fits("idle", bank.idle, (E,))
     if bank.awake is None or bank.awake.dtype.kind != "b":
-        raise ValueError("who is awake is no matter of true or false")
+        raise ValueError("the list of sleeping experts is not of true and false")
     used = dict.fromkeys(now.maps, 0)
     each = zip(bank.kinds, bank.memories, bank.sums, strict=True)
     for i, (kind, memory, sums) in enumerate(each):

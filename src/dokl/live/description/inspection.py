@@ -59,7 +59,7 @@ def _links(network: Network) -> Iterator[str]:
         if a == b:
             yield f"[network] links: {_pair(a, b)} links a node with itself"
         if frozenset((a, b)) in seen:
-            yield f"[network] links: {_pair(a, b)} is there twice"
+            yield f"[network] links: {_pair(a, b)} is listed twice"
         seen.add(frozenset((a, b)))
 
 

@@ -67,7 +67,7 @@ class Room:
         """Refuse where there is no room for another request."""
         if self.requests >= self.bounds.requests:
             raise Refusal(
-                429, f"{self.requests} requests are under way: send again in a second", 1.0
+                429, f"{self.requests} requests are in progress: send again in a second", 1.0
             )
 
     @contextmanager
@@ -123,7 +123,7 @@ class Body:
         if self.size > self._limit:
             raise self._too_large()
         if self._room.bytes > self._room.bounds.bodies * self._limit:
-            raise Refusal(429, "too many bodies are under way: send again in a second", 1.0)
+            raise Refusal(429, "too many bodies are in transfer: send again in a second", 1.0)
         return part, bool(message.get("more_body", False))
 
     def _too_large(self) -> Refusal:

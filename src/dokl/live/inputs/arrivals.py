@@ -192,7 +192,7 @@ class Inputs:
                 near = difflib.get_close_matches(name[:80], [*self.columns, self.target], 1, 0.0)[0]
                 row = f"row {table.row_with(name) + 1}: " if table.rows is not None else ""
                 raise BadInput(
-                    f"{row}column {name[:80]!r} was not agreed (the nearest that was is {near!r}"
+                    f"{row}column {name[:80]!r} is not an input (the nearest is {near!r}"
                     f"{self._says_drop})"
                 )
         if table.rows is None or self._complete:
@@ -306,7 +306,7 @@ def _texts(name: str, cells: Cells, missing: Sequence[str] = MISSING) -> Array:
     for row, cell in enumerate(cells):
         if isinstance(cell, list | dict):
             raise BadInput(
-                f"row {row + 1}, column {name!r}: {quote_value(cell)} is no single value"
+                f"row {row + 1}, column {name!r}: {quote_value(cell)} is not a single value"
             )
         values[row] = text(cell, missing)
     return values

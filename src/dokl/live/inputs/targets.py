@@ -92,7 +92,7 @@ class Targets:
         code = self._codes.get(label)
         if code is None:
             listed = ", ".join(map(repr, self.labels[:12])) + ", ..." * (len(self.labels) > 12)
-            raise self._refused(cell, row, f"is none of the agreed labels, {listed}")
+            raise self._refused(cell, row, f"is not one of the agreed labels, {listed}")
         return code
 
     def _refused(self, cell: Any, row: int, why: str) -> BadInput:

@@ -156,7 +156,7 @@ def add_node(
     network, links = read(path), tuple(dict.fromkeys(links))
     check_name(name)
     if name in network.about.revoked:
-        raise BadInput(f"node {name!r} was revoked, its old key may be about: choose a new name")
+        raise BadInput(f"node {name!r} was revoked, its old key may still exist: choose a new name")
     if name in network.nodes:
         raise BadInput(f"node {name!r} is in {path} already")
     for other in links:

@@ -73,7 +73,7 @@ def _names(wish: Places) -> list[str]:
     """The given names, or a, b, c ...; n1, n2 ... where letters do not suffice."""
     if wish.named:
         if wish.nodes not in (None, len(wish.named)):
-            raise BadInput(f"{len(wish.named)} nodes are named, and there are to be {wish.nodes}")
+            raise BadInput(f"{len(wish.named)} nodes are named, and --nodes is {wish.nodes}")
         return [check_name(name) for name in wish.named]
     if wish.nodes is None:
         raise BadInput("how many nodes are there? Give --nodes N, --node NAME, or a file of edges")

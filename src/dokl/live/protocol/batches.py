@@ -172,7 +172,7 @@ def read_batch(context: Context, sealed: bytes) -> SealedBatch:
     try:
         origin = entry[_HEADER.size : _HEADER.size + length].decode()
     except UnicodeDecodeError:
-        raise BadInput("a batch of rows of nobody") from None
+        raise BadInput("a batch of rows without an origin") from None
     mark = hash_of(sealed)
     seal = _intern(certificate), signature, entry
     about = _intern(origin), incarnation, first, n, since, until

@@ -92,6 +92,6 @@ def alive(
 
 def _head(piece: bytes) -> tuple[bytes, int, int]:
     if not origins.PIECE.size < len(piece) <= SIZE:
-        raise BadInput(f"{len(piece)} bytes are no piece of anything")
+        raise BadInput(f"{len(piece)} bytes are not a piece of a message")
     mark, i, count = origins.PIECE.unpack_from(piece)
     return mark, i, count

@@ -43,7 +43,7 @@ def opened(roll: Roll, learner: SumsLearner, sealed: bytes) -> Entry:
     if by not in (None, entry.origin):
         raise BadInput(f"an entry of {entry.origin!r}, sealed by {by!r}")
     if entry.origin not in roll.names:
-        raise BadInput(f"an entry of {entry.origin!r}, who is not of this network")
+        raise BadInput(f"an entry of {entry.origin!r}, which is not in this network")
     if entry.sums.zy.shape != (learner.m, learner.D):
         raise BadInput("sums of another size")
     if max(entry.version) >= LARGEST_COUNT:

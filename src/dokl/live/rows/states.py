@@ -62,7 +62,7 @@ def unpack(
         own_arrays = {name: a for name, a in arrays.items() if not lagged.is_past(name)}
         node = codec.decode(meta["node"], own_arrays, _RECORDS)
         if not isinstance(node, RowsNode):
-            raise ValueError("there is no node in it")
+            raise ValueError("it holds no node")
         _check(node, d, m, settings)
     except (BadFile, KeyError, TypeError, ValueError, IndexError) as error:
         raise BadInput(f"the stored state is damaged, or not this model's ({error})") from None
@@ -78,11 +78,11 @@ def _check(node: RowsNode, d: int, m: int, settings: Settings) -> None:
     inner, n = node.node, len(node.X)
     saving.check_node(inner.node, d, m)
     if inner.node.own.settings != settings:
-        raise ValueError("its settings are others")
+        raise ValueError("its settings differ")
     if inner.bank is not None:
         saving.check_bank(inner.bank, d + 1, m, True)
         if inner.bank.settings != listening.bank_settings(settings):
-            raise ValueError("the settings of its network's bank are others")
+            raise ValueError("the settings of its network's bank differ")
     if inner.units is not None:
         banks.check_scaling(inner.units[0], d)
         banks.check_scaling(inner.units[1], m)
@@ -91,4 +91,4 @@ def _check(node: RowsNode, d: int, m: int, settings: Settings) -> None:
         banks.fits(name, getattr(node, name), shape)
     files.whole("sealed", node.sealed)
     if len(set(node.names)) < len(node.names) or (np.asarray(node.heard) < 0).any():
-        raise ValueError("its origins are not as they should be")
+        raise ValueError("its origins are invalid")

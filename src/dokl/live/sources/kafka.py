@@ -115,7 +115,7 @@ class KafkaListener:
         try:
             return Consumer(words, logger=_quiet)
         except KafkaException as error:
-            raise BadInput(f"Kafka cannot be used so ({error.args[0].str()})") from None
+            raise BadInput(f"Kafka rejects these settings ({error.args[0].str()})") from None
 
     def _producer(self) -> Any:
         if self.source.predictions is None:

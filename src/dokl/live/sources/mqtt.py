@@ -142,7 +142,7 @@ class MqttListener:
                 yield batch
                 queue = client._queue
                 if isinstance(queue, _Bounded) and queue.overflowed:
-                    raise aiomqtt.MqttError("more came than can wait: the rest is asked for again")
+                    raise aiomqtt.MqttError("too many messages: the rest is requested again")
                 coming = asyncio.ensure_future(anext(client.messages))
         finally:
             coming.cancel()

@@ -77,7 +77,7 @@ def examined(copy: Path, identity: records.Identity, earlier: records.Identities
     try:
         return _examined(copy, identity, earlier)
     except BadFile as error:  # what to do with a store does not help with a copy
-        text = str(error).partition(". Move it away")[0].partition(". To go on without")[0]
+        text = str(error).partition(". Move it away")[0].partition(". To continue without")[0]
         raise BadFile(text) from None
 
 

@@ -63,7 +63,9 @@ def _explain(path: Path, error: sqlite3.Error, opening: bool) -> DoklError:
     if plain == sqlite3.SQLITE_FULL or (code in _DISK_ERRORS and _no_room(path)):
         return StoreFailed(f"{path}: the disk is full; nothing of this was stored", full=True)
     if plain == sqlite3.SQLITE_CANTOPEN:
-        return BadFile(f"{path}: the store cannot be opened; is there such a folder, and a right?")
+        return BadFile(
+            f"{path}: the store cannot be opened: check that you can write to its folder"
+        )
     return StoreFailed(f"{path}: the store cannot be read or written ({error})")
 
 

@@ -46,5 +46,5 @@ def open_own(path: Path, flags: int) -> int:
     found = os.fstat(number)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
         os.close(number)
-        raise OSError(0, "it is no plain file of this user's own")
+        raise OSError(0, "it is not a plain file of this user")
     return number

@@ -101,7 +101,7 @@ def log(db: sqlite3.Connection, path: Path) -> list[bytes]:
         if seal(origin, first, batch) != crc:
             raise BadFile(
                 f"{path}: the store is damaged (the checksum of rows of {origin!r} does not "
-                "match). To go on without these rows, which neighbours may have: dokl agent "
+                "match). To continue without these rows, which neighbours may have: dokl agent "
                 f"accept-loss DESCRIPTION --name {path.stem} (its description instead of that word)"
             )
         found.append(bytes(batch))
@@ -163,7 +163,7 @@ def check_identity(
         if theirs == make_identity(each):
             return each
     raise BadFile(
-        f"{path}: this store is that of {_shown(path, theirs)}, and not of "
+        f"{path}: this store belongs to {_shown(path, theirs)}; it is not that of "
         f"{_shown(path, make_identity(identity))}. Vectors and samples of the two must not be "
         "mixed: name another store, or move this one away. (Where rows are shared, 'dokl network "
         "columns' changes columns, and an agent that starts takes its store over)"

@@ -48,7 +48,7 @@ def unpack(
         own_arrays = {name: a for name, a in arrays.items() if not lagged.is_past(name)}
         node = codec.decode(meta["node"], own_arrays, _RECORDS)
         if not isinstance(node, SummingNode):
-            raise ValueError("there is no node in it")
+            raise ValueError("it holds no node")
         _check(node, made, settings)
     except (BadFile, KeyError, TypeError, ValueError, IndexError) as error:
         raise BadInput(f"the stored state is damaged, or not this model's ({error})") from None

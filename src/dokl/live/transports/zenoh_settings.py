@@ -123,8 +123,8 @@ def _check_addresses(network: Network, name: str, dialled: Iterable[str]) -> Non
     for address in (network.node(name).binds, *dialled):
         if not is_loopback(address):
             raise BadInput(
-                f"{network.path}: node {name!r} would speak without certificates at {address}, "
-                "which is not on loopback: security = 'insecure-loopback' is for play only"
+                f"{network.path}: node {name!r} has no certificates at {address}, "
+                "which is not on loopback: security = 'insecure-loopback' is for loopback only"
             )
 
 

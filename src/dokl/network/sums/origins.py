@@ -90,7 +90,7 @@ def total(account: Account, without: Collection[str] = ()) -> Sums:
     """The network's sums, but for some origins, in the order of names."""
     kept = [account[name].sums for name in sorted(account) if name not in without]
     if not kept and not account:
-        raise BadInput("an account without entries has no sums, and their size is unknown")
+        raise BadInput("without entries there are no sums, and their size is unknown")
     m, D = next(iter(account.values())).sums.zy.shape
     return reduce(Sums.__add__, kept, added_up.no_rows(D, m))
 
@@ -137,7 +137,7 @@ def origin_in(data: bytes) -> str:
 def from_bytes(data: bytes) -> Entry:
     """The entry that was packed; BadInput if it is damaged or not finite."""
     if len(data) < _HEAD.size or data[:8] != _MAGIC:
-        raise BadInput("these bytes are no entry of an account")
+        raise BadInput("these bytes are not an entry of sums")
     _, kind, length, incarnation, rows, D, m = _HEAD.unpack_from(data)
     dtype, at = DTYPES.get(kind.decode("latin1")), _HEAD.size + length
     if dtype is None or not 0 < length <= LONGEST or min(incarnation, rows, D - 1, m - 1) < 0:

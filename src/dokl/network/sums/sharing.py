@@ -53,7 +53,7 @@ def _check(exchange: Exchange) -> None:
         raise BadInput("sums of many rows do not fit into float16: send float32 or float64")
     if sending.bits:
         raise BadInput(
-            "sums need their digits: coded with a few bits Z'Z is no longer that of any rows. "
+            "sums need full precision: with a few bits Z'Z is not that of any rows. "
             "Leave bits=0, and send float32, more rarely (every=), or in modes"
         )
     if sending.least and not exchange.symmetric:

@@ -81,7 +81,7 @@ def plan(problem: Problem, exchange: Exchange, dtype: DTypeLike = np.float64) ->
     features = problem.map
     base = getattr(features, "base", features)
     if not isinstance(base, FeatureMap):
-        raise NotCompilable(f"the features are no FeatureMap but a {type(base).__name__}")
+        raise NotCompilable(f"expected a FeatureMap, got a {type(base).__name__}")
     if problem.method.merges and exchange.graphs:
         raise NotCompilable(
             "sums per origin, which each node checks, merges and solves on the CPU",

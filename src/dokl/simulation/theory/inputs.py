@@ -70,7 +70,7 @@ def gaussian_inputs(mean: ArrayLike, cov: ArrayLike, points: int = 4096, seed: i
         raise BadInput(f"cov must be symmetric of shape {(m.size, m.size)}, got {C.shape}")
     variances, axes = np.linalg.eigh(C)
     if variances[0] < -1e-10 * abs(variances[-1]):
-        raise BadInput(f"cov has the negative eigenvalue {variances[0]:.3g}: it is no covariance")
+        raise BadInput(f"cov has the negative eigenvalue {variances[0]:.3g}: not a covariance")
     unit, weight = (_lattice if m.size <= LATTICE_UP_TO else _mirror)(m.size, points, seed)
     X = m + unit @ (axes * np.sqrt(np.maximum(variances, 0))).T
     return InputLaw(X, weight, m, C)

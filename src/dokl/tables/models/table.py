@@ -409,7 +409,7 @@ def _table_model(estimator: Any, extra: saving.Extra) -> TableModel:
     prepared = None if packed is None else Preprocessor.from_spec(packed, arrays)
     for name in (meta["target"], meta["node"]):
         if not isinstance(name, str | None):
-            raise BadInput(f"{name!r} is no name of a column")
+            raise BadInput(f"{name!r} is not the name of a column")
     rows, skipped = (whole("rows", count) for count in arrays["rows"])
     model = TableModel(estimator, prepared, meta["target"], meta["node"], rows, skipped)
     if "score" in arrays:

@@ -18,7 +18,7 @@ def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of rows; messages count rows from 1."""
     if source.zipped or source.inner is not None or not source.regular:
         raise BadInput(
-            f"{source.name}: Parquet is read back and forth, so it must be a file, and not packed. "
+            f"{source.name}: Parquet must be a file, not a stream, and not compressed. "
             "Save it to a file first"
         )
     try:

@@ -20,9 +20,7 @@ Row = tuple[int, list[Any]]  # its number in the sheet, from 1, and its cells
 def read(source: OpenFile, options: Options) -> Iterator[Chunk]:
     """Chunks of rows; names stand in the first row that is not empty."""
     if not source.is_sheet:
-        raise BadInput(
-            f"{source.name} is no spreadsheet: .xlsx is read back and forth, so it must be a file"
-        )
+        raise BadInput(f"{source.name} is not a spreadsheet: .xlsx must be a file, not a stream")
     try:
         openpyxl = importlib.import_module("openpyxl")
     except ImportError:

@@ -287,7 +287,7 @@ class Columns:
         for i, cell in enumerate(cells if types & {list, dict} else ()):
             if isinstance(cell, list | dict):
                 fault = BadInput(
-                    f"{quote_cell(cell)} is no single value. Each row is an object of single "
+                    f"{quote_cell(cell)} is not a single value. Each row is an object of single "
                     "values (pandas: frame.to_json(FILE, orient='records'))"
                 )
                 self._wrong(i, lines, name, fault, wrong)

@@ -191,7 +191,7 @@ class OpenFile:
         if self.first_line.startswith(b"PAR1") or self.is_sheet or self.is_array:
             return  # these have no lines
         if len(self.first_line) == LONGEST_FIRST_LINE:
-            raise BadInput(f"{self.name} has no line end in its first 16 MiB: it is no text file")
+            raise BadInput(f"{self.name} has no line end in its first 16 MiB: not a text file")
         for magic, what in FOREIGN.items():
             if self.first_line.startswith(magic):
                 known = "UTF-8 text, also packed (.gz, .zip), Parquet and .xlsx"
