@@ -107,17 +107,6 @@ def test_architecture_is_drawn_as_it_is_checked():
     assert architecture.PICTURE.read_text("utf-8") == architecture.picture(), "run make docs"
 
 
-def test_parts_of_agents_are_those_that_are_there():
-    text = (DOCS / "agents.md").read_text("utf-8").split("## Parts")[1].split("##")[0]
-    named = {
-        name
-        for row in re.findall(r"^\| (`.+?) \|", text, re.M)
-        for name in re.findall(r"`(\w+)`", row)
-    }
-    there = {path.parent.name for path in (ROOT / "src/dokl/live").glob("*/__init__.py")}
-    assert named == there
-
-
 def test_every_engine_is_in_its_guide():
     text = (DOCS / "engines.md").read_text("utf-8")
     assert set(re.findall(r'^\| `"(\w+)"` \|', text, re.M)) == set(ENGINES)
