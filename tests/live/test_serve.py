@@ -158,7 +158,7 @@ def test_a_request_is_learned_once_and_bad_rows_not_at_all(folder, tmp_path):
         key = {"Idempotency-Key": "one"}
         assert not face.learn(row, **key)["repeated"]
         assert face.learn(row, **key)["repeated"]
-        assert "not agreed" in face.learn({**row, "c": 1}, 422)["error"]
+        assert "not an input" in face.learn({**row, "c": 1}, 422)["error"]
         assert "is not a number" in face.learn({**row, "b": "blue"}, 422)["error"]
         assert face.learn({"id": 7, **row, "y": None})["waiting"] == 1  # its label comes later
         assert face.learn({"id": 7, "y": 2.5})["labelled"] == 1

@@ -84,7 +84,7 @@ class AgreedInputs:
     @property
     def says_drop(self) -> str:
         """The columns that may be there unused."""
-        return "; what may be there unused is listed as drop in [inputs]"
+        return "; drop in [inputs] lists columns to ignore"
 
     @property
     def classifying(self) -> bool:
