@@ -359,7 +359,7 @@ def test_a_call_that_fails_changes_nothing():
     model = KernelClassifier()
     model.learn_one({"a": 1.0}, "x")
     saved = pickle.dumps(model)
-    with pytest.raises(BadInput, match="no label"):
+    with pytest.raises(BadInput, match="not a label"):
         model.learn_one({"a": 1.0}, None)
     with pytest.raises(BadInput, match="sample_weight"):
         model.learn_one({"a": 1.0}, "new", w=-1.0)

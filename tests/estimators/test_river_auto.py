@@ -232,7 +232,7 @@ def test_a_call_that_fails_changes_nothing():
     assert pickle.dumps(model) == saved
     classifier = loop(AutoClassifier(**SMALL), dicts(X), labels.tolist())
     saved = pickle.dumps(classifier)
-    with pytest.raises(BadInput, match="no label"):
+    with pytest.raises(BadInput, match="not a label"):
         classifier.learn_one({"a": 1.0}, None)
     with pytest.raises(BadInput, match="sample_weight"):
         classifier.learn_one({"a": 1.0}, "a fourth", w=-1.0)

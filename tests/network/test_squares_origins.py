@@ -124,7 +124,7 @@ def test_entries_travel_in_pieces():
     other = origins.pieces(origins.to_bytes(replace(entry, incarnation=4)), 100)
     assert other[0][:16] != parts[0][:16] == parts[1][:16]  # of which whole it is
     for bad, wrong in (
-        (b"dokl", "no entry"),
+        (b"dokl", "not an entry"),
         (data[:-4], "another length"),
         (data[:8] + b"q" + data[9:], "head"),
         (data[:-4] + np.float32(math.nan).tobytes(), "not finite"),

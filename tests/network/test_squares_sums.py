@@ -250,7 +250,7 @@ def test_bad_input_is_named():
         run(problem, Exchange(RING, mixing=Mixing(1.0)), stream)
     for sending, wrong in (
         (Sending("float16"), "do not fit into float16"),
-        (Sending(bits=8), "sums need their digits"),
+        (Sending(bits=8), "sums need full precision"),
         (Sending(least=0.1), "links that go both ways"),
         (Sending(least=0.1, parts=2), "not both"),
     ):

@@ -171,7 +171,7 @@ def test_arrays_have_the_columns_of_the_table(tmp_path):
             TYPED.assign(temp=["1", "2", "warm", "4"]),
             "row 3, column 'temp': 'warm' is not a number",
         ),
-        (TYPED.assign(place=[["roof"]] * 4), r"row 1, column 'place': \['roof'\] is no single"),
+        (TYPED.assign(place=[["roof"]] * 4), r"row 1, column 'place': \['roof'\] is not a single"),
         ({**COLUMNS, "temp": [1.0, 2.0]}, "not as long as the others"),
         (RECORDS[0], "one value, 'roof': put a single row into a list"),
         (TYPED.assign(wind=np.inf), "column 'wind' holds infinity"),
