@@ -55,7 +55,7 @@ def encode(record: object, exact: bool = True) -> tuple[Any, Arrays]:
     return _pack(record, "", arrays, exact), arrays
 
 
-def decode(meta: Any, arrays: Mapping[str, Array], types: Iterable[type]) -> Any:
+def decode(meta: object, arrays: Mapping[str, Array], types: Iterable[type]) -> Any:
     """The record that was encoded; KeyError, TypeError or ValueError where that cannot be."""
     return _unpack(meta, arrays, {saved_name(each): each for each in types})
 
@@ -119,7 +119,7 @@ def _array(value: Array, path: str, arrays: Arrays, exact: bool) -> dict[str, ob
     return {"@": path}
 
 
-def _unpack(value: Any, arrays: Mapping[str, Array], types: Mapping[str, type]) -> Any:
+def _unpack(value: object, arrays: Mapping[str, Array], types: Mapping[str, type]) -> Any:
     if isinstance(value, list):
         return tuple(_unpack(each, arrays, types) for each in value)
     if not isinstance(value, dict):

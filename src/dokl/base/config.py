@@ -110,7 +110,7 @@ def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is missing and field.default_factory is missing
 
 
-def _value(hint: Any, value: object, place: str) -> object:
+def _value(hint: object, value: object, place: str) -> object:
     """The value as the hint wants it, or BadInput with place and reason."""
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, dict):

@@ -156,7 +156,7 @@ def spawn(seed: int, count: int) -> list[int]:
     return [int(child.generate_state(1, np.uint64)[0]) >> 1 for child in children]
 
 
-def draw_recipe(thing: Any, seed: int) -> Any:
+def draw_recipe(thing: object, seed: int) -> Any:
     """`thing.draw(seed)` where thing is a recipe, thing itself where it is already fixed."""
     draw = getattr(thing, "draw", None)
     return draw(seed) if callable(draw) else thing

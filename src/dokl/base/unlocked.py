@@ -74,7 +74,7 @@ def threads(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
     """
     left = Event()
 
-    def run(function: Callable[..., Any], *items: Any) -> Any:
+    def run(function: Callable[..., Any], *items: object) -> Any:
         _waiting.left = left
         return function(*items)
 

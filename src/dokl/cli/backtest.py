@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,6 +35,9 @@ from dokl.cli.options import (
     with_options,
 )
 from dokl.cli.results import Meter, check_places, draws, loading
+
+if TYPE_CHECKING:
+    from dokl.tables.jobs.rolling_origin import Backtest
 
 HELP = """\b
 How: the rows are sorted by time. The last --held-out percent are split into --folds.
@@ -158,7 +161,7 @@ def _training(options: dict[str, Any]) -> Any:
     return Training(options["target"], "regression", **how)
 
 
-def _report(found: Any, data: str, as_json: bool, quiet: bool) -> None:
+def _report(found: Backtest, data: str, as_json: bool, quiet: bool) -> None:
     from dokl.tables.jobs import rolling_report as report
     from dokl.tables.report import table
 
@@ -176,11 +179,11 @@ def _report(found: Any, data: str, as_json: bool, quiet: bool) -> None:
         remark(line, quiet)
 
 
-def _remarks(found: Any) -> list[str]:
+def _remarks(found: Backtest) -> list[str]:
     return [*found.notices, *(f"{name} is {why}" for name, why in found.skipped.items())]
 
 
-def _write_page(found: Any, title: str, path: Path) -> None:
+def _write_page(found: Backtest, title: str, path: Path) -> None:
     from dokl.tables.jobs import rolling_report as report
     from dokl.tables.report import write
 

@@ -92,7 +92,7 @@ Missing libraries and data are named and skipped.
 @output_switches
 def bench(
     data: tuple[str, ...], peers: tuple[str, ...], data_dir: Path | None, rows: int | None,
-    quick: bool, plot: Path | None, engines: bool, as_json: bool, quiet: bool, **own: Any,
+    quick: bool, plot: Path | None, engines: bool, as_json: bool, quiet: bool, **own: object,
 ) -> None:  # fmt: skip
     """Compare speed, accuracy and memory with other libraries."""
     if rows is not None and rows < 0:

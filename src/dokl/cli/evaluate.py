@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,6 +38,10 @@ from dokl.cli.results import (
     summarise,
 )
 
+if TYPE_CHECKING:
+    from dokl.tables.jobs.predict import Evaluation
+    from dokl.tables.models.table import TableModel
+
 
 @click.command(
     epilog=FILES_HELP
@@ -64,7 +68,7 @@ from dokl.cli.results import (
 def evaluate(
     path: Path, data: str, target: str | None, steps_ahead: int, by_node: bool | None,
     test: str | None, plot: Path | None, html: Path | None, as_json: bool, quiet: bool,
-    **options: Any,
+    **options: object,
 ) -> None:  # fmt: skip
     """Score a MODEL file on DATA, which must have the target.
 
@@ -103,7 +107,7 @@ def evaluate(
         raise BadInput(problem, options=found.fault.options)
 
 
-def _scores(found: Any, model: Any, title: str) -> Any:
+def _scores(found: Evaluation, model: TableModel, title: str) -> Any:
     """A table: the error on these rows, and the prequential one of the rows that were learned."""
     columns = {"": found.score}
     if model.tally is not None and model.tally.n:
@@ -111,7 +115,7 @@ def _scores(found: Any, model: Any, title: str) -> Any:
     return score_table(title, columns)
 
 
-def _report(found: Any, scores: Any, model: Any, as_json: bool) -> None:
+def _report(found: Evaluation, scores: Any, model: TableModel, as_json: bool) -> None:
     from dokl.tables.report import table
 
     if as_json:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dokl.base.progress import progress
 from dokl.cli.options import examples, remark, share_of
 from dokl.cli.results import loading
+
+if TYPE_CHECKING:
+    from dokl.tables.models.table import TableModel
 
 PRECISIONS = ("double", "float")
 
@@ -103,7 +106,7 @@ def _check(kind: str, predict_only: bool, centres: int | None, std: bool) -> Non
         )
 
 
-def _fewer(model: Any, centres: int, quiet: bool) -> Any:
+def _fewer(model: TableModel, centres: int, quiet: bool) -> Any:
     """The model on fewer centres, with its loss of accuracy reported."""
     from dokl.tables.export.fewer_centres import fewer_centres
 
@@ -114,7 +117,7 @@ def _fewer(model: Any, centres: int, quiet: bool) -> Any:
     return small
 
 
-def _about(model: Any, kind: str, node: str | None) -> Iterator[str]:
+def _about(model: TableModel, kind: str, node: str | None) -> Iterator[str]:
     """What is to be known of a graph or of a source."""
     if kind not in (".onnx", ".c", ".h"):
         return

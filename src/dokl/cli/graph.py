@@ -77,7 +77,7 @@ def graph(
 def _show(topology: str, found: dict[str, Any], quiet: bool) -> None:
     from dokl.tables.report import table
 
-    def number(value: Any) -> str:
+    def number(value: object) -> str:
         return "unknown" if value is None else f"{value:.4g}"
 
     faulty = found["faulty_tolerated"]

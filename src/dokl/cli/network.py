@@ -86,7 +86,7 @@ def show(path: Path, as_json: bool, quiet: bool) -> None:
         table(f"[{section}]", ["", ""], rows)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -213,7 +213,7 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_context
 def new(
     context: click.Context, /, path: Path, secure: bool, days: int, name: str | None,
-    overwrite: bool, as_json: bool, quiet: bool, **options: Any,
+    overwrite: bool, as_json: bool, quiet: bool, **options: object,
 ) -> None:  # fmt: skip
     """Write the description of a network, and certificates for its nodes."""
     from dokl.live.jobs import networks as live

@@ -8,9 +8,13 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from dokl.tables.jobs.predict import HoldOut
+    from dokl.tables.jobs.sources import Source
 
 
 def examples(*lines: str) -> str:
@@ -40,12 +44,12 @@ def output_switches(command: Callable[..., Any]) -> Callable[..., Any]:
     return as_json(quiet(command))
 
 
-def echo_json(value: Any) -> None:
+def echo_json(value: object) -> None:
     """Results for programs: one JSON document on stdout; what is not a number is null."""
     click.echo(json.dumps(_plain(value), indent=2))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -207,7 +211,9 @@ def test_option(help: str) -> Callable[[Command], Command]:
     return click.option("--test", metavar="last:20%|random:20%", help=help)
 
 
-def held_out(test: str | None, source: Any, in_order: bool, quiet: bool) -> tuple[Any, Any, Any]:
+def held_out(
+    test: str | None, source: Source, in_order: bool, quiet: bool
+) -> tuple[Source, Source | None, HoldOut | None]:
     """The rows to learn, those that are held out, and which these are; None without any.
 
     in_order: whether rows are in the order of time, and each needs those before it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,11 @@ from dokl.cli.options import (
     remark,
 )
 from dokl.cli.results import check_places, loading, picture_options
+
+if TYPE_CHECKING:
+    from dokl.tables.jobs.planning import Sharing
+    from dokl.tables.plan.advice import Budget, Plan
+    from dokl.tables.plan.ways import VectorRules
 
 FLAGS = ("no_header", "zero_based")
 WAYS = ["", "every", "error", "bytes a row", "us a row", ""]
@@ -110,9 +115,9 @@ def plan(
 class _Found:
     """A plan, the sample it was made from, ways to share, answers, and commands: {what: line}."""
 
-    plan: Any
+    plan: Plan
     sample: Any = None
-    sharing: Any = None
+    sharing: Sharing | None = None
     answers: list[Any] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
 
@@ -126,7 +131,12 @@ class _Found:
 
 
 def _from_data(
-    data: str, weights: Any, budget: Any, given: dict[str, Any], rules: Any, silent: bool
+    data: str,
+    weights: Any,
+    budget: Budget,
+    given: dict[str, Any],
+    rules: VectorRules | None,
+    silent: bool,
 ) -> _Found:
     """The plan by a sample of the rows, ways to share, and the first questions answered."""
     from dokl.tables.jobs import planning
@@ -209,7 +219,7 @@ def _draw(found: _Found, data: str | None, plot: Path | None, html: Path | None)
         write(html, title, plan_pictures.draw(made, title, sample, ways), tables, lists)
 
 
-def _show_ways(found: Any, python: list[str]) -> None:
+def _show_ways(found: Sharing, python: list[str]) -> None:
     """The table of ways to share, and how to have them."""
     from dokl.tables.report import table
 
@@ -232,7 +242,7 @@ def _train_options(given: dict[str, Any]) -> list[str]:
     return words + [f"--{name.replace('_', '-')}" for name in FLAGS if given[name]]
 
 
-def _from_law(weights: Any, budget: Any, given: dict[str, Any]) -> Any:
+def _from_law(weights: Any, budget: Budget, given: dict[str, Any]) -> Any:
     from dokl.tables.plan import plan_law
 
     missing = [name for name in ("inputs", "noise", "sigma", "components") if given[name] is None]

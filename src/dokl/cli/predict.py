@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -62,7 +61,7 @@ OTHER_ENDINGS = (".xlsx", ".xls", ".json", ".gz", ".zip")  # a CSV of such a nam
 def predict(
     path: Path, data: str, out: Path | None, kind: str | None, keep: tuple[str, ...],
     more: str | None, interval: float | None, steps_ahead: int, std: bool, by_node: bool | None,
-    quiet: bool, **options: Any,
+    quiet: bool, **options: object,
 ) -> None:  # fmt: skip
     """Predict the rows of DATA with a MODEL file.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dokl.base.errors import BadInput
 from dokl.cli.options import echo_json, examples, output_switches
+
+if TYPE_CHECKING:
+    from dokl.paper.reproduce.results import PartResult
 
 
 @click.command(
@@ -92,7 +95,7 @@ def reproduce(
     _written(written, md, out, quiet)
 
 
-def _show(result: Any) -> None:
+def _show(result: PartResult) -> None:
     from dokl.paper.reproduce.show import print_result
 
     print_result(result)

@@ -10,13 +10,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dokl.base.errors import counted
 from dokl.base.progress import Bar, progress
 from dokl.cli.options import echo_json, figure, percent, remark, with_options
+
+if TYPE_CHECKING:
+    from dokl.tables.jobs.pictures import RunSummary
+    from dokl.tables.jobs.predict import Evaluation, HoldOut
+    from dokl.tables.jobs.train import Learned
+    from dokl.tables.models.table import TableModel
+    from dokl.tables.readers.reader import Reader
 
 # -- how far it is --------------------------------------------------------------------------------
 PATIENCE = 1.0
@@ -36,7 +43,7 @@ class Meter:
         return self
 
     def show(
-        self, reader: Any, rows: int, figure: str = "", doing: str = "", left: float = 0.0
+        self, reader: Reader, rows: int, figure: str = "", doing: str = "", left: float = 0.0
     ) -> None:
         """Report progress. doing: what takes long now, reported at once; left: the share of
         what was read last that is still to be worked on.
@@ -58,7 +65,7 @@ class Meter:
             self.before, self.read = self.read if read > self.read else 0, read
         return read - round(left * (read - self.before))
 
-    def _begin(self, reader: Any) -> Bar:
+    def _begin(self, reader: Reader) -> Bar:
         total = reader.bytes_total and reader.bytes_total * self.passes
         shown = progress(total, self.label, False if self.quiet else None, unit=None)
         self.bar = self.stack.enter_context(shown)
@@ -69,7 +76,7 @@ class Meter:
         """Since it began."""
         return time.monotonic() - self.began
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stack.close()
 
 
@@ -128,7 +135,9 @@ def check_places(plot: Path | None, html: Path | None) -> None:
             check_new(path, True, "")
 
 
-def summarise(title: str, run: Any, model: Any, prequential: bool, held: Any = None) -> Any:
+def summarise(
+    title: str, run: Any, model: TableModel, prequential: bool, held: Evaluation | None = None
+) -> RunSummary:
     """What there is to draw of a training, with its held-out rows if any, or an evaluation."""
     from dokl.tables.jobs.describe import relevance, sharing_worth
     from dokl.tables.jobs.pictures import RunSummary, error_of
@@ -138,12 +147,12 @@ def summarise(title: str, run: Any, model: Any, prequential: bool, held: Any = N
     summary = run.score, run.course, relevance(model)
     tested = None if held is None else (held.course, error_of(held.score))
     earlier = run.persistence if held is None else held.persistence
-    more = {"sharing": sharing_worth(model), "held": tested, "persistence": earlier}
-    return RunSummary(title, *summary, run.coverage, snapshot, prequential, **more)
+    covered, shared = run.coverage, sharing_worth(model)
+    return RunSummary(title, *summary, covered, snapshot, prequential, shared, tested, earlier)
 
 
 def draw(
-    summary: Any, scores: Any, plot: Path | None, html: Path | None,
+    summary: RunSummary, scores: object, plot: Path | None, html: Path | None,
     lists: Mapping[str, Sequence[str]], quiet: bool,
 ) -> None:  # fmt: skip
     """Write the picture and the page that were asked for; scores: the table that stands first."""
@@ -181,7 +190,13 @@ FOLLOWS_BETTER = 1.5  # times the error of a model that goes on learning, to say
 
 
 def print_training(
-    learned: Any, held: Any, scores: Any, path: Path, seconds: float, as_json: bool, quiet: bool
+    learned: Learned,
+    held: Evaluation | None,
+    scores: Any,
+    path: Path,
+    seconds: float,
+    as_json: bool,
+    quiet: bool,
 ) -> list[str]:
     """Print it; the messages are returned. held: how the model did on rows that were held
     out, None without any; scores: see `training_scores`.
@@ -210,7 +225,7 @@ def print_training(
 
 
 def training_scores(
-    learned: Any, held: Any, which: Any, passes: int
+    learned: Learned, held: Evaluation | None, which: HoldOut | None, passes: int
 ) -> tuple[str, list[str], list[list[str]]]:
     """A table: the error on held-out rows (which these are), the prequential one of this run, of
     all runs where this one went on, and a snapshot's.
@@ -224,7 +239,7 @@ def training_scores(
     if frozen is not None:
         columns = {name or "all rows": score for name, score in columns.items()}
         columns |= {f"after row {frozen.at:,}": frozen.tracking, "frozen there": frozen.score}
-    if held is not None:
+    if held is not None and which is not None:
         title = f"held out: {which.words}, not learned; {title}"
         first = {"held out": held.score}
         names = {"": "prequential", "all rows": "prequential"}
@@ -240,14 +255,14 @@ def score_table(title: str, columns: Mapping[str, Any]) -> tuple[str, list[str],
     return title, ["", *columns], rows
 
 
-def nodes_of(learned: Any, held: Any) -> dict[str, Any]:
+def nodes_of(learned: Learned, held: Evaluation | None) -> dict[str, Any]:
     """Scores of nodes, {title: scores}: of held-out rows where there are some."""
     course = learned.course if held is None else held.course
     title = "nodes" if held is None else "nodes, held-out rows"
     return {title: course.nodes} if course.nodes else {}
 
 
-def evaluation_figures(found: Any) -> dict[str, Any]:
+def evaluation_figures(found: Evaluation) -> dict[str, Any]:
     """How a model did on rows that it did not learn, for programs."""
     coverage, nodes, earlier = found.coverage, found.course.nodes, found.persistence.figures()
     more = {} if coverage is None else {"intervals": coverage.figures()}
@@ -256,7 +271,7 @@ def evaluation_figures(found: Any) -> dict[str, Any]:
     return {**found.score.figures(), **more}
 
 
-def evaluation_words(found: Any) -> list[str]:
+def evaluation_words(found: Evaluation) -> list[str]:
     """The same in words, as far as it is no score."""
     from dokl.tables.jobs.course import persistence_words
 
@@ -264,7 +279,7 @@ def evaluation_words(found: Any) -> list[str]:
     return covered + persistence_words(found.persistence)
 
 
-def _held_words(held: Any) -> list[str]:
+def _held_words(held: Evaluation | None) -> list[str]:
     return [] if held is None else [f"held out: {line}" for line in evaluation_words(held)]
 
 
@@ -273,7 +288,7 @@ def _cell(name: str, figures: dict[str, Any]) -> str:
     return figure(name, figures[name]) if name in figures else "-"
 
 
-def _words(learned: Any) -> list[str]:
+def _words(learned: Learned) -> list[str]:
     """How the frozen model did, how often intervals held the target, what repeating earlier values
     would have done, how far back it remembers, and what sharing is worth.
     """
@@ -298,7 +313,7 @@ def _words(learned: Any) -> list[str]:
     return found
 
 
-def _order(learned: Any, frozen: Any) -> list[str]:
+def _order(learned: Learned, frozen: Any) -> list[str]:
     """What it means that a model that follows is better than the frozen one; of few labels, only
     where chance does not explain it.
     """
@@ -328,7 +343,7 @@ def _order(learned: Any, frozen: Any) -> list[str]:
     ]
 
 
-def _results(learned: Any, path: Path, seconds: float) -> dict[str, Any]:
+def _results(learned: Learned, path: Path, seconds: float) -> dict[str, Any]:
     from dokl.tables.jobs.describe import settings
 
     model, ever = learned.model, learned.model.tally or learned.score

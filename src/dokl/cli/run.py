@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dokl.cli.options import echo_json, examples, output_switches
+
+if TYPE_CHECKING:
+    from dokl.paper.jobs.settings import Simulation
 
 
 @click.command(
@@ -80,7 +83,9 @@ def run(
             _show(sim, traces, folder, as_json, quiet)
 
 
-def _show(sim: Any, traces: dict[str, Any], folder: Path, as_json: bool, quiet: bool) -> None:
+def _show(
+    sim: Simulation, traces: dict[str, Any], folder: Path, as_json: bool, quiet: bool
+) -> None:
     from dokl.paper.jobs import simulate as job
 
     written = job.write_outputs(sim, traces, folder)

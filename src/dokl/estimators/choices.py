@@ -22,14 +22,14 @@ SIGMAS = ("scale", "median")
 ENOUGH_UPDATES, MOST_PASSES = 10_000, 100
 
 
-def set_parameters(estimator: Any, arguments: Mapping[str, Any]) -> None:
+def set_parameters(estimator: object, arguments: Mapping[str, Any]) -> None:
     """Keep the arguments of a constructor, its `locals()`, unchanged, as scikit-learn wants it."""
     for name, value in arguments.items():
         if name != "self":
             setattr(estimator, name, value)
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: object) -> int:
     """An integer is the seed itself, so that nodes can agree on it; else one is drawn."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return check_seed(random_state)
@@ -105,7 +105,7 @@ def kernel_of(kernel: Any, sigma: Any, X: Any) -> Kernel:
     return kernels.resolve(kernel, width(sigma, X) if isinstance(kernel, str) else None)
 
 
-def variant_of(features: Any, kernel: Kernel, D: int) -> str:
+def variant_of(features: object, kernel: Kernel, D: int) -> str:
     """ "auto" is orthogonal where the kernel allows it, else paired; cos where D is odd."""
     if features not in ("auto", *VARIANTS):
         raise UnknownName("features", features, ("auto", *VARIANTS))
@@ -132,7 +132,7 @@ def loss_of(loss: Any, classifying: bool) -> Loss:
     return found
 
 
-def step_of(step: Any, loss: Loss, alpha: float, longest: float, classifying: bool) -> Schedule:
+def step_of(step: object, loss: Loss, alpha: float, longest: float, classifying: bool) -> Schedule:
     """The schedule: a number, a schedule, a callable, a name, or "auto".
 
     longest is sup |z|^2, the intercept's share included. "auto" is safe in the mean square: no
@@ -168,7 +168,7 @@ def step_of(step: Any, loss: Loss, alpha: float, longest: float, classifying: bo
     return schedule
 
 
-def passes_of(passes: Any, rows_per_node: int) -> int:
+def passes_of(passes: object, rows_per_node: int) -> int:
     """How often `fit` goes through the data; "auto" repeats small sets up to 100 times."""
     if isinstance(passes, str) and passes == "auto":
         return min(MOST_PASSES, max(1, math.ceil(ENOUGH_UPDATES / max(1, rows_per_node))))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dokl.base.arrays import Array
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.learner import Classification, Estimator, Regression, if_logistic, logarithm
@@ -17,7 +15,7 @@ class DiffusionEstimator(GraphNodes, Estimator):
     order: str
     every: int
 
-    def _exchange(self, weights: Any) -> Exchange:
+    def _exchange(self, weights: object) -> Exchange:
         return Exchange(weights, self.order, self.every, self._constant(), self.average)
 
 
@@ -60,45 +58,45 @@ class DiffusionRegressor(DiffusionEstimator, Regression):
 
     def __init__(
         self,
-        graph: Any = "random",
+        graph: object = "random",
         *,
         n_nodes: int = 20,
         rule: str = "metropolis",
         order: str = "atc",
         every: int = 1,
-        kernel: Any = "gaussian",
-        sigma: Any = "scale",
+        kernel: object = "gaussian",
+        sigma: object = "scale",
         n_components: int = 500,
         features: str = "auto",
-        loss: Any = "squared",
-        step: Any = "auto",
+        loss: object = "squared",
+        step: object = "auto",
         alpha: float = 0.0,
         average: str = "none",
         intercept: bool = False,
-        passes: Any = "auto",
+        passes: object = "auto",
         shuffle: bool = True,
-        dtype: Any = "float32",
+        dtype: object = "float32",
         engine: str = "auto",
         verbose: bool = False,
-        random_state: Any = None,
+        random_state: object = None,
     ) -> None:
         set_parameters(self, locals())
 
     def fit(
-        self, X: Any, y: Any, nodes: Any = None, sample_weight: Any = None
+        self, X: object, y: object, nodes: object = None, sample_weight: object = None
     ) -> DiffusionRegressor:
         """Learn from scratch. X: (n, d) dense or CSR; y: (n,) or (n, m); nodes: (n,)."""
         self._fit(X, y, sample_weight, nodes)
         return self
 
     def partial_fit(
-        self, X: Any, y: Any, nodes: Any = None, sample_weight: Any = None
+        self, X: object, y: object, nodes: object = None, sample_weight: object = None
     ) -> DiffusionRegressor:
         """Learn from these rows once, each node in the order given."""
         self._partial_fit(X, y, sample_weight, nodes)
         return self
 
-    def predict(self, X: Any, nodes: Any = None) -> Array:
+    def predict(self, X: object, nodes: object = None) -> Array:
         """Predictions of the mean vector, or of `nodes` (one name, or one per row)."""
         return self._predict(X, nodes)
 
@@ -118,58 +116,63 @@ class DiffusionClassifier(DiffusionEstimator, Classification):
 
     def __init__(
         self,
-        graph: Any = "random",
+        graph: object = "random",
         *,
         n_nodes: int = 20,
         rule: str = "metropolis",
         order: str = "atc",
         every: int = 1,
-        kernel: Any = "gaussian",
-        sigma: Any = "scale",
+        kernel: object = "gaussian",
+        sigma: object = "scale",
         n_components: int = 500,
         features: str = "auto",
-        loss: Any = "hinge",
-        step: Any = "auto",
+        loss: object = "hinge",
+        step: object = "auto",
         alpha: float = 1e-4,
         average: str = "weighted",
         intercept: bool = False,
-        passes: Any = "auto",
+        passes: object = "auto",
         shuffle: bool = True,
-        dtype: Any = "float32",
+        dtype: object = "float32",
         engine: str = "auto",
         verbose: bool = False,
-        random_state: Any = None,
+        random_state: object = None,
     ) -> None:
         set_parameters(self, locals())
 
     def fit(
-        self, X: Any, y: Any, nodes: Any = None, sample_weight: Any = None
+        self, X: object, y: object, nodes: object = None, sample_weight: object = None
     ) -> DiffusionClassifier:
         """Learn from scratch. X: (n, d) dense or CSR; y: (n,) labels; nodes: (n,)."""
         self._fit(X, y, sample_weight, nodes)
         return self
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, nodes: Any = None, sample_weight: Any = None
+        self,
+        X: object,
+        y: object,
+        classes: object = None,
+        nodes: object = None,
+        sample_weight: object = None,
     ) -> DiffusionClassifier:
         """Learn from these rows once, each node in the order given."""
         self._partial_fit(X, y, sample_weight, nodes, classes)
         return self
 
-    def predict(self, X: Any, nodes: Any = None) -> Array:
+    def predict(self, X: object, nodes: object = None) -> Array:
         """Labels by the mean vector, or by `nodes` (one name, or one per row)."""
         return self._predict(X, nodes)
 
-    def decision_function(self, X: Any, nodes: Any = None) -> Array:
+    def decision_function(self, X: object, nodes: object = None) -> Array:
         """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
         return self._decide(X, nodes)
 
     @if_logistic
-    def predict_proba(self, X: Any, nodes: Any = None) -> Array:
+    def predict_proba(self, X: object, nodes: object = None) -> Array:
         """Probabilities (n, classes), with the logistic loss only."""
         return self._probabilities(X, nodes)
 
     @if_logistic
-    def predict_log_proba(self, X: Any, nodes: Any = None) -> Array:
+    def predict_log_proba(self, X: object, nodes: object = None) -> Array:
         """Logarithms of `predict_proba`."""
         return logarithm(self._probabilities(X, nodes))

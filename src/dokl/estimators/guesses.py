@@ -41,7 +41,7 @@ class FirstRows:
     weight: Array
     owner: Array
 
-    def and_then(self, X: Any, Y: Array, weight: Array | None, owner: Array) -> FirstRows:
+    def and_then(self, X: object, Y: Array, weight: Array | None, owner: Array) -> FirstRows:
         """These rows and some more."""
         weight = np.ones(len(Y)) if weight is None else weight
         pairs = (self.Y, Y), (self.weight, weight), (self.owner, owner)
@@ -116,7 +116,7 @@ def changes(X: Any) -> Array:
     return np.concatenate([np.ones(min(1, X.shape[0]), bool), np.asarray(apart).ravel()])
 
 
-def _stack(a: Any, b: Any) -> Any:
+def _stack(a: object, b: object) -> Any:
     if not is_sparse(a) and not is_sparse(b):
         return np.concatenate([a, b])
     from scipy.sparse import csr_array, vstack

@@ -83,7 +83,7 @@ class FrameInputs:
         return column_names_of(self)
 
     def _learn_rows(
-        self, X: Any, y: Any, reset: bool, sample_weight: Any = None, **rules: Any
+        self, X: Any, y: Any, reset: bool, sample_weight: object = None, **rules: object
     ) -> tuple[Array, Array]:
         """Inputs (n, d) and targets, checked; rows of weight 0 are not looked at, and stay as they
         are. reset: on a first call, which decides what columns are.
@@ -127,7 +127,7 @@ class FrameInputs:
         return None
 
     def _learn_encoded(
-        self, X: Array, y: Any, kept: Array | None, **rules: Any
+        self, X: Array, y: object, kept: Array | None, **rules: object
     ) -> tuple[Array, Array]:
         """The same of rows that `_encode` made."""
         if hasattr(self, "preprocessor_"):
@@ -137,7 +137,7 @@ class FrameInputs:
         made: tuple[Array, Array] = check_X_y(X, y, dtype=np.float64, estimator=self, **rules)
         return made
 
-    def _encode(self, X: Any) -> Array:
+    def _encode(self, X: object) -> Array:
         """Inputs (n, d) of rows, with NaN for missing numbers, which `learn` fills once it may
         learn from them.
         """
@@ -149,7 +149,7 @@ class FrameInputs:
             return np.asarray(validate_data(self, X, reset=False, **_NUMBERS))
         return known.with_gaps(rows, _columns(known, _match(known, X, _table_of(X))))
 
-    def _read_rows(self, X: Any) -> Array:
+    def _read_rows(self, X: object) -> Array:
         """Inputs (n, d) of rows to predict, checked."""
         known: Preprocessor | None = getattr(self, "preprocessor_", None)
         table = _table_of(X) if self._raw else None
@@ -185,7 +185,7 @@ class FrameInputs:
         return {**columns, name: np.where(np.isnan(numbers), NOBODY, numbers)}
 
     def _plan_columns(
-        self, X: Any, table: Table, kept: Array | None, reset: bool
+        self, X: object, table: Table, kept: Array | None, reset: bool
     ) -> tuple[Preprocessor, dict[str, Array]]:
         """What columns are, by the first rows; and these rows as columns."""
         if not reset:
@@ -256,7 +256,7 @@ def _columns(prepared: Preprocessor, table: Table) -> dict[str, Array]:
     return {name: column(name, table[name], kind) for name, kind in kinds.items()}
 
 
-def _match(prepared: Preprocessor, X: Any, table: Table | None) -> Table:
+def _match(prepared: Preprocessor, X: object, table: Table | None) -> Table:
     """Cells by name, those of the model and no others; an array has them in its order."""
     unnamed = isinstance(X, np.ndarray | list | tuple) and is_unnamed(X)
     found = by_name(X, prepared.columns) if table is None or unnamed else table
@@ -298,7 +298,7 @@ def _table_of(X: Any) -> Table | None:
     return {f"x{i + 1}": X[:, i] for i in range(X.shape[1])}
 
 
-def _all_numbers(X: Any) -> bool:
+def _all_numbers(X: object) -> bool:
     """Whether the columns of a data frame are numbers by their types."""
     for dtype in getattr(X, "dtypes", (None,)):
         kind = getattr(dtype, "kind", "") or "?"
@@ -314,7 +314,7 @@ def column_names_of(model: Any) -> tuple[str, ...]:
     return tuple(f"x{i + 1}" for i in range(model.n_features_in_))
 
 
-def _kept(sample_weight: Any) -> Array | None:
+def _kept(sample_weight: object) -> Array | None:
     """Which rows have a weight, None for all; wrong weights are refused elsewhere."""
     if sample_weight is None:
         return None
@@ -339,7 +339,7 @@ def _check_some(table: Table) -> None:
         raise BadInput("X has no rows: at least one is needed")
 
 
-def valid_numbers(model: Any, X: Any, **how: Any) -> Any:
+def valid_numbers(model: object, X: object, **how: object) -> Any:
     """scikit-learn's checks of an estimator that takes numbers alone; where X is a raw table, the
     class that takes it is named.
     """
@@ -367,7 +367,7 @@ def has_gaps(model: Any) -> bool:
     return bool((model.preprocessor_.moments.count < rows).any())
 
 
-def check_same_columns(a: Any, b: Any) -> None:
+def check_same_columns(a: object, b: object) -> None:
     """Refuse two models to which columns mean different inputs."""
     mine, theirs = (getattr(model, "preprocessor_", None) for model in (a, b))
     if mine is not None and theirs is not None and mine.spec()[0] != theirs.spec()[0]:
@@ -393,7 +393,7 @@ def _numbers_only() -> BadInput:
 
 
 @contextmanager
-def all_or_nothing(estimator: Any) -> Iterator[None]:
+def all_or_nothing(estimator: object) -> Iterator[None]:
     """A call that fails leaves the estimator as it was, whatever it had set by then."""
     before = dict(estimator.__dict__)
     try:
@@ -418,7 +418,7 @@ def plain_numbers(values: Array, kind: Any) -> Array | None:
 HEAVIEST = 1e9
 
 
-def checked_weight(sample_weight: Any, n: int) -> Array:
+def checked_weight(sample_weight: object, n: int) -> Array:
     """A number or one number for each of the n rows, none of them negative: (n,)."""
     try:
         weight = np.asarray(sample_weight, np.float64)
@@ -437,7 +437,7 @@ def checked_weight(sample_weight: Any, n: int) -> Array:
     return weight
 
 
-def present_rows(X: Any, y: Array, sample_weight: Any, first: bool) -> Any:
+def present_rows(X: Any, y: Array, sample_weight: object, first: bool) -> Any:
     """(n, X, y, weight, kept): rows of weight 0 are left out, as if never given.
 
     n counts all rows; kept are the numbers of those that stay, None for all.
@@ -493,7 +493,7 @@ def not_negative(name: str, value: Any) -> float:
 
 
 # -- numbers as targets ---------------------------------------------------------------------------
-def check_numbers(model: Any, y: Any) -> None:
+def check_numbers(model: object, y: object) -> None:
     """Refuse targets that are texts, and name the class that learns them."""
     try:
         values = np.asarray(y).ravel()
@@ -517,7 +517,7 @@ class NumericTargets:
         """m, once the model has started."""
         raise NotImplementedError
 
-    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Array, Array]:
+    def _checked(self, X: Any, y: Any, reset: bool, weight: object = None) -> tuple[Array, Array]:
         check_numbers(self, y)
         rules = {"multi_output": True, "y_numeric": True}
         X, y = self._learn_rows(X, y, reset, weight, **rules)  # type: ignore[attr-defined]

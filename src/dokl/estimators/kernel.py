@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dokl.base.arrays import Array
 from dokl.estimators.choices import set_parameters
 from dokl.estimators.learner import Classification, Regression, if_logistic, logarithm
@@ -67,36 +65,36 @@ class KernelRegressor(Regression):
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: object = "gaussian",
         *,
-        sigma: Any = "scale",
+        sigma: object = "scale",
         n_components: int = 500,
         features: str = "auto",
-        loss: Any = "squared",
-        step: Any = "auto",
+        loss: object = "squared",
+        step: object = "auto",
         alpha: float = 0.0,
         average: str = "none",
         intercept: bool = False,
-        passes: Any = "auto",
+        passes: object = "auto",
         shuffle: bool = True,
-        dtype: Any = "float32",
+        dtype: object = "float32",
         engine: str = "auto",
         verbose: bool = False,
-        random_state: Any = None,
+        random_state: object = None,
     ) -> None:
         set_parameters(self, locals())
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
+    def fit(self, X: object, y: object, sample_weight: object = None) -> KernelRegressor:
         """Learn from scratch. X: (n, d) dense or CSR; y: (n,) or (n, m)."""
         self._fit(X, y, sample_weight, None)
         return self
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
+    def partial_fit(self, X: object, y: object, sample_weight: object = None) -> KernelRegressor:
         """Learn from these rows, in this order, once; the first 64 settle sigma."""
         self._partial_fit(X, y, sample_weight, None)
         return self
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: object) -> Array:
         """Predictions (n,), or (n, m) for several outputs."""
         return self._predict(X)
 
@@ -125,51 +123,51 @@ class KernelClassifier(Classification):
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: object = "gaussian",
         *,
-        sigma: Any = "scale",
+        sigma: object = "scale",
         n_components: int = 500,
         features: str = "auto",
-        loss: Any = "hinge",
-        step: Any = "auto",
+        loss: object = "hinge",
+        step: object = "auto",
         alpha: float = 1e-4,
         average: str = "weighted",
         intercept: bool = False,
-        passes: Any = "auto",
+        passes: object = "auto",
         shuffle: bool = True,
-        dtype: Any = "float32",
+        dtype: object = "float32",
         engine: str = "auto",
         verbose: bool = False,
-        random_state: Any = None,
+        random_state: object = None,
     ) -> None:
         set_parameters(self, locals())
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelClassifier:
+    def fit(self, X: object, y: object, sample_weight: object = None) -> KernelClassifier:
         """Learn from scratch. X: (n, d) dense or CSR; y: (n,) labels of any kind."""
         self._fit(X, y, sample_weight, None)
         return self
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self, X: object, y: object, classes: object = None, sample_weight: object = None
     ) -> KernelClassifier:
         """Learn from these rows, in this order, once; the first call names all classes."""
         self._partial_fit(X, y, sample_weight, None, classes)
         return self
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: object) -> Array:
         """Labels (n,)."""
         return self._predict(X)
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: object) -> Array:
         """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
         return self._decide(X)
 
     @if_logistic
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: object) -> Array:
         """Probabilities (n, classes), with the logistic loss only."""
         return self._probabilities(X)
 
     @if_logistic
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: object) -> Array:
         """Logarithms of `predict_proba`."""
         return logarithm(self._probabilities(X))

@@ -14,7 +14,7 @@ from dokl.learning import calibration, classification
 from dokl.learning.calibration import Calibration
 
 
-def checked_labels(y: Any) -> Array:
+def checked_labels(y: object) -> Array:
     """Labels y: (n,) that can be classes; BadInput where they are quantities."""
     try:
         with np.errstate(invalid="ignore"):  # of numbers that no int64 holds
@@ -45,7 +45,7 @@ class Labels:
     _classifying = True
     classes_: Array
 
-    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Array, Array]:
+    def _checked(self, X: Any, y: Any, reset: bool, weight: object = None) -> tuple[Array, Array]:
         X, y = self._learn_rows(X, y, reset, weight)  # type: ignore[attr-defined]
         return X, checked_labels(y)
 
@@ -106,30 +106,30 @@ class Calibrated:
     classes_: Array
     calibration_: Calibration
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: object) -> Array:
         """The model's own scores: (n, m)."""
         raise NotImplementedError
 
-    def _levels(self, X: Any) -> Array:
+    def _levels(self, X: object) -> Array:
         scores = calibration.both(self._scores(X))
         return calibration.levels(self.calibration_, scores)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: object) -> Array:
         """Labels (n,): the most probable."""
         level = self._levels(X)
         return np.asarray(self.classes_[level.argmax(axis=1)])
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: object) -> Array:
         """Log odds (n,) for two classes (positive: the second), else log probabilities but for a
         constant (n, classes).
         """
         return decision(self._levels(X))
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: object) -> Array:
         """Probabilities (n, classes), calibrated by every row so far before it was learned."""
         return calibration.softmax(self._levels(X))
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: object) -> Array:
         """Logarithms of `predict_proba`."""
         return log_probabilities(self._levels(X))
 

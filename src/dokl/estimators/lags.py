@@ -66,9 +66,9 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         differences: Back = (),
         *,
         columns: Iterable[Any] | None = None,
-        by: Any = None,
-        time: Any = None,
-        horizon: Any = 0,
+        by: object = None,
+        time: object = None,
+        horizon: object = 0,
         drop: Iterable[Any] = (),
         max_groups: int = 1000,
     ) -> None:
@@ -83,12 +83,12 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.max_groups = max_groups
 
     # -- learning --------------------------------------------------------------------------------
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Forget all rows before, and remember those of X: (n, d), a data frame or an array."""
         self.fit_transform(X)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: object, y: object = None) -> Any:
         """Transform the rows of X, the first of which has nothing before it; remember them."""
         with all_or_nothing(self):
             table = self._table(X, reset=True)
@@ -96,27 +96,27 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self.names_ = [n for n in table if n not in (*self._left_out, self._name(self.by))]
             return self._transformed(table)
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: object, y: object = None) -> Self:
         """Remember these rows, which follow those before."""
         if not hasattr(self, "memory_"):
             return self.fit(X)
         self._transformed(self._table(X))
         return self
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: object) -> Any:
         """(n, columns), each row with what came before it; the rows are remembered."""
         check_is_fitted(self, "memory_")
         with all_or_nothing(self):
             return self._transformed(self._table(X))
 
-    def preview(self, X: Any) -> Array:
+    def preview(self, X: object) -> Array:
         """As `transform`; nothing is remembered."""
         check_is_fitted(self, "memory_")
         table = self._table(X)
         self.memory_.check(table)
         return self._join(table, self.memory_.extend(table)[0])
 
-    def targets(self, X: Any, y: Any) -> Array:
+    def targets(self, X: object, y: Any) -> Array:
         """The target of each row: y (n,) `horizon` later, in the same group; NaN where X ends
         before. X, y: all rows, in order.
         """
@@ -135,7 +135,7 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             out[group.rows[at[later]]] = y[group.rows[later], 0]
         return out
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
+    def get_feature_names_out(self, input_features: object = None) -> Array:
         """Names of the columns that come out."""
         check_is_fitted(self, "memory_")
         return np.array([*self.names_, *self.memory_.plan.names], object)
@@ -165,7 +165,7 @@ class Lags(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             table[time] = seconds_column(time, table[time])
         return {k: v if k == self._name(self.by) else _plain(v) for k, v in table.items()}
 
-    def _name(self, column: Any) -> str | None:
+    def _name(self, column: object) -> str | None:
         if column is None:
             return None
         return f"x{column}" if isinstance(column, int | np.integer) else str(column)

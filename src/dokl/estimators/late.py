@@ -112,7 +112,7 @@ class LateLearning(FrameInputs):
         waiting.expire(time.time())
         return self
 
-    def learn(self, keys: Any, y: Any, sample_weight: Any = None) -> LateTargets:
+    def learn(self, keys: object, y: Any, sample_weight: object = None) -> LateTargets:
         """Learn the rows that were predicted under these keys, in this order, now that their
         targets y are known: (n,), or (n, m) for several outputs. A row is learned once.
 
@@ -147,7 +147,7 @@ class LateLearning(FrameInputs):
         """Whose rows these are, as `partial_fit` takes it; nothing where there are no nodes."""
         return {}
 
-    def _wait(self, X: Any, keys: Any, nodes: Array | None = None) -> None:
+    def _wait(self, X: object, keys: object, nodes: Array | None = None) -> None:
         """Remember rows that were predicted, X as it came; nodes: their numbers."""
         if isinstance(keys, str | int):
             keys = [keys]
@@ -159,7 +159,7 @@ class LateLearning(FrameInputs):
         waiting.put(names, rows, owner, time.time())
 
 
-def checked_keys(keys: Any) -> list[Hashable]:
+def checked_keys(keys: object) -> list[Hashable]:
     """Texts or whole numbers, one for each row."""
     if isinstance(keys, str | int):
         return [_key(keys)]
@@ -168,19 +168,19 @@ def checked_keys(keys: Any) -> list[Hashable]:
     return [_key(key) for key in keys]
 
 
-def _key(key: Any) -> Hashable:
+def _key(key: object) -> Hashable:
     key = key.item() if isinstance(key, np.generic) else key
     if not isinstance(key, str | int) or isinstance(key, bool):
         raise BadInput(f"a key is a text or a whole number, not {key!r}")
     return key
 
 
-def _bounds(most: Any, hours: Any) -> tuple[int, float]:
+def _bounds(most: object, hours: object) -> tuple[int, float]:
     if not (isinstance(most, int) and most > 0 and isinstance(hours, int | float) and hours > 0):
         raise BadInput(f"at least one row may wait, for some time: got {most!r} and {hours!r}")
     return most, float(hours)
 
 
-def _some(weight: Any, at: list[int]) -> Any:
+def _some(weight: object, at: list[int]) -> Any:
     weight = np.asarray(weight)
     return weight[at] if weight.ndim else weight

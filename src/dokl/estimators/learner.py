@@ -90,14 +90,14 @@ class Estimator(Savable, BaseEstimator):  # type: ignore[misc]
     _unit: Scaling | None = None  # of targets, where the loss needs one
 
     # -- what subclasses provide -------------------------------------------------------------
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Array]:
+    def _checked(self, X: object, y: object, reset: bool) -> tuple[Any, Array]:
         """X as rows and y as a vector or matrix, both valid; `reset` on a first call."""
         raise NotImplementedError
 
     def _meet(self, y: Array) -> None:
         """Learn from the first y what y can be: its classes, say."""
 
-    def _meet_nodes(self, nodes: Any) -> None:
+    def _meet_nodes(self, nodes: object) -> None:
         """Learn the names of nodes, where there are any."""
 
     def _targets(self, y: Array) -> Array:
@@ -108,10 +108,10 @@ class Estimator(Savable, BaseEstimator):  # type: ignore[misc]
         """Number of nodes and combination weights (None: alone)."""
         return 1, None
 
-    def _exchange(self, weights: Any) -> Exchange:
+    def _exchange(self, weights: object) -> Exchange:
         return Exchange(weights, "atc", 1, self._constant(), self.average)
 
-    def _node_numbers(self, nodes: Any, n: int) -> Array | None:
+    def _node_numbers(self, nodes: object, n: int) -> Array | None:
         """Node number of each of n rows; None where rows are to be dealt out."""
         return None
 
@@ -166,7 +166,7 @@ class Estimator(Savable, BaseEstimator):  # type: ignore[misc]
             self._learner = self._ready_made(self.engine_, *self.state_.theta.shape[:2])
 
     # -- learning ----------------------------------------------------------------------------
-    def _fit(self, X: Any, y: Any, sample_weight: Any, nodes: Any) -> None:
+    def _fit(self, X: object, y: Any, sample_weight: object, nodes: object) -> None:
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
             n, X, y, weight, kept = present_rows(X, y, sample_weight, first=True)
@@ -177,7 +177,7 @@ class Estimator(Savable, BaseEstimator):  # type: ignore[misc]
             self._learn_all(X, Y, weight, only(self._node_numbers(nodes, n), kept))
 
     def _partial_fit(
-        self, X: Any, y: Any, sample_weight: Any, nodes: Any, classes: Any = None
+        self, X: Any, y: Any, sample_weight: object, nodes: Any, classes: object = None
     ) -> Array:
         """Learn once; returns the scores (n, m) that each row had just before it was learned."""
         with all_or_nothing(self):
@@ -208,7 +208,7 @@ class Estimator(Savable, BaseEstimator):  # type: ignore[misc]
             self._first = none_yet(self.sigma if guessed else None, X, Y)
 
     def _look_again(
-        self, first: FirstRows, X: Any, Y: Array, weight: Array | None, owner: Array
+        self, first: FirstRows, X: object, Y: Array, weight: Array | None, owner: Array
     ) -> None:
         """Guess the width, and the targets' unit, again with more rows; where they were far off,
         start again from the first.
@@ -236,10 +236,10 @@ class Estimator(Savable, BaseEstimator):  # type: ignore[misc]
         self._learner = self._ready_made(self.engine_, K, m)
         self.state_ = self._learner.start()
 
-    def _meet_again(self, classes: Any, fresh: bool) -> None:
+    def _meet_again(self, classes: object, fresh: bool) -> None:
         """What `partial_fit` is given about y beforehand; nothing in a regression."""
 
-    def _rows(self, X: Any) -> Any:
+    def _rows(self, X: object) -> Any:
         """Rows to predict, checked."""
         plain = self._plain_rows(X)
         return valid_numbers(self, X, reset=False, **self._rules(False)) if plain is None else plain
@@ -325,7 +325,7 @@ class Estimator(Savable, BaseEstimator):  # type: ignore[misc]
         scores[index[index >= 0]] = f[index >= 0]
         return scores
 
-    def _feed(self, X: Any, Y: Array, weight: Array | None, index: Array) -> Array:
+    def _feed(self, X: object, Y: Array, weight: Array | None, index: Array) -> Array:
         """Advance the state; returns the a-priori predictions (steps, K, m)."""
         unit = self._unit
         Y = Y if unit is None else unit.inward(Y)
@@ -381,7 +381,7 @@ class Regression(NumericTargets, RegressorMixin, Estimator):  # type: ignore[mis
     def _outputs(self) -> int:
         return int(self.state_.theta.shape[1])
 
-    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Any, Array]:
+    def _checked(self, X: object, y: Any, reset: bool, weight: object = None) -> tuple[Any, Array]:
         plain = None if reset else self._plain_rows(X)
         if plain is not None and type(y) is np.ndarray and y.dtype.kind == "f" and y.ndim == 1:
             Y = plain_numbers(y, self.dtype_ if self._unit is None else np.float64)
@@ -404,10 +404,12 @@ class Regression(NumericTargets, RegressorMixin, Estimator):  # type: ignore[mis
     def _targets(self, y: Array) -> Array:
         return y
 
-    def _predict(self, X: Any, nodes: Any = None) -> Array:
+    def _predict(self, X: object, nodes: object = None) -> Array:
         return self._shaped(self._scores(X, nodes))
 
-    def prequential(self, X: Any, y: Any, sample_weight: Any = None, nodes: Any = None) -> Array:
+    def prequential(
+        self, X: object, y: object, sample_weight: object = None, nodes: object = None
+    ) -> Array:
         """`partial_fit` that returns what it predicted for each row just before learning it.
 
         The honest error of an online learner: every row is a test row first. A row of weight 0 is
@@ -456,7 +458,7 @@ class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
     def _agreed(self) -> dict[str, Any]:
         return {"classes": self.classes_}
 
-    def _checked(self, X: Any, y: Any, reset: bool, weight: Any = None) -> tuple[Any, Array]:
+    def _checked(self, X: object, y: Any, reset: bool, weight: object = None) -> tuple[Any, Array]:
         plain = None if reset else self._plain_rows(X)
         simple = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biufU"
         if plain is not None and simple and len(y) == plain.shape[0]:
@@ -464,11 +466,11 @@ class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
         X, y = valid_numbers(self, X, y=y, reset=reset, **self._rules(reset))
         return X, checked_labels(y)
 
-    def _decide(self, X: Any, nodes: Any = None) -> Array:
+    def _decide(self, X: object, nodes: object = None) -> Array:
         scores = self._scores(X, nodes)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def _predict(self, X: Any, nodes: Any = None) -> Array:
+    def _predict(self, X: object, nodes: object = None) -> Array:
         return self._labels(self._scores(X, nodes))
 
     def _labels(self, scores: Array) -> Array:
@@ -476,7 +478,12 @@ class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
         return np.asarray(self.classes_[classification.class_numbers(scores)])
 
     def prequential(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, nodes: Any = None
+        self,
+        X: object,
+        y: object,
+        classes: object = None,
+        sample_weight: object = None,
+        nodes: object = None,
     ) -> Array:
         """`partial_fit` that returns what it predicted for each row just before learning it.
 
@@ -490,7 +497,7 @@ class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
         scores = self._partial_fit(X, y, sample_weight, nodes, classes)
         return blanked(self._labels(scores), np.isnan(scores[:, 0]))
 
-    def _probabilities(self, X: Any, nodes: Any = None) -> Array:
+    def _probabilities(self, X: object, nodes: object = None) -> Array:
         """(n, classes); several classes: one against the rest, scaled to sum to one."""
         return classification.probabilities(self._scores(X, nodes))
 

@@ -40,7 +40,9 @@ class GraphNodes:
         self._number = {name: k for k, name in enumerate(names)}
         return len(names), weights
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, nodes: Any = None) -> float:
+    def score(
+        self, X: object, y: object, sample_weight: object = None, nodes: object = None
+    ) -> float:
         """R^2, or the share of correct labels, of the whole network or of `nodes`."""
         from sklearn.metrics import accuracy_score, r2_score
 
@@ -100,7 +102,7 @@ def _weights(graph: Any, rule: str) -> Any:
     return weights
 
 
-def _matrix(graph: Any) -> Any:
+def _matrix(graph: object) -> Any:
     """A doubly stochastic matrix; whether it connects the nodes, the exchange will check."""
     try:
         return graphs.check_weights(graph, connected=False)

@@ -48,7 +48,7 @@ _MADE: dict[str, tuple[Any, Any]] = {
 }
 
 
-def pack(value: Any) -> Any:
+def pack(value: object) -> Any:
     """The value as JSON can write it; BadInput where that is impossible."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -65,7 +65,7 @@ def pack(value: Any) -> Any:
     raise BadInput(f"{value!r} cannot be saved: only text, numbers and tuples of them can")
 
 
-def unpack(value: Any, objects: Mapping[str, Any] | None = None) -> Any:
+def unpack(value: object, objects: Mapping[str, Any] | None = None) -> Any:
     """The value that was packed; `objects` are the kernels, losses... that are code."""
     if isinstance(value, list):
         return [unpack(each, objects) for each in value]
@@ -126,22 +126,22 @@ def check_components(model: Any, D: int) -> None:
         )
 
 
-def _count(name: str, value: Any) -> None:
+def _count(name: str, value: object) -> None:
     if value != "auto":
         whole(name, value, 1, MOST)
 
 
-def _flag(name: str, value: Any) -> None:
+def _flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
         whole(name, value, 0, 100)  # scikit-learn's verbose may be a number
 
 
-def _at_least_zero(name: str, value: Any) -> None:
+def _at_least_zero(name: str, value: object) -> None:
     if not isinstance(value, bool):  # intercept=True
         real(name, value)
 
 
-def _above_zero(name: str, value: Any) -> None:
+def _above_zero(name: str, value: object) -> None:
     real(name, value, above=True, infinite=True)
 
 
@@ -152,7 +152,7 @@ def _sigma(name: str, value: Any) -> None:
             real(name, each, above=True)
 
 
-def _weights(name: str, value: Any) -> None:
+def _weights(name: str, value: object) -> None:
     if value not in (None, "balanced"):
         if not isinstance(value, Mapping):
             raise BadInput(f"{name} is {value!r}: weights by label are expected, or 'balanced'")
@@ -164,7 +164,7 @@ def _float(name: str, value: Any) -> None:
     float_type(value)
 
 
-def _seed(name: str, value: Any) -> None:
+def _seed(name: str, value: object) -> None:
     if value is not None:
         check_seed(value)
 
@@ -205,7 +205,7 @@ def unpacked_graph(packed: Mapping[str, Any], arrays: Arrays) -> Any:
     return graph
 
 
-def packed_weights(weights: Any) -> Arrays:
+def packed_weights(weights: object) -> Arrays:
     """Weights (K, K) in compressed rows; none where nodes are alone."""
     if weights is None:
         return {}

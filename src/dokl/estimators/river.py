@@ -101,7 +101,7 @@ class Machine:
         starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
         return SparseRows(values[there], slots[np.nonzero(there)[1]], starts, shape)
 
-    def advance(self, state: State, X: Any, Y: Array, w: Array | None) -> State:
+    def advance(self, state: State, X: object, Y: Array, w: Array | None) -> State:
         """The state after these rows, one after another; Y: (n, m)."""
         index = np.arange(len(Y), dtype=np.int64).reshape(-1, 1)
         return self.learner.advance(state, Block(X, Y, w, index))[0]
@@ -161,7 +161,7 @@ class _Learner(Seeded):
         names, values = numbers_of(x, zeros=self.standardise)
         return names, values.reshape(1, -1)
 
-    def _many(self, X: Any) -> Named:
+    def _many(self, X: object) -> Named:
         return numbers_of_frame(X, zeros=self.standardise)
 
     def _scores(self, rows: Named) -> Array:
@@ -171,7 +171,7 @@ class _Learner(Seeded):
         X = self.machine.rows(names, values)  # which may need another learner
         return self.machine.learner.predict(self._state, X)
 
-    def _advance(self, state: State, rows: Named, Y: Array, w: Any) -> State:
+    def _advance(self, state: State, rows: Named, Y: Array, w: object) -> State:
         """The state after these rows; their scaling goes along, unless something fails."""
         weight = None if isinstance(w, float | int) and w == 1 else checked_weight(w, len(Y))
         names, values = rows
@@ -233,11 +233,11 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: object = "gaussian",
         sigma: float = 1.0,
         n_components: int = 500,
-        loss: Any = "squared",
-        step: Any = "auto",
+        loss: object = "squared",
+        step: object = "auto",
         alpha: float = 0.0,
         average: str = "none",
         intercept: bool | float = False,
@@ -259,7 +259,7 @@ class KernelRegressor(_Learner, base.MiniBatchRegressor):  # type: ignore[misc]
         """
         return float(self._scores(self._one(x))[0, 0])
 
-    def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
+    def learn_many(self, X: Any, y: object, w: object = 1.0) -> None:
         """Learn the rows of a data frame, in their order."""
         if len(X):
             Y = np.array(y, np.float64).reshape(-1, 1)
@@ -326,11 +326,11 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: object = "gaussian",
         sigma: float = 1.0,
         n_components: int = 500,
-        loss: Any = "logistic",
-        step: Any = "auto",
+        loss: object = "logistic",
+        step: object = "auto",
         alpha: float = 1e-4,
         average: str = "weighted",
         intercept: bool | float = False,
@@ -382,7 +382,7 @@ class KernelClassifier(_Learner, base.MiniBatchClassifier):  # type: ignore[misc
         p = self._probabilities(self._many(X))
         return pd.DataFrame(p, index=X.index, columns=list(self._classes))
 
-    def _learn(self, X: Named, labels: list[Any], w: Any) -> None:
+    def _learn(self, X: Named, labels: list[Any], w: object) -> None:
         """Classes and state change together, or not at all."""
         new = [label for label in dict.fromkeys(labels) if label not in self._classes]
         if None in new:
@@ -474,7 +474,7 @@ class Lags(base.Transformer):  # type: ignore[misc]
         left_out = (self.by, self.time)
         return {name: v for name, v in x.items() if name not in left_out} | known
 
-    def learn_one(self, x: Sample, y: Any = None) -> None:
+    def learn_one(self, x: Sample, y: object = None) -> None:
         """Remember a sample, and its target if that has a name."""
         row = self._row(x)
         if self.target is not None:

@@ -51,7 +51,7 @@ def label_of(name: Hashable) -> random_numbers.Label:
     return ("feature", "json", json.dumps(plain))
 
 
-def _plain(name: Any) -> Any:
+def _plain(name: object) -> Any:
     if isinstance(name, str) or name is None:
         return name
     if isinstance(name, bool | np.bool_ | int | np.integer):

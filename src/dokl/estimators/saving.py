@@ -135,7 +135,7 @@ def _check_size(estimator: Any) -> None:
         check_components(estimator, estimator.feature_map_.D)
 
 
-def _check_savable(estimator: Any) -> None:
+def _check_savable(estimator: object) -> None:
     if ESTIMATORS.get(type(estimator).__name__) is not type(estimator):
         known = ", ".join(ESTIMATORS)
         raise BadInput(
@@ -147,7 +147,7 @@ def _check_savable(estimator: Any) -> None:
         raise BadInput(f"a {type(estimator).__name__} that has learned nothing cannot be saved")
 
 
-def _of_steps(pipeline: Any) -> str:
+def _of_steps(pipeline: object) -> str:
     """What to do with a pipeline, whose other steps are somebody else's code."""
     steps = getattr(pipeline, "steps", None)
     if not isinstance(steps, list) or not steps:
@@ -233,7 +233,7 @@ def _columns(prepared: Preprocessor) -> tuple[dict[str, Any], Arrays]:
     return {} if prepared.numbers_only else {"columns": about}, arrays
 
 
-def _about_targets(model: Any) -> dict[str, Any]:
+def _about_targets(model: object) -> dict[str, Any]:
     """What y is, as far as JSON holds it."""
     meta = {}
     if hasattr(model, "_flat"):
@@ -243,7 +243,7 @@ def _about_targets(model: Any) -> dict[str, Any]:
     return meta
 
 
-def _labels(model: Any) -> Arrays:
+def _labels(model: object) -> Arrays:
     """Classes that an array can hold, and how often each was seen where that counts."""
     found = {}
     if hasattr(model, "classes_") and _plain(model.classes_):

@@ -34,13 +34,13 @@ class RandomFeatures(Savable, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: object = "gaussian",
         *,
-        sigma: Any = "scale",
+        sigma: object = "scale",
         n_components: int = 500,
         features: str = "auto",
         dtype: DTypeLike = "float64",
-        random_state: Any = None,
+        random_state: object = None,
     ) -> None:
         self.kernel = kernel
         self.sigma = sigma
@@ -49,7 +49,7 @@ class RandomFeatures(Savable, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         self.dtype = dtype
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> RandomFeatures:
+    def fit(self, X: Any, y: object = None) -> RandomFeatures:
         """Draw the features; of X: (n, d) only its width d and, for sigma, its spread matter."""
         with all_or_nothing(self):
             X = valid_numbers(self, X, accept_sparse="csr", dtype=float_type(self.dtype))

@@ -105,7 +105,7 @@ class FeatureMap:
             made_of["drawn"] = hashlib.sha256(rounded).hexdigest()
         return digest(made_of)
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: object) -> Array:
         """X: (n, d), dense or scipy.sparse -> z: (n, D)."""
         angles = self.angles(X)
         F = self.n_frequencies
@@ -151,11 +151,11 @@ class FeatureMap:
             raise BadInput(f"{self.variant} features have no norms: use omega_turns")
         return np.asarray(self.norms / (2 * np.pi * self.norms.shape[1] ** 1.5), dtype=dtype)
 
-    def project(self, modes: Any) -> ProjectedMap:
+    def project(self, modes: object) -> ProjectedMap:
         """The map V'z on the columns of modes, V: (D, r), orthonormal: r numbers per message."""
         return ProjectedMap(self, np.array(modes, dtype=np.float64))
 
-    def _checked(self, X: Any) -> Any:
+    def _checked(self, X: object) -> Any:
         if not is_sparse(X):
             try:
                 X = np.asarray(X, dtype=np.float64)
@@ -217,7 +217,7 @@ class ProjectedMap:
         bits = hashlib.sha256(np.ascontiguousarray(self.modes, "<f8").tobytes()).hexdigest()
         return digest({"projected": self.base.fingerprint, "r": self.D, "modes": bits})
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: object) -> Array:
         """X: (n, d), dense or scipy.sparse -> V'z: (n, r)."""
         return np.asarray(self.base.transform(X) @ self.modes)
 

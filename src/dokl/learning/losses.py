@@ -55,11 +55,11 @@ class Loss:
     bounded: bool = False
     builtin: bool = False
 
-    def value(self, y: Any, f: Any) -> Any:
+    def value(self, y: object, f: object) -> Any:
         """The loss of predicting f where y is true."""
         return self.value_function(y, f, self.p) if self.builtin else self.value_function(y, f)
 
-    def slope(self, y: Any, f: Any) -> Any:
+    def slope(self, y: object, f: object) -> Any:
         """Derivative of the loss in the prediction f."""
         return self.slope_function(y, f, self.p) if self.builtin else self.slope_function(y, f)
 
@@ -68,38 +68,38 @@ class Loss:
         return {"name": self.name} if self.p is None else {"name": self.name, "p": self.p}
 
 
-def _squared(y: Any, f: Any, p: Any) -> Any:
+def _squared(y: Any, f: Any, p: object) -> Any:
     return 0.5 * (f - y) ** 2
 
 
-def squared_slope(y: Any, f: Any, p: Any) -> Any:
+def squared_slope(y: Any, f: Any, p: object) -> Any:
     """Slope of the squared loss; the 1/2 in its value keeps mu = 1 off the stability edge."""
     return f - y
 
 
-def _hinge(y: Any, f: Any, p: Any) -> Any:
+def _hinge(y: Any, f: Any, p: object) -> Any:
     return np.maximum(0.0, 1.0 - y * f)
 
 
-def hinge_slope(y: Any, f: Any, p: Any) -> Any:
+def hinge_slope(y: Any, f: Any, p: object) -> Any:
     """Subgradient of the hinge: zero at the kink itself, as in Pegasos."""
     return -y * (y * f < 1.0)
 
 
-def _squared_hinge(y: Any, f: Any, p: Any) -> Any:
+def _squared_hinge(y: Any, f: Any, p: object) -> Any:
     return 0.5 * np.maximum(0.0, 1.0 - y * f) ** 2
 
 
-def squared_hinge_slope(y: Any, f: Any, p: Any) -> Any:
+def squared_hinge_slope(y: Any, f: Any, p: object) -> Any:
     """Slope of the squared hinge."""
     return -y * np.maximum(0.0, 1.0 - y * f)
 
 
-def _logistic(y: Any, f: Any, p: Any) -> Any:
+def _logistic(y: Any, f: Any, p: object) -> Any:
     return np.logaddexp(0.0, -y * f)
 
 
-def logistic_slope(y: Any, f: Any, p: Any) -> Any:
+def logistic_slope(y: Any, f: Any, p: object) -> Any:
     """Slope of the logistic loss, through tanh because exp overflows."""
     return -0.5 * y * (1.0 - np.tanh(0.5 * y * f))
 
@@ -114,11 +114,11 @@ def huber_slope(y: Any, f: Any, p: Any) -> Any:
     return np.minimum(np.maximum(f - y, -p), p)
 
 
-def _absolute(y: Any, f: Any, p: Any) -> Any:
+def _absolute(y: Any, f: Any, p: object) -> Any:
     return np.abs(f - y)
 
 
-def absolute_slope(y: Any, f: Any, p: Any) -> Any:
+def absolute_slope(y: Any, f: Any, p: object) -> Any:
     """Subgradient of the absolute loss."""
     return np.sign(f - y)
 

@@ -131,12 +131,12 @@ class ListeningLearner(Learner):
 
     # -- learning ----------------------------------------------------------------------------
     def learn(
-        self, state: State, X: Any, Y: Any, weight: Array | None = None
+        self, state: State, X: object, Y: object, weight: Array | None = None
     ) -> tuple[State, Array]:
         """Rows X: (n, d), Y: (n, m) in order: the new state, and the prediction of each before."""
         return self.learn_saying(state, X, Y)[:2]
 
-    def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array]:
+    def learn_saying(self, state: State, X: object, Y: object) -> tuple[State, Array, Array]:
         """The same, and half the width of each row's interval: (n, m)."""
         X, Y = self.rows(X, Y)
         wild = np.flatnonzero((np.abs(Y) > LARGEST).any(axis=1))
@@ -149,12 +149,12 @@ class ListeningLearner(Learner):
 
     # -- predicting --------------------------------------------------------------------------
     def predict(
-        self, state: State, X: Any, node: int | None = None, workers: int | None = None
+        self, state: State, X: object, node: int | None = None, workers: int | None = None
     ) -> Array:
         """Numbers, or scores of classes, of rows X: (n, m)."""
         return self.predict_all(state, np.asarray(X, np.float64)).mean
 
-    def interval_answers(self, state: State, X: Any) -> dict[str, Any]:
+    def interval_answers(self, state: State, X: object) -> dict[str, Any]:
         """The ends of intervals and the standard deviation, as an answer to a question."""
         if self.classes is not None:
             raise BadInput("intervals are for regressions: here the predictions are labels")

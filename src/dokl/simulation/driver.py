@@ -162,7 +162,7 @@ def longest(nodes: int, m: int) -> int:
     return max(1, BLOCK // (nodes * m))
 
 
-def blocks_of(stream: Any, seed: int) -> Iterable[Block]:
+def blocks_of(stream: object, seed: int) -> Iterable[Block]:
     """A stream's samples as blocks: a recipe, a Stream, or an iterable of Streams."""
     if hasattr(stream, "block"):
         return [stream.block(seed) if hasattr(stream, "draw") else stream.block()]
@@ -179,7 +179,7 @@ def targets(block: Block, start: int, stop: int) -> Array:
     return np.where((index >= 0)[..., None], block.Y[np.maximum(index, 0)], np.nan)
 
 
-def samples_in(stream: Any, runs: int) -> int | None:
+def samples_in(stream: object, runs: int) -> int | None:
     """Samples of all realizations, for a progress bar; None: nobody knows beforehand."""
     n, K = getattr(stream, "n", None), getattr(stream, "K", None)
     return n * K * runs if n is not None and K is not None else None

@@ -90,7 +90,7 @@ class Learner:
         self.predict(state, X[:1])
 
     # -- learning ----------------------------------------------------------------------------
-    def rows(self, X: Any, Y: Any) -> tuple[Array, Array]:
+    def rows(self, X: object, Y: object) -> tuple[Array, Array]:
         """X (n, d) and Y (n, m) as they are learned from; BadInput where that fails."""
         X, Y = self._numbers("X", X, self.d), self._numbers("Y", Y, self.m)
         if len(X) != len(Y):
@@ -98,7 +98,7 @@ class Learner:
         return X, Y
 
     def learn(
-        self, state: State, X: Any, Y: Any, weight: Array | None = None
+        self, state: State, X: object, Y: object, weight: Array | None = None
     ) -> tuple[State, Array]:
         """Rows X: (n, d), Y: (n, m), dense numbers, by one node in order: the new state, and the
         a-priori scores f: (n, m). Raises BadInput or Diverged.
@@ -110,7 +110,7 @@ class Learner:
             self.problem.method.check_rows(state, new, Y, f[:, 0])
         return new, f[:, 0]
 
-    def learn_saying(self, state: State, X: Any, Y: Any) -> tuple[State, Array, Array | None]:
+    def learn_saying(self, state: State, X: object, Y: object) -> tuple[State, Array, Array | None]:
         """`learn`, and with it half the width of each row's predicted interval,
         (n, m); None by methods without intervals.
         """
@@ -127,13 +127,13 @@ class Learner:
 
     # -- predicting --------------------------------------------------------------------------
     def predict(
-        self, state: State, X: Any, node: int | None = None, workers: int | None = None
+        self, state: State, X: object, node: int | None = None, workers: int | None = None
     ) -> Array:
         """Scores (n, m) of rows X, dense or CSR, by one node, or by the network's mean vector."""
         vectors = state.pooled() if node is None else tuple(a[node] for a in state.delivered())
         return np.asarray(self._engine.predict(self.plan, *vectors, X, workers))
 
-    def predict_by(self, state: State, payload: Array, X: Any) -> Array:
+    def predict_by(self, state: State, payload: Array, X: object) -> Array:
         """Scores (n, m) of rows X by a neighbour's vector, (P,), in place of the node's own."""
         return self.predict(self._taken(state, np.reshape(payload, -1)), X)
 
@@ -203,7 +203,7 @@ class Learner:
         except ValueError as error:
             raise BadInput(f"the stored state is not this model's: {error}") from None
 
-    def _numbers(self, what: str, values: Any, width: int) -> Array:
+    def _numbers(self, what: str, values: object, width: int) -> Array:
         """Rows (n, width) in the learner's precision, finite there."""
         try:
             with np.errstate(over="ignore"):

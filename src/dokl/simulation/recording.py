@@ -74,7 +74,7 @@ class Asked:
 
 
 def check_asked(
-    record: Any, snapshot: Any, runs: Any, seed: Any,
+    record: Any, snapshot: object, runs: object, seed: object,
     recordable: Collection[str] = RECORDABLE, now_and_then: Collection[str] = NOW_AND_THEN,
 ) -> Asked:  # fmt: skip
     """The wishes, checked; now_and_then: names that need a snapshot."""
@@ -103,16 +103,16 @@ class Recorder:
         self.parts: dict[str, list[Any]] = {}
         self.points: list[int] = []
 
-    def take(self, f: Array, y: Array, of: Any, steps: slice) -> None:
+    def take(self, f: Array, y: Array, of: object, steps: slice) -> None:
         """Quantities of every step of a piece."""
         self._add(self.per_step, f, y, of, steps)
 
-    def snapshot(self, step: int, state: Any) -> None:
+    def snapshot(self, step: int, state: object) -> None:
         """Quantities taken now and then, here after n steps."""
         self.points.append(step)
         self._add(self.now_and_then, state)
 
-    def _add(self, quantities: Quantities, *given: Any) -> None:
+    def _add(self, quantities: Quantities, *given: object) -> None:
         for name in self.names:
             if name in quantities:
                 self.parts.setdefault(name, []).append(quantities[name](*given))

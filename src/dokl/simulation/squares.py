@@ -119,7 +119,7 @@ class Squares:
         return state.having(theta=mixed.reshape(state.theta.shape))
 
     def merged(
-        self, features: AnyMap, exchange: Exchange, state: State, A: Any
+        self, features: AnyMap, exchange: Exchange, state: State, A: object
     ) -> tuple[State, int]:
         """Every node after receiving its neighbours' accounts, and the bytes they sent."""
         return per_origin.merge(self.numbers, self.fewest, features, exchange, state, A)

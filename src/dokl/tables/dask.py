@@ -63,7 +63,7 @@ __all__ = ["fit_squares"]
 
 
 def fit_squares(
-    rows: Any,
+    rows: object,
     target: str,
     *,
     task: str = "auto",
@@ -98,7 +98,7 @@ def fit_squares(
     return _solve(model, total, X, Y)
 
 
-def _partitions(rows: Any) -> list[Any]:
+def _partitions(rows: object) -> list[Any]:
     if not hasattr(rows, "to_delayed"):
         raise BadInput(
             f"a Dask dataframe or bag is expected, not a {type(rows).__name__}: for rows in memory "
@@ -251,7 +251,7 @@ def _add(parts: Sequence[PartTotal]) -> PartTotal:
     return total
 
 
-def _total(leaves: list[Any], client: Any, show: bool) -> PartTotal:
+def _total(leaves: list[Any], client: object, show: bool) -> PartTotal:
     if client is None:
         from dask.diagnostics import ProgressBar
 

@@ -10,7 +10,7 @@ import html
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from dokl.base.files import atomic_text, atomic_write
 from dokl.base.progress import in_notebook
 from dokl.learning.metrics import decibels
 from dokl.simulation.diffusion import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Distinct by lightness as well as hue, so that they survive print and colour blindness.
 COLOURS = ("#1f5fa8", "#d1662a", "#3f8f5b", "#8a4fa3", "#7a7a7a")
@@ -53,7 +56,7 @@ def facts(title: str, values: Mapping[str, Any]) -> None:
         console.print(f"  {name:<{width}}  {_words(value)}", markup=False, soft_wrap=True)
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {_words(v)}" if k != "name" else str(v) for k, v in value.items())
     if isinstance(value, float):
@@ -119,7 +122,7 @@ def first_below(curve: Array, level: float) -> int | None:
     return int(below[0]) + 1 if below.size else None
 
 
-def draw_curves(axes: Any, traces: dict[str, Trace], name: str = "mse", window: int = 1) -> None:
+def draw_curves(axes: Axes, traces: dict[str, Trace], name: str = "mse", window: int = 1) -> None:
     """Learning curves: the mean over runs and a band of two standard errors; mse in dB."""
     scale = decibels if name == "mse" else np.asarray
     for colour, (label, trace) in zip(COLOURS, traces.items(), strict=False):
@@ -128,8 +131,8 @@ def draw_curves(axes: Any, traces: dict[str, Trace], name: str = "mse", window: 
         mean, error = smooth(trace[name], window), smooth(trace.error(name), window)
         low = np.maximum(mean - 2 * error, mean / 10)  # a band below zero has no logarithm
         axes.plot(trace.at[name], scale(mean), color=colour, lw=1.6, label=label)
-        band = {"color": colour, "alpha": 0.18, "lw": 0}
-        axes.fill_between(trace.at[name], scale(low), scale(mean + 2 * error), **band)
+        high = scale(mean + 2 * error)
+        axes.fill_between(trace.at[name], scale(low), high, color=colour, alpha=0.18, lw=0)
     axes.set_xlabel("samples per node")
     axes.set_ylabel("mean square error (dB)" if name == "mse" else name)
     axes.grid(alpha=0.25, lw=0.6)
@@ -138,7 +141,7 @@ def draw_curves(axes: Any, traces: dict[str, Trace], name: str = "mse", window: 
     axes.legend(frameon=False)
 
 
-def draw_graph(axes: Any, graph: Any, values: Array | None = None, label: str = "") -> None:
+def draw_graph(axes: Axes, graph: object, values: Array | None = None, label: str = "") -> None:
     """The network; nodes may be coloured by a value each: (K,)."""
     import networkx as nx
 
@@ -196,7 +199,7 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 def write(
     path: Path,
     title: str,
-    figure: Any,
+    figure: object,
     tables: Sequence[Table],
     lists: Mapping[str, Sequence[str]],
 ) -> Path:

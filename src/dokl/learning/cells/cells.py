@@ -87,7 +87,7 @@ def number(cell: Any, missing: Sequence[str] = MISSING) -> float | None:
     return None if math.isinf(value) else value
 
 
-def text(cell: Any, missing: Sequence[str] = MISSING) -> str | None:
+def text(cell: object, missing: Sequence[str] = MISSING) -> str | None:
     """One cell without blanks around it; None if it is missing."""
     if isinstance(cell, bool):
         return "true" if cell else "false"
@@ -97,7 +97,7 @@ def text(cell: Any, missing: Sequence[str] = MISSING) -> str | None:
     return None if cell in missing else cell
 
 
-def infinite(cell: Any) -> bool:
+def infinite(cell: object) -> bool:
     """Whether a cell is an infinity, or too large for a double."""
     try:
         return isinstance(cell, str | int | float) and math.isinf(float(cell))
@@ -107,7 +107,7 @@ def infinite(cell: Any) -> bool:
         return False
 
 
-def quote_cell(cell: Any) -> str:
+def quote_cell(cell: object) -> str:
     """A cell as a message quotes it."""
     quoted = repr(cell.item() if isinstance(cell, np.generic) else cell)
     return quoted if len(quoted) <= 42 else quoted[:40] + "..."

@@ -30,12 +30,12 @@ Kind = Collection[str] | Form | None
 
 
 # -- forms -------------------------------------------------------------------------------------
-def taken(rows: Any) -> Any:
+def taken(rows: object) -> Any:
     """Rows that can be looked at more than once."""
     return list(rows) if isinstance(rows, Iterator) else rows
 
 
-def is_unnamed(rows: Any) -> bool:
+def is_unnamed(rows: object) -> bool:
     """Whether rows have no names: a sparse matrix, an array, lists."""
     return is_sparse(rows) or not (
         isinstance(rows, Mapping) or column_names(rows) or _is_records(rows)
@@ -68,7 +68,7 @@ def by_name(rows: Any, order: Sequence[str] = ()) -> dict[str, Any]:
     return table
 
 
-def column_names(rows: Any) -> list[str]:
+def column_names(rows: object) -> list[str]:
     """The columns' names of a data frame, of pandas or the like, or an arrow table; else none."""
     names = getattr(rows, "column_names", getattr(rows, "columns", None))
     if names is None or isinstance(rows, Mapping) or not hasattr(rows, "__getitem__"):
@@ -87,7 +87,7 @@ def _is_records(rows: Any) -> bool:
     return several and all(isinstance(row, Mapping) for row in rows)
 
 
-def _cells(name: str, cells: Any) -> Any:
+def _cells(name: str, cells: object) -> Any:
     if isinstance(cells, str) or not hasattr(cells, "__len__"):
         raise BadInput(
             f"column {name!r} is one value, {quote_cell(cells)}: put a single row into a list, "
@@ -96,7 +96,7 @@ def _cells(name: str, cells: Any) -> Any:
     return cells
 
 
-def array_of(rows: Any) -> Array:
+def array_of(rows: object) -> Array:
     """Rows without names: (n, columns), of any type."""
     wrong = BadInput(f"rows must be {FORMS}, not {type(rows).__name__}")
     if hasattr(rows, "__array__"):
@@ -121,7 +121,7 @@ def length_of(table: Mapping[str, Any]) -> int:
 
 
 # -- cells -------------------------------------------------------------------------------------
-def column(name: str, cells: Any, kind: Kind, missing: Sequence[str] = MISSING) -> Array:
+def column(name: str, cells: object, kind: Kind, missing: Sequence[str] = MISSING) -> Array:
     """(n,) float64 with NaN where missing, or objects: texts, and None where missing."""
     timed = isinstance(kind, Form) and kind.kind == "time"
     if kind is None or isinstance(kind, Form):
@@ -181,7 +181,7 @@ def _counted(moments: Array) -> Array:
     return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
 
 
-def is_category(cells: Any) -> bool:
+def is_category(cells: object) -> bool:
     """Whether cells are categories by their type."""
     kind = type(getattr(cells, "dtype", None)).__name__
     return kind in ("CategoricalDtype", "Categorical", "Enum")
@@ -204,7 +204,7 @@ def plain_cells(cells: Any) -> list[Any]:
     return [None if type(cell).__name__ in ("NAType", "NaTType") else cell for cell in plain]
 
 
-def written_cells(cells: Any) -> list[Any]:
+def written_cells(cells: object) -> list[Any]:
     """Cells as a file would have them: dates and times are ISO 8601, categories are texts."""
     if is_category(cells):
         return [_level(cell, (), MISSING) for cell in plain_cells(cells)]
@@ -216,7 +216,7 @@ def written_cells(cells: Any) -> list[Any]:
     return [None if t != t else str(each) for t, each in zip(times, moments, strict=True)]
 
 
-def _level(cell: Any, known: Collection[str], missing: Sequence[str]) -> str | None:
+def _level(cell: object, known: Collection[str], missing: Sequence[str]) -> str | None:
     """A text; whole numbers are whole even where a missing one made floats of them all."""
     found = text(cell, missing)
     if found not in known and isinstance(cell, float) and cell.is_integer():

@@ -16,7 +16,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
@@ -97,7 +96,7 @@ _CODE = re.compile(r"(\d{4})[-/](\d{1,2})")
 _ALONE = re.compile(_CLOCK)
 
 
-def seconds(cell: Any, order: str) -> float | None:
+def seconds(cell: object, order: str) -> float | None:
     """Seconds since 1970 of one cell, in UTC if it has an offset; None if it is no such time."""
     if isinstance(cell, datetime.datetime):
         clock = 3600 * cell.hour + 60 * cell.minute + cell.second + cell.microsecond / 1e6
@@ -211,7 +210,7 @@ def _of_day(found: re.Match[str]) -> float | None:
     return 3600.0 * hour + 60 * (minute - (-ahead if found["sign"] == "-" else ahead)) + exact
 
 
-def offset_of(cell: Any) -> str:
+def offset_of(cell: object) -> str:
     """The offset that a time has, such as +01:00; empty for none, and for UTC itself.
 
     >>> offset_of("2013-03-01T14:30:00+01:00"), offset_of("2013-03-01T14:30Z")

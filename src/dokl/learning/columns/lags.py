@@ -216,7 +216,7 @@ def _names(column: Array) -> list[Any]:
     return [_name(cell) for cell in cells]
 
 
-def _name(cell: Any) -> str | None:
+def _name(cell: object) -> str | None:
     if cell is None or cell != cell:
         return None
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)

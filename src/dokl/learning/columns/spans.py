@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Span:
     text: str = field(default="0", compare=False, repr=False)
 
     @classmethod
-    def of(cls, value: Any, least: int = 1) -> Self:
+    def of(cls, value: object, least: int = 1) -> Self:
         """A whole number of rows, or a time such as "24h", or a timedelta."""
         if isinstance(value, cls):
             return value
@@ -66,7 +66,7 @@ class Span:
         return self.text if self.timed else f"{self.rows} row{'' if self.rows == 1 else 's'}"
 
 
-def _wrong(value: Any, least: int = 1) -> BadInput:
+def _wrong(value: object, least: int = 1) -> BadInput:
     units = ", ".join(UNITS)
     return BadInput(
         f"{value!r} is neither a number of rows, from {least} to {MOST_ROWS:,}, nor a time such as "

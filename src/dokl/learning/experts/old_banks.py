@@ -65,7 +65,7 @@ def _settings(packed: Mapping[str, Any]) -> dict[str, Any]:
     return {"$": "Settings", **packed, "kinds": kinds, "bound": _number(packed["bound"])}
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     return {"#": "inf"} if value is None else value
 
 
@@ -109,7 +109,7 @@ def _experts(keys: Any, grouped: bool, arrays: dict[str, Array], E: int) -> dict
     }
 
 
-def _record(made: type, prefix: str, arrays: Arrays, **others: Any) -> dict[str, Any]:
+def _record(made: type, prefix: str, arrays: Arrays, **others: object) -> dict[str, Any]:
     """A record whose fields were arrays; others: fields that were not."""
     names = [each.name for each in fields(made) if each.name not in others]
     return {"$": made.__name__, **{n: _value(f"{prefix}.{n}", arrays) for n in names}, **others}

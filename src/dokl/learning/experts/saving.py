@@ -448,7 +448,7 @@ def check_beside(copy: Beside, d: int, m: int) -> None:
         fits(f"beside.{name}", getattr(copy, name), shape)
 
 
-def fits(name: str, array: Any, shape: tuple[int, ...]) -> None:
+def fits(name: str, array: object, shape: tuple[int, ...]) -> None:
     """Refuse what is no array of finite numbers of this shape."""
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "biuf":
         raise ValueError(f"{name} is not an array of {shape}")

@@ -52,7 +52,7 @@ _NAMED: dict[str, tuple[Callable[..., Kernel], dict[str, float]]] = {
 }
 
 
-def resolve(kernel: str | Kernel, sigma: Any = None, **params: float) -> Kernel:
+def resolve(kernel: str | Kernel, sigma: object = None, **params: float) -> Kernel:
     """A kernel from its name and parameters; a kernel passes through unchanged.
 
     sigma: its length scale; or several, one for each input.

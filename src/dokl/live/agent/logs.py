@@ -46,7 +46,7 @@ class Log:
         self._last: dict[tuple[str, str], float] = {}
         self._left_out: dict[tuple[str, str], int] = {}
 
-    def __call__(self, event: str, *, often: bool = False, **fields: Any) -> None:
+    def __call__(self, event: str, *, often: bool = False, **fields: object) -> None:
         """One line; a log that cannot be written stops nobody."""
         level = _LEVEL.get(event, "info")
         if LEVELS.index(level) < self._least:

@@ -124,7 +124,7 @@ _PLAIN: dict[str, Any] = {
 class _Connection(StrictProtocol):
     """One that reports its progress and its end."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(self, *args: object, **more: object) -> None:
         super().__init__(*args, **more)
         self.over = asyncio.Event()
 

@@ -281,7 +281,7 @@ def _labels_only(arrival: Arrival) -> Arrival:
     return arrival
 
 
-def _is_seconds(cell: Any) -> bool:
+def _is_seconds(cell: object) -> bool:
     return isinstance(cell, int | float) and not isinstance(cell, bool) and math.isfinite(cell)
 
 
@@ -312,7 +312,7 @@ def _texts(name: str, cells: Cells, missing: Sequence[str] = MISSING) -> Array:
     return values
 
 
-def _id(cell: Any, row: int) -> str | None:
+def _id(cell: object, row: int) -> str | None:
     if cell is None:
         return None
     if not isinstance(cell, str | int) or isinstance(cell, bool):

@@ -118,7 +118,7 @@ class _Columns(Mapping[str, Cells]):
         return len(self._names)
 
 
-def _of_columns(names: Any, data: Any, most: int) -> BodyTable:
+def _of_columns(names: object, data: object, most: int) -> BodyTable:
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise BadInput('"columns" must be a list of names')
     if not isinstance(data, list):
@@ -155,7 +155,7 @@ def table(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> Bod
     return BodyTable(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
-def quote_value(value: Any) -> str:
+def quote_value(value: object) -> str:
     """A value as a message quotes it; lists and objects, which may be endless, are only named."""
     named = {dict: "an object", list: "a list", type(None): "null", bool: str(value).lower()}
     return named.get(type(value)) or quote_cell(value)

@@ -60,7 +60,7 @@ class Targets:
                 Y[row], known[row] = y, True
         return Y, known
 
-    def _one(self, cell: Any, row: int) -> Any:
+    def _one(self, cell: object, row: int) -> Any:
         if isinstance(cell, list | dict) or (isinstance(cell, float) and cell != cell):
             raise self._refused(cell, row, "is no target")
         if not self.labels or self._numeric:
@@ -73,7 +73,7 @@ class Targets:
         known = text(cell, self._missing)
         return None if known is None else self._code(known, cell, row)
 
-    def _number(self, cell: Any) -> float | None:
+    def _number(self, cell: object) -> float | None:
         if self._form.plain:
             return number(cell, self._missing)
         values, bad = self._form.read([cell], self._missing)
@@ -88,12 +88,12 @@ class Targets:
         why = f"is outside {self._low:g} to {self._high:g}, {self._where}"
         raise self._refused(value, row, why)
 
-    def _code(self, label: Any, cell: Any, row: int) -> Array:
+    def _code(self, label: object, cell: object, row: int) -> Array:
         code = self._codes.get(label)
         if code is None:
             listed = ", ".join(map(repr, self.labels[:12])) + ", ..." * (len(self.labels) > 12)
             raise self._refused(cell, row, f"is not one of the agreed labels, {listed}")
         return code
 
-    def _refused(self, cell: Any, row: int, why: str) -> BadInput:
+    def _refused(self, cell: object, row: int, why: str) -> BadInput:
         return BadInput(f"row {row + 1}, column {self.name!r}: {quote_value(cell)} {why}")

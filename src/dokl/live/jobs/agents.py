@@ -223,7 +223,7 @@ def _obey(description: Path, done: threading.Event, stack: ExitStack) -> Callabl
     agents: list[Agent] = []
     early: list[bool] = []
 
-    def reload(*_: Any) -> None:
+    def reload(*_: object) -> None:
         if agents:
             agents[0].reload(description)
         else:

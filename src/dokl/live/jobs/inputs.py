@@ -457,7 +457,7 @@ def _class_targets(inputs: AgreedInputs, y: Array) -> Array:
     return classification.targets(np.array([at[label] for label in y.tolist()]), len(inputs.labels))
 
 
-def _width(sigma: Any, X: Array) -> float | tuple[float, ...]:
+def _width(sigma: object, X: Array) -> float | tuple[float, ...]:
     """As a person would write it: it is in every copy of lab.toml."""
     if sigma in ("auto", *SIGMAS):
         found = width("scale" if sigma == "auto" else sigma, X)

@@ -49,7 +49,7 @@ class ModelState(State):
         object.__setattr__(self, "model", model)
 
 
-def _vector(estimator: Any) -> Array:
+def _vector(estimator: object) -> Array:
     """Something whose length is what was learned."""
     if hasattr(estimator, "coef_"):
         return np.ravel(estimator.coef_)
@@ -88,7 +88,7 @@ class ModelLearner(Learner):
         method = "predict" if self.classes is None else "decision_function"
         table_rows.answers(self._model, self.chunk(row), method)
 
-    def rows(self, X: Any, Y: Any) -> tuple[Array, Array]:
+    def rows(self, X: object, Y: object) -> tuple[Array, Array]:
         """As they are: `Inputs` has checked them, and the model's table takes them."""
         X, Y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
         self.chunk(X)

@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from dokl.base.errors import BadInput
 from dokl.live.inputs import Arrival, Inputs
@@ -103,7 +102,7 @@ def follow(
 def read_stdin(
     inputs: Inputs,
     *,
-    stream: Any = None,
+    stream: object = None,
     batch: int = BATCH,
     strict: bool = False,
     on_bad: OnBad | None = None,

@@ -140,7 +140,7 @@ class KafkaListener:
             self._found()
             self._settle(consumer, producer, good)
 
-    def _settle(self, consumer: Any, producer: Any, batch: list[Any]) -> None:
+    def _settle(self, consumer: object, producer: object, batch: list[Any]) -> None:
         messages = []
         for each in batch:
             topic, partition, offset = each.topic(), each.partition(), each.offset()
@@ -169,7 +169,7 @@ class KafkaListener:
         else:
             self._settled.clear()
 
-    def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
+    def _revoked(self, consumer: object, partitions: list[Any]) -> None:
         """Others go on with these, and their offsets are no longer ours to commit."""
         for each in partitions:
             self._settled.pop((each.topic, each.partition), None)
@@ -181,7 +181,7 @@ class KafkaListener:
             self.intake.facts["unpublished"] += 1
             self.agent.log("not published", often=True, reason=str(error))
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, error: Any, message: object) -> None:
         self.intake.facts["unpublished" if error is not None else "published"] += 1
         if error is not None:
             self.agent.log("not published", often=True, reason=error.str())

@@ -256,7 +256,7 @@ class Edge:
                 self._under_way, self._wanted = True, known
                 self._work()
 
-    def asked(self, query: Any) -> None:
+    def asked(self, query: object) -> None:
         """Answer, when the link allows it; a newer question takes the place of one that waits."""
         with self._changed:
             older, self._query = self._query, query

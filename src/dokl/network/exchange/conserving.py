@@ -45,7 +45,7 @@ def is_symmetric(A: Any, tol: float = 1e-9) -> bool:
 
 
 def conserve_once(
-    sending: Sending, A: Any, flow: Any, turn: int, payload: Array, sent: Array,
+    sending: Sending, A: Any, flow: object, turn: int, payload: Array, sent: Array,
     faults: Faults | None = None, wild: Callable[[Array], bool] = lambda claimed: False,
 ) -> tuple[Array, Array, int]:  # fmt: skip
     """One exchange of all nodes: (mixed (K, P), what was last sent (K, P), bytes sent).

@@ -53,7 +53,7 @@ def slots(numbers: Numbers, robust: bool, D: int, m: int, exchange: Exchange) ->
 
 
 def merge(
-    numbers: Numbers, fewest: int, features: Any, exchange: Exchange, state: State, A: Any
+    numbers: Numbers, fewest: int, features: object, exchange: Exchange, state: State, A: object
 ) -> tuple[State, int]:
     """Every node after one exchange with its neighbours over A, and the bytes that were sent.
 
@@ -93,7 +93,7 @@ def _receive(entries: Array, A: Any) -> tuple[Array, int]:
     return received, sent
 
 
-def _publish(fewest: int, features: Any, exchange: Exchange, state: State) -> Array:
+def _publish(fewest: int, features: object, exchange: Exchange, state: State) -> Array:
     """Entries (K, K, S), with those of nodes that have enough new rows, as these send them."""
     _, m, D = state.theta.shape
     entries, layout = state.entries.copy(), checks.layout_of(features)

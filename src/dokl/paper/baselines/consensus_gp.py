@@ -55,7 +55,7 @@ class EnsembleModel:
     models: tuple[FeatureModel, ...]
     shares: Array
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: object) -> Array:
         """Values (N,) at rows X: (N, d)."""
         return np.asarray(
             sum(s * model.predict(X) for s, model in zip(self.shares, self.models, strict=True))

@@ -24,7 +24,7 @@ class OverNetwork:
         return replace(self, weights=draw_recipe(self.weights, seed))  # type: ignore[type-var]
 
 
-def one_graph(weights: Any, K: int) -> Any:
+def one_graph(weights: object, K: int) -> Any:
     """Combination weights, checked, as one CSR array (the identity where nodes are alone)."""
     from scipy.sparse import eye_array
 
@@ -50,7 +50,7 @@ def out_links(A: Any) -> Array:
     return np.bincount(others.indices, minlength=A.shape[0])
 
 
-def hops(A: Any) -> Array:
+def hops(A: object) -> Array:
     """Steps that news of node l needs to reach node k: (K, K), infinite where it never does."""
     from scipy.sparse.csgraph import shortest_path
 

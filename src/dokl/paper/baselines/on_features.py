@@ -24,7 +24,7 @@ class FeatureModel:
     features: Any
     theta: Array
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: object) -> Array:
         """Values (N,) at rows X: (N, d)."""
         Z = self.features.transform(check_rows(X, self.features.d))
         return np.asarray(Z @ self.theta)
@@ -33,7 +33,7 @@ class FeatureModel:
 class FeatureLearner(BaselineLearner):
     """Nodes with a vector theta: (K, D) each; every step of all nodes is one call of `step`."""
 
-    def __init__(self, features: Any, weights: Any, samples: Samples, dtype: DTypeLike) -> None:
+    def __init__(self, features: Any, weights: object, samples: Samples, dtype: DTypeLike) -> None:
         super().__init__(samples, dtype)
         self.features, self.A = features, one_graph(weights, samples.K)
         self.links, self.theta = out_links(self.A), np.zeros((samples.K, features.D))

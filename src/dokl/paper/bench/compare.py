@@ -82,7 +82,7 @@ class _Entry:
 
 def side_by_side(
     names: Sequence[str], families: Sequence[str], rows: int | None, tests: int,
-    data_dir: Any = None, report: Callable[[str], None] = lambda word: None,
+    data_dir: object = None, report: Callable[[str], None] = lambda word: None,
 ) -> tuple[list[Comparison], dict[str, str]]:  # fmt: skip
     """Compare on these data sets; also what was skipped, and why."""
     peers, skipped = installed(families)
@@ -150,7 +150,7 @@ def _all_prepared(
     return entries
 
 
-def _attempt(skipped: dict[str, str], peer: Peer, action: Callable[..., Any], *args: Any) -> Any:
+def _attempt(skipped: dict[str, str], peer: Peer, action: Callable[..., Any], *args: object) -> Any:
     """Do it, unless the peer failed before; its failure must not take the others' results along."""
     if peer.name in skipped:
         return None

@@ -73,7 +73,7 @@ class Peer(OfPackage):
     most: int | None = None  # rows at most
 
 
-def pickled(model: Any) -> int:
+def pickled(model: object) -> int:
     """Bytes of its pickle."""
     return len(pickle.dumps(model, protocol=5))
 
@@ -150,7 +150,7 @@ def _sgd(task: Task) -> tuple[Any, Callable[[Any, Array], Array], Callable[[], A
         )
         known = {}
 
-    def step(X: Any, y: Array) -> Array:
+    def step(X: object, y: Array) -> Array:
         Z = features.transform(X)
         before = model.predict(Z) if hasattr(model, "coef_") else np.full(len(y), CLASSES[0])
         model.partial_fit(Z, y, **known)

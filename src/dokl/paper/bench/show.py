@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dokl.paper.bench.compare import Comparison, Result
 from dokl.paper.bench.engines import EngineRow
 from dokl.paper.bench.own import Outcome, OwnComparison
 from dokl.paper.bench.tasks import Task
 from dokl.tables.report import COLOURS, facts, pyplot, save_picture, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 HEADER = ["", "samples/s", "time/dokl", "online", "test", "model", "RSS +"]
 FAMILY_COLOURS = {
@@ -99,7 +102,7 @@ def record(comparisons: list[Comparison], skipped: dict[str, str]) -> dict[str, 
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     return {name: plain(value) for name, value in values.items()}
@@ -250,7 +253,7 @@ def draw(comparisons: list[Comparison], path: Path) -> Path:
     return save_picture(figure, path)
 
 
-def _panel(ax: Any, comparison: Comparison) -> None:
+def _panel(ax: Axes, comparison: Comparison) -> None:
     task, seen = comparison.task, dict.fromkeys(FAMILY_COLOURS, 0)
     for result in comparison.results:
         if result.test is None or not math.isfinite(result.test):

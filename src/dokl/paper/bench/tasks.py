@@ -138,7 +138,7 @@ GENERATED: dict[str, Callable[[int | None, int], Task]] = {"xor": _xor, "example
 NAMES = (*REAL, *GENERATED)
 
 
-def load(name: str, rows: int | None, tests: int, data_dir: Any = None) -> Task:
+def load(name: str, rows: int | None, tests: int, data_dir: object = None) -> Task:
     """A task with at most `rows` rows to learn (None: all there are) and `tests` to test."""
     if name in GENERATED:
         return GENERATED[name](rows, tests)

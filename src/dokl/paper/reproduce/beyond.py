@@ -257,7 +257,7 @@ def _summed(dealt: Dealt, kernel: Any, setting: SumsSetting, seed: int) -> tuple
     return 100 * wrong / rows.X_test.shape[0], float(trace["bytes"][-1]) / K
 
 
-def _dense(X: Any) -> Array:
+def _dense(X: object) -> Array:
     return np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
 
 

@@ -76,7 +76,7 @@ def works(name: str, options: ReproduceOptions) -> dict[str, Work]:
 
 
 def _network(
-    setting: Figure, D: int, exchange: Exchange, stream: Any, options: ReproduceOptions
+    setting: Figure, D: int, exchange: Exchange, stream: object, options: ReproduceOptions
 ) -> Callable[[int, int], Trace]:
     problem = problem_of(setting, D)
 

@@ -52,7 +52,7 @@ def realize(drawn: Drawn) -> dict[str, Array]:
 
 
 def _errors(
-    plan: jax_engine.JaxPlan, network: MnistNetwork, drawn: Drawn, X: Any, X_test: Any
+    plan: jax_engine.JaxPlan, network: MnistNetwork, drawn: Drawn, X: object, X_test: object
 ) -> Iterator[float]:
     """Test error in %, mean over nodes, after each of PASSES."""
     K, y, y_test = network.nodes, drawn.rows.y_train[:, None], drawn.rows.y_test[:, None]

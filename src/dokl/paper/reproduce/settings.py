@@ -138,7 +138,7 @@ class ReproduceOptions:
         with self.bar(label, list(works.values())) as bar:
             return {name: gather(self.out, w, self.seed, bar) for name, w in works.items()}
 
-    def made(self, found: list[Gathered], runs: int, **more: Any) -> dict[str, Any]:
+    def made(self, found: list[Gathered], runs: int, **more: object) -> dict[str, Any]:
         """Provenance: version, seed, runs, engine, seconds of computing, machine of them."""
         known = [g.machine for g in found if g.machine]
         return {

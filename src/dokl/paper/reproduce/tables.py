@@ -91,7 +91,7 @@ def scores(problem: Problem, theta: Array, X: Any) -> Array:
     return Projection(numbers, modes).of_rows(rows, X.shape[0])
 
 
-def error_rates(problem: Problem, theta: Array, X: Any, y: Array) -> Array:
+def error_rates(problem: Problem, theta: Array, X: object, y: Array) -> Array:
     """Share of test rows on the wrong side, for vectors (..., D), as %: (...)."""
     wrong = np.where(scores(problem, theta.reshape(-1, theta.shape[-1]), X) >= 0, 1, -1)
     return np.asarray(100 * (wrong != y[:, None]).mean(axis=0).reshape(theta.shape[:-1]))

@@ -35,7 +35,7 @@ def seconds_rff(problem: Problem, stream: Any) -> float:
     return time.thread_time() - began
 
 
-def seconds_qklms(method: baselines.QKLMS, stream: Any) -> tuple[float, int]:
+def seconds_qklms(method: baselines.QKLMS, stream: object) -> tuple[float, int]:
     """The same for QKLMS, and how many centres it ended with."""
     learner = method.learner(samples_of(stream, 0), np.float32)
     began = time.thread_time()

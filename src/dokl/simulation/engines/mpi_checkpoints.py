@@ -219,7 +219,7 @@ def _result(arrays: dict[str, Array], prefix: str, about: dict[str, Any]) -> Rea
     return Realization(curves, [int(p) for p in about["points"]], state)
 
 
-def digest_of(block: Block, *more: Any) -> str:
+def digest_of(block: Block, *more: object) -> str:
     """A hash of samples and of whatever else must be the same (texts, arrays)."""
     X = block.X
     parts: list[Any] = [X.data, X.indices, X.indptr] if is_sparse(X) else [X]

@@ -298,6 +298,8 @@ def step(
     return rounds.one_step(advance, plan, state, X, Y, w)
 
 
-def predict(plan: MpiPlan, theta: Array, bias: Array, X: Any, workers: int | None = None) -> Array:
+def predict(
+    plan: MpiPlan, theta: Array, bias: Array, X: object, workers: int | None = None
+) -> Array:
     """Scores (N, m) of rows X with theta: (m, D), bias: (m,), on the rank that asks."""
     return numba_engine.predict(plan.local, theta, bias, X, workers)

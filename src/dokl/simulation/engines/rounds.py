@@ -72,7 +72,7 @@ def advance_many(
 
 def one_step(
     advance: Callable[..., tuple[State, Array]],
-    plan: Any,
+    plan: object,
     state: State,
     X: Array,
     Y: Array,

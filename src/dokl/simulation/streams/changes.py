@@ -144,7 +144,7 @@ class SlowDrift:
         return np.asarray((1 - w) * y[0] + w * y[1])
 
 
-def _check_law(base: Any) -> None:
+def _check_law(base: object) -> None:
     if not isinstance(base, Law):
         raise BadInput(
             f"{type(base).__name__} has no target to change: drift needs draw_inputs and "

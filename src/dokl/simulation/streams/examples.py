@@ -227,7 +227,7 @@ EXAMPLES: dict[str, Callable[..., Any]] = {
 }
 
 
-def example(name: str | int, **params: Any) -> Any:
+def example(name: str | int, **params: object) -> Any:
     """One of the paper's examples by name or number.
 
     >>> example(3, K=5)

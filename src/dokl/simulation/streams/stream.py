@@ -44,7 +44,7 @@ class Stream:
         _check_finite(y, "y", K)
         self._set(X, y, weight)
 
-    def _set(self, X: Any, y: Array, weight: Array | None) -> None:
+    def _set(self, X: object, y: Array, weight: Array | None) -> None:
         for name, value in (("X", X), ("y", y), ("weight", weight)):
             object.__setattr__(self, name, value)
 
@@ -100,7 +100,7 @@ class Stream:
         return part
 
 
-def node_count(stream: Any) -> int | None:
+def node_count(stream: object) -> int | None:
     """Nodes of a Stream or recipe, as far as it says without being drawn."""
     while getattr(stream, "K", None) is None and hasattr(stream, "base"):
         stream = stream.base
@@ -118,7 +118,7 @@ def draw_nodes(stream: Any, seed: int, nodes: Array) -> Stream:
     return whole.nodes(nodes)
 
 
-def _floats(a: Any, what: str) -> Array:
+def _floats(a: object, what: str) -> Array:
     """An array of float32 or float64; whole numbers and booleans become float64."""
     a = np.asarray(a)
     if a.dtype.kind not in "biuf":
@@ -131,7 +131,7 @@ def _csr_floats(X: Any) -> Any:
     return X.astype(_floats(X.data[:0], "X").dtype, copy=False)
 
 
-def _checked_weight(weight: Any, n: int, K: int) -> Array:
+def _checked_weight(weight: object, n: int, K: int) -> Array:
     weight = _floats(weight, "weight")
     if weight.shape != (n, K):
         raise BadInput(f"weight must have shape ({n}, {K}), as y has; got {weight.shape}")

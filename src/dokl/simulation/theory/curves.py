@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -153,9 +152,9 @@ class _Walk:
 
 def learning_curve(
     model: DataModel,
-    schedule: Any,
+    schedule: object,
     n: int,
-    weights: Any = None,
+    weights: object = None,
     method: str = "mean-field",
     fine: int = 64,
 ) -> PredictedCurve:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ class StepLimits:
     nor sufficient: it leaves out the fourth-order term."""
 
 
-def step_limits(basis: Basis, weights: Any = None, kind: str = "exact") -> StepLimits:
+def step_limits(basis: Basis, weights: object = None, kind: str = "exact") -> StepLimits:
     """All limits at once; `kind` is that of the network's (see `network_limit`)."""
     top = float(basis.values[0])
     alone = mean_square_limit(basis)
@@ -61,7 +60,7 @@ def mean_square_limit(basis: Basis) -> float:
     return min(1 / top, 2 / float(values[0]))
 
 
-def network_limit(basis: Basis, weights: Any, kind: str = "exact", tol: float = 1e-4) -> float:
+def network_limit(basis: Basis, weights: object, kind: str = "exact", tol: float = 1e-4) -> float:
     """The step at which the spectral radius of (I - L)^-1 N is one; `tol` is relative.
 
     "exact" follows all K^2 pairs of blocks; "mean-field" is too optimistic.
@@ -82,7 +81,9 @@ def network_limit(basis: Basis, weights: Any, kind: str = "exact", tol: float = 
     return float(brentq(beyond, low, high, rtol=tol))
 
 
-def mean_square_radius(basis: Basis, mu: float, weights: Any = None, kind: str = "exact") -> float:
+def mean_square_radius(
+    basis: Basis, mu: float, weights: object = None, kind: str = "exact"
+) -> float:
     """Spectral radius of the whole mean-square recursion, L + N, at step mu.
 
     Slow modes put it close to one long before the limit; to find the limit use `step_limits`.
@@ -119,7 +120,7 @@ def printed_radius(values: Array, a: Array, mu: float) -> float:
     return float(np.abs(1 - mu * np.outer(ends, products)).max())
 
 
-def small_step_eigenvalues(values: Array, weights: Any, mu: float) -> Array:
+def small_step_eigenvalues(values: Array, weights: object, mu: float) -> Array:
     """All (1 - mu (l_i + l_j)) a_p a_q: (r, r, K, K), in O(r^2 K^2) once both are decomposed."""
     a = graph_modes(weights)[0]
     inner = 1 - mu * (values[:, None] + values)
@@ -127,7 +128,7 @@ def small_step_eigenvalues(values: Array, weights: Any, mu: float) -> Array:
 
 
 def steady_state(
-    model: DataModel, mu: float, weights: Any = None, kind: str = "mean-field"
+    model: DataModel, mu: float, weights: object = None, kind: str = "mean-field"
 ) -> float:
     """MSE as n tends to infinity: B = (I - L)^-1 (N(B) + noise), by GMRES; inf beyond the limit.
 

@@ -12,7 +12,6 @@ mean-field  only the K pairs p = q, and one block, the network mean of the diago
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ class MixingModes:
         return np.asarray(self.share * np.tensordot(self.weave.T, G, axes=1))
 
 
-def graph_modes(weights: Any) -> tuple[Array, Array]:
+def graph_modes(weights: object) -> tuple[Array, Array]:
     """a: (K,), W: (K, K) of symmetric, doubly stochastic weights, the constant vector first."""
     A = check_weights(weights, connected=False).toarray()
     K = len(A)
@@ -62,7 +61,7 @@ def graph_modes(weights: Any) -> tuple[Array, Array]:
     return a, W
 
 
-def mixing(weights: Any = None, kind: str = "mean-field") -> MixingModes:
+def mixing(weights: object = None, kind: str = "mean-field") -> MixingModes:
     """The mixing of given weights (K, K); None: a single node."""
     if kind not in KINDS:
         raise UnknownName("kind of network theory", kind, KINDS)

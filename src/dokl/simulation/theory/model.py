@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -47,7 +46,7 @@ class DataModel:
 def model(
     features: AnyMap,
     inputs: InputLaw,
-    target: Any,
+    target: object,
     noise: ArrayLike = 0.0,
     modes: Modes | None = None,
 ) -> DataModel:
@@ -73,14 +72,14 @@ def model_on(at: Basis, values: Array, noise: ArrayLike = 0.0) -> DataModel:
     return DataModel(at, theta @ theta.T / J, residual, at.phi * (misfit @ theta.T / J))
 
 
-def wiener(features: AnyMap, inputs: InputLaw, target: Any, modes: Modes) -> Array:
+def wiener(features: AnyMap, inputs: InputLaw, target: object, modes: Modes) -> Array:
     """theta_* = R^-1 E[z f] on the modes, as a vector of the map itself: (D,) or (D, J)."""
     p = modes.vectors.T @ cross_moment(features, inputs, target)
     return np.asarray(modes.vectors @ (p.T / modes.values).T)
 
 
 def optimal_error(
-    features: AnyMap, inputs: InputLaw, target: Any, noise: float, modes: Modes
+    features: AnyMap, inputs: InputLaw, target: object, noise: float, modes: Modes
 ) -> float:
     """J_opt = s^2 + E f^2 - p'R^-1 p, in closed form where `cross_moment` and `power` have one."""
     p = modes.vectors.T @ cross_moment(features, inputs, target)

@@ -100,7 +100,7 @@ def power(inputs: InputLaw, target: Any) -> float:
     return float(inputs.weight @ (target_values(target, inputs) ** 2).mean(1))
 
 
-def target_values(target: Any, inputs: InputLaw) -> Array:
+def target_values(target: object, inputs: InputLaw) -> Array:
     """Values on the points, (S, J): of a function, of several (a list), or given as numbers.
 
     Several targets, or several columns, are averaged over by whatever uses them.
@@ -169,7 +169,7 @@ def _exponentials(omega: Array, cov: Array) -> Iterator[tuple[slice, Array, Arra
         yield rows, E1, E2
 
 
-def _closed(target: Any) -> bool:
+def _closed(target: object) -> bool:
     return isinstance(target, KernelExpansion) and isinstance(target.kernel, Gaussian)
 
 

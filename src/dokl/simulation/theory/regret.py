@@ -15,7 +15,7 @@ from dokl.learning.metrics import regret
 from dokl.simulation.theory.mixing import graph_modes
 
 
-def second_modulus(weights: Any) -> float:
+def second_modulus(weights: object) -> float:
     """lambda_2, the second largest |a_p|: what a combination leaves of disagreement.
 
     The spectral gap is 1 - lambda_2.
@@ -35,7 +35,7 @@ def gradient_bound(loss: Loss, features: AnyMap, largest_y: float, U_2: float) -
     return float(np.abs(np.asarray(loss.slope(y, f), dtype=np.float64)).max() * z)
 
 
-def disagreement_bound(weights: Any, schedule: Any, U: float, n: int) -> Array:
+def disagreement_bound(weights: object, schedule: object, U: float, n: int) -> Array:
     """(n,): root mean square distance from the mean, at most sum_j lambda_2^(n-j) mu_j U.
 
     With mu_n = mu / sqrt(n) it falls as mu U / ((1 - lambda_2) sqrt(n)); with a constant step, or

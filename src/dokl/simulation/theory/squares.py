@@ -41,7 +41,7 @@ ALIKE, APART = 0.3, 1.2
 
 
 def squares_curve(
-    model: DataModel, ridge: float, n: int, weights: Any = None, every: int = 1
+    model: DataModel, ridge: float, n: int, weights: object = None, every: int = 1
 ) -> PredictedCurve:
     """The a-priori error of n steps of `squares(ridge, share="sums")`, of infinite memory.
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dokl.base.errors import BadInput, UnknownName
 from dokl.base.files import PathLike, atomic_text
@@ -77,7 +76,7 @@ class Writing:
 
 
 def write_c(
-    model: Any,
+    model: object,
     path: PathLike,
     *,
     precision: str = "double",
@@ -100,7 +99,7 @@ def write_c(
 
 
 def c_source(
-    model: Any,
+    model: object,
     name: str,
     *,
     precision: str = "double",

@@ -63,7 +63,7 @@ __all__ = ["onnx_model", "write_onnx"]
 
 
 def write_onnx(
-    model: Any,
+    model: object,
     path: PathLike,
     *,
     precision: str = "double",
@@ -86,7 +86,7 @@ def write_onnx(
 
 
 def onnx_model(
-    model: Any,
+    model: object,
     *,
     precision: str = "double",
     node: str | None = None,
@@ -138,7 +138,7 @@ class Graph:
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def op(self, kind: str, *inputs: str, domain: str = "", **how: Any) -> str:
+    def op(self, kind: str, *inputs: str, domain: str = "", **how: object) -> str:
         """One operation with one result."""
         name = f"dokl.t{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], domain=domain, **how))

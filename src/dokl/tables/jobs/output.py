@@ -126,14 +126,14 @@ def _json_cells(values: Array, digits: int) -> tuple[str, Sequence[Any]]:
     return "%s", [seen[value] for value in values.tolist()]
 
 
-def _csv_text(text: Any) -> str:
+def _csv_text(text: object) -> str:
     if text is None:
         return ""
     plain = str(text)
     return '"' + plain.replace('"', '""') + '"' if _TO_QUOTE.search(plain) else plain
 
 
-def _json_text(value: Any) -> str:
+def _json_text(value: object) -> str:
     if isinstance(value, str) and _JSON_NUMBER.fullmatch(value):
         return value
     return json.dumps(value)

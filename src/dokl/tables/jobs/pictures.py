@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from dokl.estimators.sharing_worth import SharingWorth
 from dokl.tables.jobs.course import Course, Persistence, PredictionPairs
 from dokl.tables.models.scores import Coverage, Score
 from dokl.tables.report import COLOURS, panelled, save_picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_INPUTS, MOST_NODES = 12, 24
 GREY = "#555555"
@@ -77,12 +80,12 @@ def draw(summary: RunSummary) -> Any:
     return panelled(summary.title, [partial(panel, summary) for panel in panels])
 
 
-def _of_pairs(summary: RunSummary) -> list[Callable[[RunSummary, Any], None]]:
+def _of_pairs(summary: RunSummary) -> list[Callable[[RunSummary, Axes], None]]:
     """What there is to see of targets and predictions."""
     pairs = _pairs(summary)
     if not pairs.classifying:
         return [_scatter, _residuals] if len(pairs.rows) > 1 else []
-    found = [_confusion] if pairs.taken_for else []
+    found: list[Callable[[RunSummary, Axes], None]] = [_confusion] if pairs.taken_for else []
     return found + ([_calibration] if pairs.calibration[:, 0].any() else [])
 
 
@@ -95,23 +98,23 @@ def save(summary: RunSummary, path: Path) -> Path:
     return save_picture(draw(summary), path)
 
 
-def _scatter(summary: RunSummary, axes: Any) -> None:
+def _scatter(summary: RunSummary, axes: Axes) -> None:
     draw_pairs(_pairs(summary), summary.rows, axes)
 
 
-def _residuals(summary: RunSummary, axes: Any) -> None:
+def _residuals(summary: RunSummary, axes: Axes) -> None:
     draw_residuals(_pairs(summary), summary.rows, axes)
 
 
-def _confusion(summary: RunSummary, axes: Any) -> None:
+def _confusion(summary: RunSummary, axes: Axes) -> None:
     draw_confusion(_pairs(summary), summary.rows, axes)
 
 
-def _calibration(summary: RunSummary, axes: Any) -> None:
+def _calibration(summary: RunSummary, axes: Axes) -> None:
     draw_calibration(_pairs(summary), summary.rows, axes)
 
 
-def _persistence(summary: RunSummary, axes: Any) -> None:
+def _persistence(summary: RunSummary, axes: Axes) -> None:
     assert summary.persistence is not None
     found, error = summary.persistence.figures() or {}, summary.persistence.error
     scale, at = 100 if summary.persistence.classifying else 1, np.arange(len(found))
@@ -127,7 +130,7 @@ def _persistence(summary: RunSummary, axes: Any) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _error(summary: RunSummary, axes: Any) -> None:
+def _error(summary: RunSummary, axes: Axes) -> None:
     rows, means = summary.course.errors.means()
     classifying = summary.course.classifying
     shown = 100 * means if classifying else np.sqrt(means)
@@ -152,7 +155,7 @@ def _error(summary: RunSummary, axes: Any) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _coverage(summary: RunSummary, axes: Any) -> None:
+def _coverage(summary: RunSummary, axes: Axes) -> None:
     assert summary.coverage is not None
     level = 100 * summary.coverage.level
     draw_coverage(summary.course, level, "targets inside their interval", axes)
@@ -161,7 +164,7 @@ def _coverage(summary: RunSummary, axes: Any) -> None:
                   color=GREY)  # fmt: skip
 
 
-def draw_coverage(course: Course, level: float, title: str, axes: Any) -> None:
+def draw_coverage(course: Course, level: float, title: str, axes: Axes) -> None:
     """How many targets were inside their interval, in %, beside the level that was promised."""
     rows, means = course.covered.means()
     axes.plot(rows, 100 * means, color=COLOURS[2], lw=1.6)
@@ -173,11 +176,11 @@ def draw_coverage(course: Course, level: float, title: str, axes: Any) -> None:
     axes.grid(alpha=0.25, lw=0.6)
 
 
-def _relevance(summary: RunSummary, axes: Any) -> None:
+def _relevance(summary: RunSummary, axes: Axes) -> None:
     draw_relevance(summary.relevance, axes)
 
 
-def draw_relevance(shares: dict[str, float], axes: Any) -> None:
+def draw_relevance(shares: dict[str, float], axes: Axes) -> None:
     """A bar for each input's share, the largest on top."""
     most = sorted(shares.items(), key=lambda each: -each[1])[:MOST_INPUTS][::-1]
     left = len(shares) - len(most)
@@ -188,7 +191,7 @@ def draw_relevance(shares: dict[str, float], axes: Any) -> None:
     axes.tick_params(axis="y", labelsize=8)
 
 
-def _nodes(summary: RunSummary, axes: Any) -> None:
+def _nodes(summary: RunSummary, axes: Axes) -> None:
     found = {name: error_of(score) for name, score in summary.nodes.items()}
     scale = 100 if summary.course.classifying else 1
     worst = sorted(found.items(), key=lambda each: each[1])[-MOST_NODES:]
@@ -201,7 +204,7 @@ def _nodes(summary: RunSummary, axes: Any) -> None:
     axes.tick_params(axis="y", labelsize=8)
 
 
-def _places(summary: RunSummary, axes: Any) -> None:
+def _places(summary: RunSummary, axes: Axes) -> None:
     assert summary.sharing is not None
     summary.sharing.plot(axes)
 
@@ -216,7 +219,7 @@ FEWEST_IN_BIN = 10  # probabilities, to compare them with what came
 _SMALL = 9
 
 
-def draw_pairs(pairs: PredictionPairs, rows: str, axes: Any) -> None:
+def draw_pairs(pairs: PredictionPairs, rows: str, axes: Axes) -> None:
     """What was predicted against the target, a dot for each row."""
     y, predicted = np.array(pairs.y), np.array(pairs.predicted)
     low, high = min(y.min(), predicted.min()), max(y.max(), predicted.max())
@@ -228,7 +231,7 @@ def draw_pairs(pairs: PredictionPairs, rows: str, axes: Any) -> None:
     axes.grid(alpha=0.25, lw=0.6)
 
 
-def draw_residuals(pairs: PredictionPairs, rows: str, axes: Any) -> None:
+def draw_residuals(pairs: PredictionPairs, rows: str, axes: Axes) -> None:
     """Target less prediction along the rows, and its mean over some of them."""
     at, residuals = 1 + np.array(pairs.rows), np.array(pairs.y) - np.array(pairs.predicted)
     axes.axhline(0, color=GREY, lw=0.9, ls=":")
@@ -244,7 +247,7 @@ def draw_residuals(pairs: PredictionPairs, rows: str, axes: Any) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def draw_confusion(pairs: PredictionPairs, rows: str, axes: Any) -> None:
+def draw_confusion(pairs: PredictionPairs, rows: str, axes: Axes) -> None:
     """How many rows of each class were taken for each, the commonest classes if there are many."""
     labels = _commonest(pairs)
     counts = np.array(
@@ -267,7 +270,7 @@ def draw_confusion(pairs: PredictionPairs, rows: str, axes: Any) -> None:
     axes.set_ylabel("actual")
 
 
-def draw_calibration(pairs: PredictionPairs, rows: str, axes: Any) -> None:
+def draw_calibration(pairs: PredictionPairs, rows: str, axes: Axes) -> None:
     """How often what was given some probability came."""
     n, given, right = pairs.calibration[pairs.calibration[:, 0] >= FEWEST_IN_BIN].T
     axes.plot([0, 100], [0, 100], color=GREY, lw=0.9, ls=":")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from dokl.tables.jobs.pictures import draw_coverage, draw_relevance
 from dokl.tables.jobs.planning import FileSample, Sharing
 from dokl.tables.plan import Plan
 from dokl.tables.report import COLOURS, panelled, save_picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 GREY = "#555555"
 
@@ -47,7 +50,7 @@ def draw(plan: Plan, title: str, sample: FileSample | None = None, ways: Any = N
 
 
 def save(
-    plan: Plan, path: Path, title: str, sample: FileSample | None = None, ways: Any = None
+    plan: Plan, path: Path, title: str, sample: FileSample | None = None, ways: object = None
 ) -> Path:
     """Draw it into a PNG, SVG or PDF file."""
     return save_picture(draw(plan, title, sample, ways), path)
@@ -66,7 +69,7 @@ def _shares(plan: Plan, sample: FileSample | None) -> dict[str, float]:
     return dict(zip(names, (bend / bend.sum()).tolist(), strict=True))
 
 
-def _errors(course: Course, axes: Any) -> None:
+def _errors(course: Course, axes: Axes) -> None:
     rows, means = course.errors.means()
     shown = 100 * means if course.classifying else np.sqrt(means)
     axes.plot(rows, shown, color=COLOURS[0], lw=1.6, label="each row before it was learned")
@@ -78,7 +81,7 @@ def _errors(course: Course, axes: Any) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _curve(plan: Plan, axes: Any) -> None:
+def _curve(plan: Plan, axes: Axes) -> None:
     """The predicted learning curve of the gradient method, together and alone."""
     assert plan.curve is not None
     curves = {"one node": plan.curve}
@@ -98,13 +101,14 @@ def _curve(plan: Plan, axes: Any) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _ways(found: Sharing, axes: Any) -> None:
+def _ways(found: Sharing, axes: Axes) -> None:
     """Error against what a node sends, a dot for each way to share."""
     for i, way in enumerate(found.ways):
         label = f"{way.name}, every {way.every}" if way.every else way.name
         label += "" if way.fits else " (over budget)"
-        mark = {"color": COLOURS[i % len(COLOURS)], "marker": "os^v"[i // len(COLOURS) % 4]}
-        axes.plot([max(way.bytes_sent, 1.0)], [way.error], ls="", label=label, **mark)
+        colour, mark = COLOURS[i % len(COLOURS)], "os^v"[i // len(COLOURS) % 4]
+        sent = [max(way.bytes_sent, 1.0)]
+        axes.plot(sent, [way.error], ls="", label=label, color=colour, marker=mark)
     axes.set_xscale("log")
     axes.set_title("ways to share, tried on the sample", fontsize=10)
     axes.set_xlabel("bytes a node sends for each row")

@@ -192,7 +192,7 @@ def rules_of(options: Sequence[str]) -> VectorRules:
 
 
 def sharing(
-    plan: Plan, sample: FileSample, weights: Any, budget: Budget, seed: int,
+    plan: Plan, sample: FileSample, weights: object, budget: Budget, seed: int,
     rules: VectorRules | None = None,
 ) -> Sharing:  # fmt: skip
     """Try ways to share on the sample."""
@@ -225,7 +225,7 @@ def rows(plan: Plan) -> list[list[str]]:
     return [[line.name, shown(line.value), line.rests_on] for line in plan.lines]
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value for people."""
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from dokl.tables.jobs.pictures import GREY
 from dokl.tables.jobs.rolling_origin import FOLLOWING, FROZEN, PEERS, Backtest, Forecasts
 from dokl.tables.models.scores import LEVEL, Coverage, RegressionScore
 from dokl.tables.report import COLOURS, panelled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ALL = "all"  # folds together
 DISTANCES = 6  # parts of a fold, from its origin on
@@ -196,7 +199,7 @@ def draw(backtest: Backtest, title: str) -> Any:
     return panelled(title, panels)
 
 
-def _fan(forecasts: Forecasts, axes: Any) -> None:
+def _fan(forecasts: Forecasts, axes: Axes) -> None:
     """Intervals of the frozen model from the last origin on, of one group."""
     rows = np.flatnonzero(forecasts.fold == forecasts.folds[-1])
     offset, of_group = rows[0], ""
@@ -208,8 +211,8 @@ def _fan(forecasts: Forecasts, axes: Any) -> None:
     times = forecasts.times(forecasts.due[rows])
     x = forecasts.due[rows] + 1 if times is None else times
     for k, (level, (lower, upper)) in enumerate(sorted(forecasts.fan.items(), reverse=True), 1):
-        band = {"color": _tint(COLOURS[0], 1 - 0.84**k), "lw": 0, "label": f"{100 * level:g} %"}
-        axes.fill_between(x, lower[rows - offset], upper[rows - offset], **band)
+        low, high, tint = lower[rows - offset], upper[rows - offset], _tint(COLOURS[0], 1 - 0.84**k)
+        axes.fill_between(x, low, high, color=tint, lw=0, label=f"{100 * level:g} %")
     axes.plot(x, forecasts.predicted[FROZEN][rows], color=COLOURS[0], lw=1.2, label="predicted")
     axes.plot(x, forecasts.y[rows], color=COLOURS[1], lw=1.0, label="observed")
     ahead = f", {forecasts.horizon.words} ahead" if forecasts.horizon else ""
@@ -225,7 +228,7 @@ def _tint(colour: str, share: float) -> tuple[float, ...]:
     return tuple(1 - share * (1 - part) for part in parts)
 
 
-def _by_distance(forecasts: Forecasts, axes: Any) -> None:
+def _by_distance(forecasts: Forecasts, axes: Axes) -> None:
     found = error_by_distance(forecasts)
     at = found.pop("rows")
     _lines(axes, found, at)
@@ -233,7 +236,7 @@ def _by_distance(forecasts: Forecasts, axes: Any) -> None:
     axes.set_xlabel("rows since the origin")
 
 
-def _by_horizon(backtest: Backtest, axes: Any) -> None:
+def _by_horizon(backtest: Backtest, axes: Axes) -> None:
     every = [row for row in scores(backtest) if row["fold"] == ALL]
     horizons = [str(each.horizon) for each in backtest.forecasts]
     found: dict[str, list[float]] = {}
@@ -246,23 +249,23 @@ def _by_horizon(backtest: Backtest, axes: Any) -> None:
     axes.set_xlabel("horizon")
 
 
-def _lines(axes: Any, found: dict[str, list[float]], at: list[Any]) -> None:
+def _lines(axes: Axes, found: dict[str, list[float]], at: list[Any]) -> None:
     """A line for each predictor; persistence in grey."""
     styles = iter(("-", "--", ":", "-.", (0, (1, 3))))
     plain = iter(COLOURS[2:4])
     for name, errors in found.items():
         ours = {FOLLOWING: COLOURS[0], FROZEN: COLOURS[1]}.get(name)
         known = ours or (next(plain, GREY) if name in PEERS else None)
-        look = {"color": known or GREY, "lw": 1.6 if known else 1.0}
-        look |= {"ls": "-" if known else next(styles, "-"), "marker": "o", "ms": 3}
-        axes.plot(at, errors, label=name, **look)
+        colour, width = known or GREY, 1.6 if known else 1.0
+        style = "-" if known else next(styles, "-")
+        axes.plot(at, errors, label=name, color=colour, lw=width, ls=style, marker="o", ms=3)
     axes.set_ylabel("root mean square error")
     axes.set_ylim(0, 1.35 * axes.get_ylim()[1])  # the legend stands above the lines
     axes.grid(alpha=0.25, lw=0.6)
     axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
 
 
-def _coverage(forecasts: Forecasts, axes: Any) -> None:
+def _coverage(forecasts: Forecasts, axes: Axes) -> None:
     unit, found = coverage_over_time(forecasts)
     labels = list(found)
     for name, colour in ((FOLLOWING, COLOURS[0]), (FROZEN, COLOURS[1])):

@@ -311,7 +311,7 @@ def _strange_labels(model: TableModel, y: Array, keep: Array) -> dict[int, BadIn
     }
 
 
-def _never_seen(model: TableModel, label: Any) -> BadInput:
+def _never_seen(model: TableModel, label: object) -> BadInput:
     numbers = "" if isinstance(label, str) else ", or use --task regression"
     return BadInput(
         f": label {label!r} was never seen; the classes are {listed(model.labels or ())}. Name all "

@@ -80,7 +80,7 @@ def _parts(line: str) -> list[str]:
     return line.split()
 
 
-def facts(graph: Any, rule: str) -> dict[str, Any]:
+def facts(graph: object, rule: str) -> dict[str, Any]:
     """What there is to know: size, connectivity, and how fast these weights agree."""
     A = graphs.weights(graph, rule)
     found = asdict(graphs.describe(graph))

@@ -12,6 +12,8 @@ from dokl.estimators.auto import experts_html
 from dokl.tables.report import COLOURS, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from dokl.tables.models.table import TableModel
 
 MOST = 15
@@ -38,7 +40,7 @@ def figure_of(model: TableModel) -> Any:
     return figure
 
 
-def _bars(axes: Any, names: list[str], values: Any, title: str, colour: str) -> None:
+def _bars(axes: Axes, names: list[str], values: Any, title: str, colour: str) -> None:
     axes.barh(names, 100 * values, color=colour)
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("%")

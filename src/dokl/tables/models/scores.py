@@ -214,7 +214,7 @@ class Coverage:
         return cls(level, int(n), int(inside), half)
 
 
-def whole_label(label: Any) -> Any:
+def whole_label(label: object) -> Any:
     """Files know one kind of number; a label that is whole is shown as such: 1, and not 1.0."""
     return int(label) if isinstance(label, float) and label.is_integer() else label
 

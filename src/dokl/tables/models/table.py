@@ -168,11 +168,11 @@ class TableModel:
     # -- predicting --------------------------------------------------------------------------
     def predict(
         self,
-        rows: Any,
-        nodes: Any = None,
+        rows: object,
+        nodes: object = None,
         return_std: bool = False,
-        keys: Any = None,
-        steps_ahead: Any = None,
+        keys: object = None,
+        steps_ahead: object = None,
     ) -> Any:
         """Predictions (n,): numbers, or labels.
 
@@ -205,7 +205,7 @@ class TableModel:
         lower, upper = answers(self, chunk, "predict_interval", **how)[0]
         return lower, upper
 
-    def _distances(self, steps_ahead: Any) -> dict[str, Any]:
+    def _distances(self, steps_ahead: object) -> dict[str, Any]:
         if steps_ahead is None:
             return {}
         if not self.knows_distances:
@@ -213,16 +213,16 @@ class TableModel:
         return {"steps_ahead": steps_ahead}
 
     @_where_there_is("decision_function")
-    def decision_function(self, rows: Any, nodes: Any = None) -> Array:
+    def decision_function(self, rows: object, nodes: object = None) -> Array:
         """Scores: (n,) for two classes (positive: the second), else (n, classes)."""
         return answers(self, chunk_for(self, rows), "decision_function", nodes=nodes)[0]
 
     @_where_there_is("predict_proba")
-    def predict_proba(self, rows: Any, nodes: Any = None) -> Array:
+    def predict_proba(self, rows: object, nodes: object = None) -> Array:
         """Probabilities (n, classes), with the logistic loss only."""
         return answers(self, chunk_for(self, rows), "predict_proba", nodes=nodes)[0]
 
-    def score(self, rows: Any, y: Any = None, nodes: Any = None) -> float:
+    def score(self, rows: object, y: object = None, nodes: Any = None) -> float:
         """R^2, or the share of right labels; without y, the rows have the target's column.
 
         nodes: of a network, whose vector predicts: a name, or one for each row; else the mean.
@@ -237,13 +237,13 @@ class TableModel:
         (predicted,) = answers(self, chunk, "predict", keep=keep, nodes=nodes, due=True)
         return float((accuracy_score if self.classifying else r2_score)(y, predicted))
 
-    def inputs(self, rows: Any) -> Any:
+    def inputs(self, rows: object) -> Any:
         """X (n, d), what the estimator gets for these rows."""
         return inputs_for(self, chunk_for(self, rows))
 
     # -- learning ----------------------------------------------------------------------------
     def partial_fit(
-        self, rows: Any, y: Any = None, *, nodes: Any = None, classes: Any = None
+        self, rows: object, y: object = None, *, nodes: object = None, classes: object = None
     ) -> Self:
         """Learn from these rows, in this order, once, and let the scaling go along.
 
@@ -255,7 +255,7 @@ class TableModel:
         return self
 
     def prequential(
-        self, rows: Any, y: Any = None, *, nodes: Any = None, classes: Any = None
+        self, rows: object, y: object = None, *, nodes: Any = None, classes: object = None
     ) -> Array:
         """`partial_fit` that returns what it predicted for each row just before learning it.
 
@@ -276,7 +276,7 @@ class TableModel:
         out[keep] = predicted
         return out
 
-    def learn(self, keys: Any, y: Any) -> LateTargets:
+    def learn(self, keys: object, y: object) -> LateTargets:
         """Learn the rows that were predicted under these keys, now that their targets are known.
 
         The scaling and the prequential error do not go along with these rows.
@@ -300,7 +300,7 @@ class TableModel:
                 "in the order of time"
             )
 
-    def remember(self, rows: Any) -> Self:
+    def remember(self, rows: object) -> Self:
         """Go on to the rows after these, which are not learned: lags look back at them.
 
         Rows that are predicted are not remembered by themselves: predict, then remember. Where
@@ -347,7 +347,7 @@ class TableModel:
 KEYS = {"target", "node", "preprocessing", "fingerprint"}
 
 
-def save(model: Any, path: PathLike, exact: bool = False) -> Path:
+def save(model: object, path: PathLike, exact: bool = False) -> Path:
     """Write a fitted estimator, or a `TableModel`, to a file; an earlier file is replaced.
 
     Whole or not at all. Kernels, losses and schedules of your own are Python code: the file has
@@ -403,7 +403,7 @@ def _extra(model: TableModel) -> saving.Extra:
     return meta, arrays
 
 
-def _table_model(estimator: Any, extra: saving.Extra) -> TableModel:
+def _table_model(estimator: object, extra: saving.Extra) -> TableModel:
     meta, arrays = extra
     packed = meta.get("preprocessing")
     prepared = None if packed is None else Preprocessor.from_spec(packed, arrays)

@@ -115,7 +115,7 @@ class Plan:
         kind = kinds.KernelClassifier if classifying else kinds.KernelRegressor
         return kind(**self._parameters() | changes)
 
-    def network(self, graph: Any, **changes: Any) -> Any:
+    def network(self, graph: object, **changes: object) -> Any:
         """A network of nodes that learn by gradient diffusion with these settings."""
         from dokl.estimators import DiffusionClassifier, DiffusionRegressor
 

@@ -50,10 +50,10 @@ STRENGTHS = np.logspace(-8, 0, 17)
 @one_thread()  # hundreds of small products
 def plan(
     X: Any,
-    y: Any,
+    y: object,
     *,
     task: str = "auto",
-    weights: Any = None,
+    weights: object = None,
     budget: Budget | None = None,
     D: int | None = None,
     kernel: str = "gaussian",
@@ -104,7 +104,7 @@ def plan(
 
 
 def _pilots(
-    X: Any, Y: Array, classifying: bool, kernel: str, size: int, seed: int, scales: Scales | None
+    X: object, Y: Array, classifying: bool, kernel: str, size: int, seed: int, scales: Scales | None
 ) -> Pilots:
     """Runs of the gradient method on the sample, before the first of them."""
     variant = "orthogonal" if kernels.resolve(kernel, 1.0).isotropic else "paired"
@@ -168,7 +168,7 @@ def plan_law(
     D: int,
     mu: float | None = None,
     target: Any = None,
-    weights: Any = None,
+    weights: object = None,
     budget: Budget | None = None,
     kernel: str = "gaussian",
     variant: str = "cos",
@@ -236,7 +236,7 @@ def checked_sample(X: Any, y: Any, task: str) -> tuple[Any, Array, bool]:
     return X, np.where(y[:, None] == labels, 1.0, -1.0), True
 
 
-def base(X: Any) -> float:
+def base(X: object) -> float:
     """The median distance between rows, around which widths are tried."""
     distance = median_distance(X, "plan-distance")
     if distance == 0:
@@ -294,7 +294,9 @@ class _Predicted:
     r: int
 
 
-def _predict(features: FeatureMap, X: Any, y: Array, schedule: Any, weights: Any) -> _Predicted:
+def _predict(
+    features: FeatureMap, X: Any, y: Array, schedule: object, weights: object
+) -> _Predicted:
     """Theory on a part of the sample: the function by ridge regression, the noise by its residual.
 
     X: (N, d), y: (N,). One half fits, the other estimates the noise; then they change places.
@@ -346,7 +348,7 @@ def _worth(about: Any) -> int:
     return int(enough[0]) + 1 if enough.size else len(power)
 
 
-def links(weights: Any) -> float:
+def links(weights: object) -> float:
     """Messages that a node sends at a combination, on average."""
     A = graphs.check_weights(weights, doubly=False)
     return float((A.nnz - np.count_nonzero(A.diagonal())) / A.shape[0])

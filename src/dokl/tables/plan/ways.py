@@ -104,7 +104,7 @@ class VectorRules:
 
 @one_thread()
 def compare(
-    advice: Plan, X: Any, y: Any, weights: Any, budget: Budget | None = None, seed: int = 0,
+    advice: Plan, X: Any, y: object, weights: Any, budget: Budget | None = None, seed: int = 0,
     rules: VectorRules | None = None,
 ) -> list[Way]:  # fmt: skip
     """Try ways to share on the sample that a plan was made from, in the order of what they send.
@@ -142,7 +142,7 @@ class _Trial:
     stream: Stream
     rules: VectorRules
 
-    def features(self, sigma: Any, D: int) -> FeatureMap:
+    def features(self, sigma: object, D: int) -> FeatureMap:
         """Of the plan's kernel and kind."""
         made = kernels.resolve(self.advice.kernel, sigma)
         return sample(made, self.stream.d, D, self.advice.variant, self.seed)
@@ -221,7 +221,7 @@ def _method_words(method: Any) -> str:
     return f"gradient(losses.{method.loss.name}(), schedules.{step}, {method.lam:g})"
 
 
-def _dealt(X: Array, Y: Array, weights: Any) -> Stream:
+def _dealt(X: Array, Y: Array, weights: object) -> Stream:
     """Rows dealt out to the nodes in turn."""
     K = check_weights(weights, doubly=False).shape[0]
     n = min(X.shape[0], max(NETWORK_ROWS, FEWEST * K)) // K

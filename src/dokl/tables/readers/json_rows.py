@@ -93,7 +93,7 @@ def _object(line: str, name: str, at: int) -> dict[str, Any]:
     return value
 
 
-def _no_object(value: Any) -> str:
+def _no_object(value: object) -> str:
     return f'expected an object like {{"x": 1}}, got {quote_cell(value)}'
 
 

@@ -107,7 +107,7 @@ def _cell(row: list[Any], i: int) -> Any:
     return row[i] if i < len(row) else None
 
 
-def _plain(cell: Any) -> Any:
+def _plain(cell: object) -> Any:
     """A cell as CSV or JSON would have it: times as ISO 8601, truth as 1 and 0."""
     if isinstance(cell, bool):
         return int(cell)
