@@ -321,37 +321,35 @@ def combine(a: Any, b: Any, sign: int) -> Any:
 class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     """Online regression without settings: eighteen experts of exact least squares, mixed.
 
-    Length scales are learned from the first rows (and again at 60, 125, ... 100,000), inputs and
-    targets are brought to unit size, memories from ten rows to all of them compete, beside inputs
-    as they are two experts take them by their ranks, and each row is predicted before it is
-    learned. Memory never grows with the stream.
+    The model learns length scales from the first rows (and again at 60, 125, ... 100,000), and
+    scales inputs and targets. Experts differ in kernel and memory, from ten rows to all; two use
+    the ranks of the inputs. Each row is predicted before it is learned. Memory does not grow with
+    the stream.
 
     X is an array, in which NaN is a missing value, or a data frame (pandas, polars) of numbers,
-    truth values, texts, categories and times, read as `dokl train` reads files. The first call
-    decides what the columns are, and which levels texts have; later frames are matched by name.
+    booleans, texts, categories and times, read as `dokl train` reads files. The first call fixes
+    the types of the columns and the levels of texts; later frames are matched by name.
 
     Parameters
     ----------
-    n_components : centres of the widest experts' maps. More follow finer detail; time per row
+    n_components : centres of the widest experts' maps. More resolve finer detail; time per row
         grows with the square.
-    experts : "all" mixes eighteen; "lasting" those that forget nothing and a linear one, which is
-        better where a model stays frozen for long or targets come late; "one" is a single expert
-        that remembers everything, whose models can be merged and subtracted (`fresh`, `merge`,
-        `without`).
-    bound : a target that is off by more standard deviations pulls like one of this size.
-    groups : the place (-1 is the last) or the name of a column of X whose whole numbers say which
-        group a row belongs to: a station, a customer, an animal. Groups are no quantities: each
-        gets a place that is learned, near those which are like it, and its last errors correct its
-        next prediction. Thousands of groups are welcome. One that was not seen is predicted like
-        an average one, and so is a negative or missing number, which stands for none.
-    random_state : seed of the rows that are kept for learning scales again; an integer gives the
-        same model for the same rows.
-    verbose : unused so far; kept for symmetry with other estimators.
+    experts : "all" mixes eighteen; "lasting" those that forget nothing and a linear one, for
+        models that stay frozen for long or whose targets come late; "one" is a single expert that
+        remembers all rows, for models to merge and subtract (`fresh`, `merge`, `without`).
+    bound : a target that is off by more standard deviations counts as one at that distance.
+    groups : the position (-1 is the last) or the name of a column of X with whole numbers that
+        identify the group of a row: a station, a customer, an animal. Each of up to thousands of
+        groups gets a learned place, near similar groups, and its last errors correct its next
+        prediction. An unknown group, or a negative or missing number, is predicted like an average
+        group.
+    random_state : seed of the replay buffer; an integer gives the same model for the same rows.
+    verbose : not used; for symmetry with other estimators.
 
     Attributes
     ----------
-    relevance_ : (d,) how much predictions change where rows exchange their values of an input,
-        summing to 1.
+    relevance_ : (d,) how much predictions change if rows exchange their values of an input; sums
+        to 1.
     inputs_ : names of these inputs: columns of X, levels of texts, circles of times.
     experts_ : a list of the experts with weights, memories and errors.
     remembers_ : in words, how far back predictions reach.
@@ -416,10 +414,10 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
         return_std: bool = False,
         return_interval: float | None = None,
     ) -> Any:
-        """`partial_fit` that returns what it predicted for each row just before learning it, and
-        with return_std how sure it was. Rows of weight 0 are not looked at: NaN stands there.
+        """`partial_fit` that returns the prediction of each row from before learning it, and
+        with return_std its standard deviation. Rows of weight 0 are skipped, with NaN as result.
 
-        return_interval: a coverage such as 0.9; then the lower and the upper ends follow, too.
+        return_interval: a coverage such as 0.9; then also the lower and the upper ends.
         """
         with all_or_nothing(self):
             level = None if return_interval is None else intervals.check_level(return_interval)
@@ -456,14 +454,14 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
     def predict_interval(
         self, X: Any, coverage: float = 0.9, steps_ahead: Any = None
     ) -> tuple[Array, Array]:
-        """Lower and upper ends that hold the target in this share of rows.
+        """Lower and upper ends of intervals that contain the target in this share of rows.
 
-        steps_ahead: how many rows beyond the last learned one these lie, a number for all of them
+        steps_ahead: the distance of these rows from the last learned one, a number for all of them
         or one for each. 1 is the next row, for a model that learns each row after predicting it.
-        The further, the wider, as frozen copies of the model erred along its stream; where rows
-        came in no order that is no wider. The middle is what `predict` says there. None: unknown.
-        Then intervals are those at an eighth of the rows learned, which stands for all rows up to a
-        quarter: the same for a row in whatever company it is predicted.
+        Intervals grow with the distance as the errors of frozen copies did during learning, so for
+        rows without an order they do not grow. The middle is the prediction for that distance.
+        None: unknown; then the width at an eighth of the rows learned, which stands for all rows up
+        to a quarter.
         """
         ends = predicting.frozen_ends(self.bank_, self._inputs(X), coverage, steps_ahead)
         return self._shaped(ends[0]), self._shaped(ends[1])
@@ -473,8 +471,8 @@ class AutoRegressor(NumericTargets, RegressorMixin, Auto):  # type: ignore[misc]
 class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore[misc]
     """Online classification without settings: ten experts, one matrix for all classes in each.
 
-    Parameters are those of `AutoRegressor`, but that `bound` is infinite (a class that comes late
-    is no wild target), and:
+    Parameters are those of `AutoRegressor`, except that `bound` is infinite (a class that appears
+    late is not an outlier), and:
 
     class_weight : {label: weight}, or "balanced" by how often each class was seen so far.
 
@@ -557,7 +555,7 @@ class AutoClassifier(Labels, ClassifierMixin, Calibrated, Auto):  # type: ignore
         return self
 
     def prequential(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Array:
-        """`partial_fit` that returns what it predicted for each row just before learning it.
+        """`partial_fit` that returns the prediction of each row from before learning it.
 
         A row of weight 0 is not looked at: NaN (float labels) or None stands in its place.
         """

@@ -410,7 +410,7 @@ class Regression(NumericTargets, RegressorMixin, Estimator):  # type: ignore[mis
     def prequential(
         self, X: object, y: object, sample_weight: object = None, nodes: object = None
     ) -> Array:
-        """`partial_fit` that returns what it predicted for each row just before learning it.
+        """`partial_fit` that returns the prediction of each row from before learning it.
 
         The honest error of an online learner: every row is a test row first. A row of weight 0 is
         not looked at, and NaN stands in its place.
@@ -485,7 +485,7 @@ class Classification(Labels, ClassifierMixin, Estimator):  # type: ignore[misc]
         sample_weight: object = None,
         nodes: object = None,
     ) -> Array:
-        """`partial_fit` that returns what it predicted for each row just before learning it.
+        """`partial_fit` that returns the prediction of each row from before learning it.
 
         The honest error of an online learner: every row is a test row first. It is that of the
         last vector, before any averaging.

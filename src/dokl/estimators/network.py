@@ -286,28 +286,26 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
     """Regression over a network: every node is a learner that also learns from others.
 
     Each row belongs to a node. A node has its own `AutoRegressor`, on its own rows; a bank over
-    (row, node) that learns what everybody shares, with a learned place for every node; and the mean
-    of the two, by how sure each is, corrected by its errors on its own rows. It mixes the three by
-    what each would have gained on its own rows, so where nodes differ a node is not much worse than
-    alone, and where they are alike it learns from all. `cooperation_` says what sharing is worth to
-    each node, `plot_nodes` draws who is alike.
+    (row, node) that learns what all nodes share, with a learned place for every node; and the mean
+    of both, by how sure each is, corrected by its errors on its own rows. It weights the three by
+    their past errors on its own rows, so a node that differs is not much worse than alone, and
+    nodes that are alike learn from all. `cooperation_` shows the gain of each node, `plot_nodes`
+    draws their places.
 
-    What leaves a node is chosen by `share`. "sums": only sums over at least 50 rows, and for each
-    new map the sample of rows that it is made from (rows otherwise stay where they are); "rows":
-    every row. Both are simulated, with the delay that the graph causes, and `sent_bytes_` counts.
+    `share` sets what leaves a node. "sums": sums over at least 50 rows, and the sample of rows from
+    which each new map is made; "rows": every row. Both are simulated, with the delay that the graph
+    causes, and `sent_bytes_` counts the bytes.
 
     `fit(X, y, nodes=...)` names the node of each row (without, rows are dealt out evenly). Rows
-    are taken in the order given, all nodes together, so that no node learns from later rows:
-    sort them by time. (Only `fit` draws another order, of rows that are sorted by their target at
+    are learned in the order given, all nodes together, so that no node learns from later rows:
+    sort them by time. (Only `fit` draws another order, for rows that are sorted by their target at
     their nodes, as `AutoRegressor.fit` does.) Each call begins a new step.
 
-    `predict(X, nodes=...)` is each node's own prediction, `predict(X)` what the network predicts
-    for a node that it has not seen. Both are for rows of any time; what the last errors say of the
-    very next row counts in `prequential` alone. The names are those of the graph's nodes, in
-    `nodes_`.
+    `predict(X, nodes=...)` is each node's own prediction, `predict(X)` that for an unknown node.
+    Only `prequential` uses the last errors to correct the next row. `nodes_` has the names.
 
-    X is as in `AutoRegressor`: numbers, or a data frame with texts, times and missing values. What
-    columns are, and the means that stand for missing numbers, is known to all nodes.
+    X is as in `AutoRegressor`: numbers, or a data frame with texts, times and missing values. All
+    nodes know the types of the columns, and the means that replace missing numbers.
 
     For sparse rows or more than 300 inputs there is `DiffusionRegressor`.
 
@@ -323,9 +321,9 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
     every : nodes exchange every n steps.
     n_components : centres of the widest experts' maps, as in `AutoRegressor`. Networks of very
         many nodes take fewer for each node's own bank, so that all of them fit into 4 GB.
-    experts : "all", or "lasting" for those that forget nothing: where targets come long after their
-        rows, as they do with a horizon.
-    verbose : unused so far; kept for symmetry with other estimators.
+    experts : "all", or "lasting" for those that forget nothing, if targets come long after their
+        rows, as with a horizon.
+    verbose : not used; for symmetry with other estimators.
     random_state : seed of graph and pilots.
 
     Examples
@@ -370,7 +368,7 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         return self
 
     def predict(self, X: Any, nodes: Any = None, keys: Any = None) -> Array:
-        """Predictions of `nodes` (one name, or one per row), or for a node that nobody has seen.
+        """Predictions of `nodes` (one name, or one per row), or for an unknown node.
 
         keys: a name for each row, by which `learn` finds it when its target is known.
         """
@@ -384,11 +382,10 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         nodes: Any = None,
         return_interval: float | None = None,
     ) -> Any:
-        """`partial_fit` that returns what it predicted for each row just before learning it.
+        """`partial_fit` that returns the prediction of each row from before learning it.
 
-        The honest error of an online learner: every row is a test row first. A row of weight 0 is
-        not looked at, and NaN stands in its place. return_interval: a coverage such as 0.9; then
-        the lower and the upper ends follow, too.
+        Every row is a test row first. Rows of weight 0 are skipped, with NaN as result.
+        return_interval: a coverage such as 0.9; then also the lower and the upper ends.
         """
         found = self._partial_fit(X, y, sample_weight, nodes, coverage=return_interval)
         shaped = tuple(map(self._shaped, found))
@@ -398,7 +395,7 @@ class NetworkRegressor(NumericTargets, NetworkEstimator, RegressorMixin, BaseEst
         self, X: Any, coverage: float = 0.9, nodes: Any = None
     ) -> tuple[Array, Array]:
         """Lower and upper ends that hold the target in this share of each node's rows, as tracked
-        online; of `nodes` (one name, or one per row), or for a node that nobody has seen.
+        online; of `nodes` (one name, or one per row), or for an unknown node.
         """
         rows, owner = self._inputs(X, nodes)
         level = intervals.check_level(coverage)
@@ -474,7 +471,7 @@ class NetworkClassifier(Labels, NetworkEstimator, ClassifierMixin, BaseEstimator
     def prequential(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, nodes: Any = None
     ) -> Array:
-        """`partial_fit` that returns what it predicted for each row just before learning it.
+        """`partial_fit` that returns the prediction of each row from before learning it.
 
         A row of weight 0 is not looked at: NaN (float labels) or None stands in its place.
         """

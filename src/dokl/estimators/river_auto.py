@@ -229,7 +229,7 @@ class AutoClassifier(_Auto, base.MiniBatchClassifier):  # type: ignore[misc]
     experts
         As there.
     bound
-        As there, but infinite: a class that comes late is no wild target.
+        As there, but infinite: a class that appears late is not an outlier.
     missing
         As there.
     classes

@@ -257,7 +257,7 @@ class TableModel:
     def prequential(
         self, rows: object, y: object = None, *, nodes: Any = None, classes: object = None
     ) -> Array:
-        """`partial_fit` that returns what it predicted for each row just before learning it.
+        """`partial_fit` that returns the prediction of each row from before learning it.
 
         NaN, or None among labels that are no floats, stands for rows that were passed over.
         """
