@@ -26,11 +26,11 @@ def checked_labels(y: object) -> Array:
             options=["--task regression"],
         ) from None
     except TypeError:  # what cannot be sorted
-        raise _unlike(list(y)) from None
+        raise _unlike(np.asarray(y, dtype=object).ravel().tolist()) from None
     return np.asarray(column_or_1d(y))
 
 
-def _unlike(labels: list[Any]) -> BadInput:
+def _unlike(labels: list[object]) -> BadInput:
     """What is wrong with labels that cannot be compared."""
     for row, label in enumerate(labels):
         if label is None or type(label).__name__ == "NAType":
