@@ -12,7 +12,7 @@ from figure import BLUE, GREY, RED, frame, save
 
 from dokl import Features, Gaussian
 from dokl.learning.squares import sums
-from dokl.network.sums.origins import Entry, merge, total, withdraw
+from dokl.network.sums.origins import Entry, merge, total
 
 CUSTOMERS, ROWS, RIDGE = 12, 40, 0.1
 
@@ -45,7 +45,8 @@ def main(picture="unlearn.png"):
     rows = readings()
     whole = merge({}, [entry(name, *each) for name, each in rows.items()])
     gone = f"customer {CUSTOMERS}"
-    without = merge(whole, [withdraw(whole[gone])])
+    # A newer entry of no rows takes the place of the customer's.
+    without = merge(whole, [Entry(gone, 1, sums.no_rows(features.D, 1))])
     never = merge({}, [entry(name, *each) for name, each in rows.items() if name != gone])
     same = bool((model(without) == model(never)).all())
     across = np.linspace(0, 24, 200)[:, None]

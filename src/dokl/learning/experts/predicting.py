@@ -87,7 +87,7 @@ def predict_with_variance(bank: Bank, X: Array, steps_ahead: object = None) -> P
 def relevance(bank: Bank) -> Array:
     """How much predictions change where rows exchange their values of an input, summing to 1: (d,).
 
-    A length scale would tell only how much the function bends, and nothing of its linear part.
+    A length scale is about how much the function bends, not about its linear part.
     """
     even, most = np.full(bank.d, 1 / bank.d), max(30, RELEVANT_TOTAL // bank.d)
     X, seed = bank.stored.newest()[0], bank.settings.seed
