@@ -17,7 +17,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -60,6 +60,7 @@ LONGEST_KEY = 255
 REMEMBER = "remember"  # a switch of /predict
 LATER = 5.0  # seconds until a second try, where nothing better is known
 AT_ONCE = 0.3  # seconds after which questions about the service are answered from what was known
+ASKERS = 8  # such questions that may wait for that at a time
 _SMALL = 1 << 16  # bytes that are parsed at once; more goes to a thread, one body at a time
 
 T = TypeVar("T")
@@ -123,7 +124,9 @@ class Endpoints:
     def __init__(
         self, service: Service, token: str | None, bounds: HttpBounds, reading: str | None = None
     ) -> None:
-        self.service, self.bounds, self.room = service, bounds, Room(bounds)
+        self.service, self.bounds = service, bounds
+        self.room, self.questions = Room(bounds), Room(bounds)
+        self._askers = ThreadPoolExecutor(ASKERS, "status")
         self.answers: Counter[int] = Counter()
         self.latencies = {"/samples": Latency(), "/predict": Latency()}
         self._token = None if token is None else f"Bearer {token}".encode()
@@ -211,15 +214,18 @@ class Endpoints:
 
     async def status(self, request: Request) -> Response:
         """What the service reports of itself."""
-        with self.room.turn():
-            return as_json(await asyncio.to_thread(self.service.status, AT_ONCE))
+        return as_json(await self._status())
 
     async def metrics(self, request: Request) -> Response:
         """The same for Prometheus."""
-        with self.room.turn():
-            status = await asyncio.to_thread(self.service.status, AT_ONCE)
-            text = gauges.text(status, self.answers, self.latencies)
+        text = gauges.text(await self._status(), self.answers, self.latencies)
         return Response(text, headers={"content-type": gauges.CONTENT_TYPE})
+
+    async def _status(self) -> dict[str, Any]:
+        """Room and threads of its own: senders and large predictions keep nobody from asking."""
+        with self.questions.turn():
+            ask = partial(self.service.status, AT_ONCE)
+            return await asyncio.get_running_loop().run_in_executor(self._askers, ask)
 
     async def description(self, request: Request) -> Response:
         """The OpenAPI description of all this."""
