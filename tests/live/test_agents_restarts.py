@@ -5,6 +5,7 @@ import time
 import pytest
 
 from dokl.base.errors import BadInput
+from dokl.live.agent.clock import Clock
 from dokl.live.description import Durability, ExchangePolicy, Limits, Model
 from dokl.live.protocol.effects import Save
 from dokl.live.store import StoreFailed, Transaction
@@ -64,6 +65,29 @@ def test_a_message_that_fails_keeps_none_of_others_away(tmp_path, monkeypatch):
     assert found["problems"] == ["internal error: KeyError('a bug')"]
     assert found["refused"]["c"] == 1
     assert "b" not in found["refused"]  # as if it had not come
+    killed(agent)
+
+
+def test_what_is_due_and_fails_is_tried_twice_a_second_and_holds_nothing_up(tmp_path, monkeypatch):
+    class Standing(Clock):
+        seconds = 100.0
+
+        def now(self):
+            return self.seconds
+
+    clock, tried = Standing(), []
+    agent = made(tmp_path, small(), clock=clock)
+    monkeypatch.setattr(agent.protocol, "next_due", lambda now: now)
+    monkeypatch.setattr(agent.protocol, "tick", lambda now: tried.append(now) or 1 / 0)
+    stored = agent.submit(arrival(5))
+    pauses = []
+    for _ in range(6):
+        agent._turn()
+        pauses.append(agent._pause(clock.seconds))
+        clock.seconds += 0.25
+    assert stored.result(WAIT)["samples"] == 5
+    assert tried == [100.25, 100.75, 101.25]
+    assert pauses == [0, 0.5, 0.25, 0.5, 0.25, 0.5]
     killed(agent)
 
 

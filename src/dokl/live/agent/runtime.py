@@ -26,7 +26,7 @@ from dokl.live.agent.reloading import changes, expiry, reload_description
 from dokl.live.agent.replies import Job
 from dokl.live.agent.restoring import restored_protocol
 from dokl.live.agent.rolls import roll_of
-from dokl.live.agent.service import IDLE, Service
+from dokl.live.agent.service import IDLE, RETRY, Service
 from dokl.live.description import Network
 from dokl.live.listeners import LEVEL, ListeningLearner
 from dokl.live.protocol import Protocol
@@ -65,6 +65,7 @@ class Agent(Service):
         self._inbox = Inbox(transport, self.log)
         self._lively_until = self._began
         self._put_off = math.inf  # since when rows that arrive put the rest off
+        self._calm_until = -math.inf  # until when what is due is not tried again
         self._everything = True  # whether messages and what is due are part of the present group
         if isinstance(self.learner, ListeningLearner):
             self.coverage = LEVEL
@@ -137,7 +138,21 @@ class Agent(Service):
         group.effects += self._receive(now) if self._everything else []
         super()._events(group, jobs, now)
         if self._everything:
-            group.effects += self._guarded(partial(self.protocol.tick, now))
+            self._tick(group, now)
+
+    def _tick(self, group: Group, now: float) -> None:
+        """What is due; where that fails it is due again, and must not be tried without end."""
+        if now >= self._calm_until:
+            tick = partial(self.protocol.tick, now)
+            group.effects += self._guarded(tick, self._calm_down)
+
+    def _calm_down(self) -> None:
+        self._calm_until = self.clock.now() + RETRY
+
+    def _pause(self, now: float) -> float:
+        learning = self.node.queued and self.node.learns
+        pause = super()._pause(now)
+        return pause if learning else max(pause, self._calm_until - now)
 
     def _committed(self, now: float) -> None:
         if self._everything:

@@ -420,9 +420,12 @@ class Service:
     def _carry_out(self, effects: list[Effect], now: float) -> None:
         self._handler.carry_out(effects)
 
-    def _guarded(self, event: Callable[[], list[Effect]]) -> list[Effect]:
+    def _guarded(
+        self, event: Callable[[], list[Effect]], failed: Callable[[], None] = lambda: None
+    ) -> list[Effect]:
         """What follows from an event; one that cannot be computed with is left out and noticed, so
-        that it keeps no other one, of another neighbour say, from having its effect.
+        that it keeps no other one, of another neighbour say, from having its effect. failed: called
+        then.
         """
         mark = self.node.mark()
         try:
@@ -432,7 +435,8 @@ class Service:
             self.log("not learned", often=True, reason=str(error))
         except Exception as error:
             self.node.back(mark)
-            self._failed(error, [])
+            self._note_error(error)
+        failed()
         return []
 
     def _not_stored(self, error: StoreFailed, jobs: list[Job]) -> None:
@@ -445,10 +449,13 @@ class Service:
 
     def _failed(self, error: Exception, jobs: list[Job]) -> None:
         self._held_until = self.clock.now() + RETRY
-        self.problems.note("internal", f"internal error: {error!r}")
-        self.log("internal error", often=True, reason=repr(error))
+        self._note_error(error)
         for _, future in jobs:
             refuse(future, error)
+
+    def _note_error(self, error: Exception) -> None:
+        self.problems.note("internal", f"internal error: {error!r}")
+        self.log("internal error", often=True, reason=repr(error))
 
     def _look_at_clock(self) -> None:
         self.problems.forget()
