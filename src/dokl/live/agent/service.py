@@ -406,12 +406,12 @@ class Service:
             self._carry_out(group.effects, now)
         except Exception as error:
             self._failed(error, [])
+        every, wall = 60 * self.description.durability.keep_minutes, self.clock.wall()
         self._done()  # who is answered may send more at once
         group.settle()
         self._held.extend(group.held)
         while self._held and self._held[0][0] <= self.node.learned:
             self._held.popleft()[1]()
-        every, wall = 60 * self.description.durability.keep_minutes, self.clock.wall()
         if self.node.step and self._keeping.due(every, wall):
             failed = self._keeping.keep(self.node.packed_state(), self.node.learned, wall)
             if failed:
