@@ -7,7 +7,7 @@ import pytest
 
 from dokl import AutoRegressor
 from dokl.learning import mixture, scales
-from dokl.learning.experts import bank, buffer, pilots, predicting
+from dokl.learning.experts import bank, buffer, pilots, predicting, rows
 from dokl.learning.experts import learn as learning
 from dokl.learning.experts.kinds import Kind, Settings, for_classes, lasting_for_numbers, one
 from dokl.learning.experts.maps import median_distance, nested_map
@@ -182,6 +182,21 @@ def test_useless_experts_sleep_and_wake_when_surprised(monkeypatch):
     assert changed.memories[2] is not before
     told = learning.learn(changed, X[8600:], -3 * y[8600:])[1].mean
     assert np.mean((told + 3 * y[8600:]) ** 2) < 0.1
+
+
+def test_after_a_pilot_useless_experts_sleep_again_at_the_next_check(monkeypatch):
+    monkeypatch.setattr(rows, "CHECK", 32)
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    Y = np.sin(X[:, :1])
+    kinds = Kind("learned", "gaussian"), Kind(1.0, "gaussian", 10.0, 2)
+    settings = Settings(kinds, most=30, pilots=(30, 270))
+    asleep = learning.learn(bank.start(2, 1, settings), X[:269], Y[:269])[0]
+    assert asleep.awake.tolist() == [True, False]
+    woken = learning.learn(asleep, X[269:287], Y[269:287])[0]
+    assert woken.awake.all()
+    assert woken.weights[1] == 0.0
+    later = learning.learn(woken, X[287:288], Y[287:288])[0]
+    assert later.awake.tolist() == [True, False]
 
 
 def test_a_spoiled_matrix_is_mended_and_said():

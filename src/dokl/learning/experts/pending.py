@@ -26,7 +26,7 @@ from dokl.learning.experts.bank import Bank, Pending, PilotMaps, matrix_bytes, s
 from dokl.learning.experts.group_errors import begin_again
 from dokl.learning.experts.kinds import begin_row, next_pilot
 from dokl.learning.experts.pilots import residual_group_errors, run_pilot, start_over
-from dokl.learning.experts.rows import learn_rows
+from dokl.learning.experts.rows import PATIENCE, learn_rows
 
 # Rows that the new experts learn at a time. At adoption they have fewer than these left to learn.
 STEP = 32
@@ -127,8 +127,10 @@ def adopt(bank: Bank, each: Each) -> Bank:
     assert pending.work is not None
     last = slice(len(pending.X) // STEP * STEP, None)
     new = _after(pending.work.result(each), *pending.rows(last), each)
-    names = "now", "memories", "sums", "awake", "idle", "surprise", "extent"
+    names = "now", "memories", "sums", "awake", "surprise", "extent"
     fresh = {name: getattr(new, name) for name in names}
+    # Who slept has up to the next check to be of use with the new map.
+    fresh["idle"] = new.idle if bank.now is None else np.minimum(bank.idle, PATIENCE - 1)
     mended = bank.mended + new.mended
     bank = replace(bank, kept=bank.stored, pending=None, mended=mended, **fresh)
     bank = copies.no_more(bank)

@@ -3,7 +3,8 @@
 Experts that have long been useless sleep, at no cost, and wake when predictions surprise. Every
 CHECK rows: who has had no weight at PATIENCE checks in a row goes to sleep. When errors since the
 last check were larger than predicted (mean squared score above ALARM), the world has changed:
-everybody wakes, learns the rows that are kept, and is weighed again. A pilot wakes everybody, too.
+everybody wakes, learns the rows that are kept, and is weighed again. A pilot wakes everybody, too;
+who has still no weight at the check after it goes back to sleep.
 """
 
 from __future__ import annotations
