@@ -99,6 +99,8 @@ def test_what_is_no_table_or_no_label_is_named():
     rows = FRAME[:40].to_dict("records")
     with pytest.raises(BadInput, match="X is a list of dicts"):
         AutoRegressor(**SMALL).fit(rows, Y[:40])
+    with pytest.raises(BadInput, match="y holds times"):
+        AutoRegressor(**SMALL).fit(FRAME[:40], HOURS[:40])
     labels = np.array(["a", "b"] * 20, object)
     labels[3] = None
     with pytest.raises(BadInput, match="y has no label in row 3"):

@@ -499,6 +499,8 @@ def check_numbers(model: object, y: object) -> None:
         values = np.asarray(y).ravel()
     except ValueError:  # lists of different lengths, which scikit-learn refuses
         return
+    if values.dtype.kind == "M":
+        raise BadInput("y holds times, and numbers are predicted: take hours since a time, say")
     for cell in values if values.dtype.kind in "OU" else ():
         if isinstance(cell, str) and number(cell) is None:
             other = type(model).__name__.replace("Regressor", "Classifier")
