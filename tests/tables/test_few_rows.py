@@ -24,7 +24,8 @@ def inputs(columns):
 def test_a_short_file_gives_the_model_of_fit(tmp_path, n):
     rows, later = plane(n), plane(300)
     path, file = written(tmp_path / "few.csv", rows), tmp_path / "few.dokl"
-    dokl("train", path, "--target", "y", "--no-shuffle", "--model", file, "-q")
+    said = dokl("train", path, "--target", "y", "--no-shuffle", "--model", file).stderr
+    assert f"few rows: the model is a fit of all {n}, better than" in said
     found = package.load(file).predict(later)
     whole = AutoRegressor(random_state=0).fit(inputs(rows), rows["y"])
     assert np.allclose(found, whole.predict(inputs(later)), atol=1e-5)

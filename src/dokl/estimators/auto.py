@@ -143,9 +143,10 @@ class Auto(Savable, LateLearning, BaseEstimator):  # type: ignore[misc]
             return prediction
         return Prediction(*(everywhere(part, kept, n) for part in vars(prediction).values()))
 
-    def _finish(self) -> None:
-        """After the last row of a file: few rows are worth a fit of all of them."""
-        self.bank_ = learn.fit_few(self.bank_)
+    def _finish(self) -> bool:
+        """After the last row of a file: few rows are worth a fit of all of them. Whether it was."""
+        before, self.bank_ = self.bank_, learn.fit_few(self.bank_)
+        return self.bank_ is not before
 
     def _inputs(self, X: Any) -> Array:
         check_is_fitted(self, "bank_")

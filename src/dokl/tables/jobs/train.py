@@ -290,8 +290,8 @@ def train(
     try:
         with closing(source.on_error), stoppable() as whole:
             _learn_all(work, whole, watch or _unwatched)
-            if model is None and passes == 1 and work.model is not None:
-                finish(work.model)
+            if model is None and passes == 1:
+                work.finish()
     except Stopped as stop:
         work.halt = replace(work.halt, signum=stop.signum)
     except BadInput as error:
@@ -453,6 +453,14 @@ class _Work:
         if self.training.node is None:  # a network's steps are cut by chunks; keep them equal
             reader.go_live()
         return reader
+
+    def finish(self) -> None:
+        """After the last row of a file that a new model has learned once."""
+        if self.model is not None and finish(self.model):
+            self.remarks.append(
+                f"few rows: the model is a fit of all {rows_seen(self.model)}, better than what "
+                "predicted them one by one; --test random:20% scores such a model"
+            )
 
     def parts(self, chunk: Chunk, name: str) -> list[ChunkPart]:
         """What is to be learned of a chunk, once nothing in it is wrong."""

@@ -269,10 +269,12 @@ def learn(
     return predicted
 
 
-def finish(model: TableModel) -> None:
-    """After the last row of a training that began with this model: see `learn.fit_few`."""
-    if model.series is None and isinstance(model.estimator, Auto) and model.started:
-        model.estimator._finish()
+def finish(model: TableModel) -> bool:
+    """After the last row of a training that began with this model: see `learn.fit_few`. Whether
+    rows were few.
+    """
+    able = model.series is None and isinstance(model.estimator, Auto) and model.started
+    return able and model.estimator._finish()
 
 
 def _due(model: TableModel, chunk: Chunk, X: Array) -> tuple[Array, Array]:
