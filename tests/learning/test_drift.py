@@ -14,6 +14,7 @@ from dokl import AutoRegressor
 from dokl.base.errors import BadInput
 from dokl.estimators.predict_only import folded
 from dokl.learning import drift
+from dokl.learning.experts import rivals
 from variants import first
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -206,3 +207,35 @@ def test_evaluate_and_train_say_how_often_frozen_intervals_hold(files):
     assert frozen["rows"] > 30
     assert frozen["half_width"] > 0
     assert any(line.startswith("frozen there: 90 % intervals held") for line in told["words"])
+
+
+# -- what stands beside a bank --------------------------------------------------------------------
+def weights_beside(faults):
+    """Of a bank that stands still, a linear function and two inputs, after two times 100 rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 2)).cumsum(axis=0)
+    y = x[:, :1] + rng.normal(size=(500, 1))
+    y[400 + np.array(faults, int)] += 1000.0
+    known = rivals.with_copy(rivals.start(x[:300], y[:300], np.ones(300)))
+    for at in (300, 400):
+        some, copies = slice(at, at + 100), len(known.copies)
+        bank = np.full((copies, 100, 1), x[at - 1, 0])
+        known, _ = rivals.judged(known, bank, x[some], y[some], np.ones(100))
+        known = rivals.with_copy(known)
+    return rivals.beside(known).weights[0]
+
+
+def test_faults_that_nobody_foresaw_decide_nothing():
+    usual = weights_beside([])
+    assert usual[0] < 0.01
+    assert usual[2] > 0.5
+    np.testing.assert_allclose(weights_beside([3, 50, 51]), usual, atol=0.05)
+
+
+def test_without_copies_nothing_is_compared():
+    known = rivals.start(np.eye(3), np.arange(3.0)[:, None], np.ones(3))
+    same, found = rivals.judged(
+        known, np.zeros((0, 2, 1)), np.eye(3)[:2], np.ones((2, 1)), np.ones(2)
+    )
+    assert same is known
+    assert found.shape == (0, 2, 1)

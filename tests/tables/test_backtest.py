@@ -263,6 +263,8 @@ def test_a_short_series_that_grows_is_predicted_frozen(horizon):
     sold = 300 * np.exp(t / 60) * season * np.exp(0.02 * rng.normal(size=130))
     month = pd.date_range("2010-01-01", periods=130, freq="MS")
     table = pd.DataFrame({"month": month, "sold": sold.round(1)})
-    error = whole(dokl.backtest(table, "sold", horizon=horizon, folds=1, held_out=0.2)).rmse
+    found = whole(dokl.backtest(table, "sold", horizon=horizon, folds=1, held_out=0.2))
+    error, wide = found.rmse, found.half_width["dokl frozen"]
     assert error["dokl frozen"] < 1.5 * error["ridge"]
     assert error["dokl frozen"] < 0.8 * error["the last value"]
+    assert error["dokl frozen"] < wide < 3.0 * error["dokl frozen"]

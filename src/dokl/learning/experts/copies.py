@@ -172,7 +172,7 @@ class CopyScores:
         learned = self.row[some] + 1 - after
         stands = np.where(self.row[some] % self.apart < FIRST, 1.0, EVERY)
         given = f, self.X[some], tame[some], stands, after <= SOON * learned
-        spread = _beside_spread(beside.copies, size)
+        spread = _beside_spread(beside.copies[-1:] * C, size)
         beside, predicted = rivals.judged(beside, *given)
         off = np.abs(Y[some] - predicted)
         counts = _add_scores(beside.counts, (after, off, spread), (0 * after, off, spread))

@@ -12,10 +12,12 @@ the linear function as it was then and the inputs; with e the errors of all on t
     G = mean of e e',   w minimises  w'G w + (CHANCE^2/k) sum_i G*_ii (w_i - [i = 0])^2
 
 with G*_ii = G_ii, and the least of all for the bank; so weight leaves the bank as far as more than
-chance explains it; k is the effective number of rows (`mixture.weigh`). Inputs whose squared
-errors are more than WORST times the bank's are not tried, and where all of it gains the share g of
-the bank's squared error, weight leaves it by the share 1 - (1/g - 1)/(1/LEAST - 1) of that: a bank
-that learns from row to row is better than its copies were.
+chance explains it; k is the effective number of rows (`mixture.weigh`). What nobody foresaw decides
+little: where all errors of a row are larger than FORESEEN times that of f* so far, they are scaled
+down to it. (A sensor that fails is no reason to leave one predictor for another.) Inputs whose
+squared errors are more than WORST times the bank's are not tried, and where all of it gains the
+share g of the bank's squared error, weight leaves it by the share 1 - (1/g - 1)/(1/LEAST - 1) of
+that: a bank that learns from row to row is better than its copies were.
 
 (LEAST, and how copies count, were chosen by models frozen at rows within the first four fifths of
 39 series and horizons; streams in no order then lose nothing.)
@@ -42,6 +44,7 @@ from dokl.learning.drift import CHANCE
 from dokl.learning.experts.scaling import CLIP, cut_wild_targets, scaling_of
 
 WORST, LEAST = 2.0, 0.05
+FORESEEN = 3.0
 MOST_TRIED = 100  # inputs; of more none is tried as it is
 ROUNDING = 1e-10
 FARTHEST = 1e6  # squares stay finite
@@ -184,25 +187,35 @@ def judged(
     known: Rivals, f: Array, X: Array, Y: Array, weight: Array, after: Array | None = None
 ) -> tuple[Rivals, Array]:
     """After comparing on rows X: (n, d), Y: (n, m), for which copies of the bank predict f: (C, n,
-    m); and what each copy makes of it, f*: (C, n, m).
+    m); and what each copy makes of it with the weights of the newest one, f*: (C, n, m).
 
     weight: (n,), how many rows each stands for; after: (C, n), which rows follow a copy, else all.
     """
-    products, squares = known.products.copy(), known.squares.copy()
-    rows = known.rows
     found = np.empty_like(f)
+    if not known.copies:
+        return known, found
+    products, squares = known.products.copy(), known.squares.copy()
+    rows, newest = known.rows, known.copies[-1]
     for c, copy in enumerate(known.copies):
         each = copy.each(f[c], X)
-        found[c] = np.einsum("mk,nkm->nm", copy.weights, each)
+        found[c] = np.einsum("mk,nkm->nm", newest.weights, each)
         w = weight if after is None else weight * after[c]
         for k in range(Y.shape[1]):
             with np.errstate(over="ignore"):
                 e = (each[:, :, k] - Y[:, k, None]) / known.unit[k]
-            e = np.clip(e, -FARTHEST, FARTHEST)
+            e = _foreseen(np.clip(e, -FARTHEST, FARTHEST), newest.error[k] / known.unit[k])
             products[k] += e.T @ (w[:, None] * e)
             squares[k] += w @ e**4
         rows += float(w.sum())
     return replace(known, products=products, squares=squares, rows=rows), found
+
+
+def _foreseen(e: Array, usual: float) -> Array:
+    """Errors (n, K) of rows, smaller where the least of a row is beyond FORESEEN usual ones."""
+    if not usual > 0.0:
+        return e
+    least = np.abs(e).min(axis=1, keepdims=True)
+    return np.asarray(e * (FORESEEN * usual / np.maximum(least, FORESEEN * usual)))
 
 
 def beside(known: Rivals) -> Beside:
