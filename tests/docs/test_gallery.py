@@ -51,6 +51,7 @@ def test_a_board_that_learns(tmp_path, monkeypatch):
     assert found["bytes"] < 32_000
 
 
+@pytest.mark.slow
 def test_a_model_behind_http(tmp_path, monkeypatch, short_searches):
     found = found_by("http_model", tmp_path, monkeypatch)
     assert found["ways"][0] == "curl"

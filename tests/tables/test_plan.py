@@ -105,26 +105,26 @@ def test_a_network_with_these_settings_learns(advised):
 
 
 def test_the_memory_budget_sets_the_size():
-    made = plan(X[:500], y[:500], budget=Budget(memory=2000))
+    made = plan(X[:250], y[:250], budget=Budget(memory=2000))
     assert value(made, "memory of a node, bytes") <= 2000
     assert "memory" in next(line.rests_on for line in made.lines if line.name == "D")
 
 
 def test_the_time_budget_sets_the_size():
-    made = plan(X[:500], y[:500], budget=Budget(microseconds=0.02))
+    made = plan(X[:250], y[:250], budget=Budget(microseconds=0.02))
     assert made.D < 1000
 
 
 def test_the_bytes_budget_spaces_the_exchange():
     budget = Budget(rate=10, bytes_per_second=2000)
-    made = plan(X[:500], y[:500], D=100, weights=ring, budget=budget)
+    made = plan(X[:250], y[:250], D=100, weights=ring, budget=budget)
     assert made.every == 4  # 100 floats to two neighbours ten times a second are 8000 bytes
     assert value(made, "bytes sent per node and second") <= 2000
 
 
 @pytest.mark.parametrize(("wanted", "word"), [(1e-9, "not reached"), (10.0, "reached")])
 def test_accuracy_gets_a_verdict(wanted, word):
-    made = plan(X[:500], y[:500], D=100, budget=Budget(accuracy=wanted))
+    made = plan(X[:250], y[:250], D=100, budget=Budget(accuracy=wanted))
     assert value(made, f"accuracy {wanted:g}").startswith(word)
 
 
