@@ -175,6 +175,18 @@ def run(engine, case, dtype=np.float64):
     return engine.advance(plan, fresh(case, dtype), case.block)
 
 
+def follows(case, state, f, tol):
+    """A state and predictions are those of the slow truth."""
+    predictions, theta, bias, mean, mean_bias = case.truth
+    close = functools.partial(np.testing.assert_allclose, rtol=tol, atol=tol)
+    close(f, predictions)
+    close(state.theta, theta)
+    close(state.bias, bias)
+    if case.average != "none":
+        close(state.mean_theta, mean)
+        close(state.mean_bias, mean_bias)
+
+
 def assert_same(state, other, **tolerance):
     """Two states equal, bit for bit unless a tolerance is given."""
     compare = functools.partial(np.testing.assert_allclose, rtol=0, **{"atol": 0} | tolerance)

@@ -30,6 +30,7 @@ from engine_cases import (
     SQRT,
     Case,
     assert_same,
+    follows,
     fresh,
     run,
 )
@@ -63,14 +64,7 @@ def test_the_cases_cover_what_there_is():
 @each_case
 def test_float64_follows_the_truth(engine, case):
     state, f = run(engine, case)
-    predictions, theta, bias, mean, mean_bias = case.truth
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9)
-    close(f, predictions)
-    close(state.theta, theta)
-    close(state.bias, bias)
-    if case.average != "none":
-        close(state.mean_theta, mean)
-        close(state.mean_bias, mean_bias)
+    follows(case, state, f, 1e-9)
     assert state.clock == case.n
     present = ~np.isnan(f[..., 0])
     np.testing.assert_array_equal(state.count, present.sum(axis=0))
@@ -81,14 +75,8 @@ def test_float64_follows_the_truth(engine, case):
 def test_float32_follows_for_a_while(case):
     short = replace(case, n=min(case.n, 50))
     state, f = run(numba_engine, short, np.float32)
-    predictions, theta, bias, mean, _ = short.truth
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
     assert state.theta.dtype == state.bias.dtype == f.dtype == np.float32
-    close(f, predictions)
-    close(state.theta, theta)
-    close(state.bias, bias)
-    if case.average != "none":
-        close(state.mean_theta, mean)
+    follows(short, state, f, 1e-4)
 
 
 @pytest.mark.parametrize("name", losses.BUILTIN)

@@ -36,22 +36,11 @@ from dokl.simulation.engines import (
 from dokl.simulation.engines import run as simulate
 from dokl.simulation.engines.choice import EngineNotice
 from dokl.simulation.streams import Example2, Missing
-from engine_cases import CASES, SMOOTH, Case, assert_same, fresh
+from engine_cases import CASES, SMOOTH, Case, assert_same, follows, fresh
 from variants import first
 
 run = functools.partial(shared.run, jax_engine)
 named = {case.name: case for case in CASES}
-
-
-def follows(case, state, f, tol):
-    predictions, theta, bias, mean, mean_bias = case.truth
-    close = functools.partial(np.testing.assert_allclose, rtol=tol, atol=tol)
-    close(f, predictions)
-    close(state.theta, theta)
-    close(state.bias, bias)
-    if case.average != "none":
-        close(state.mean_theta, mean)
-        close(state.mean_bias, mean_bias)
 
 
 # --- float32 ----------------------------------------------------------------------------
