@@ -21,9 +21,10 @@ def pytest_configure(config):
     # busy machine fits of 300 rows took five times as long.
     os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
     # What tests compile with XLA runs for milliseconds; compiling it is what takes the time. With
-    # neither optimisation nor fusion emitters it takes a third of it.
+    # neither optimisation nor fusion emitters, and in one piece, it takes a third of it.
     quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    os.environ.setdefault("XLA_FLAGS", quick)
+    whole = "--xla_cpu_parallel_codegen_split_count=1"
+    os.environ.setdefault("XLA_FLAGS", f"{quick} {whole}")
     # Journals, models and certificates are synced thousands of times, 10 ms each on a disk.
     # Agents as processes stay on the disk, as their users' do.
     if not any("processes" in str(each) for each in config.args) and memory_disk():
