@@ -37,11 +37,11 @@ def named_checks():
         assert not skips
         again = set()
         for number, check in enumerate(checks.yield_checks(model)):
-            # One data set is enough for what takes long: banks, and memory over ten times the rows,
-            # where one bank is enough as well.
+            # One data set is enough for what takes long: banks, and memory over ten times the rows;
+            # and one bank, which is that of one expert.
             grows, bank = check.__name__ == "check_bounded_memory_growth", name.startswith("auto")
             long = (bank or grows) and check.__name__ in again
-            long |= grows and name == "auto classifier"
+            long |= name == "auto regressor"
             again.add(check.__name__)
             marks = [pytest.mark.slow] if long else []
             yield pytest.param(model, check, id=f"{name}-{check.__name__}-{number}", marks=marks)
