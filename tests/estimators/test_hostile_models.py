@@ -59,7 +59,8 @@ MODELS = {
 # Any finite number from 0 on is a step, a width or a memory; any whole number a count of rows.
 REALS = {"alpha", "intercept", "sigma", "scale", "offset", "power", "eps", "lam", "bound",
          "memory", "ridge", "map", "traffic", "largest", "surprise", "total", "covered", "weight",
-         "a", "b", "den", "amplitude", "noise", "linear", "reference"}  # fmt: skip
+         "a", "b", "den", "amplitude", "noise", "linear", "reference", "own",
+         "network"}  # fmt: skip
 COUNTERS = {"seen", "mended", "every", "seed", "random_state", "delay", "fewest_rows", "steps",
             "rows", "since", "count"}  # fmt: skip
 JUNK = (10**9, -5, -1.5, 1e300, 10**30, "x", [], {"$float": "nan"})

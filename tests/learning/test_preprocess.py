@@ -282,7 +282,7 @@ def test_missing_renamed_and_extra_columns():
     columns = {"temp": np.zeros(2), "place": np.array(["u", "v"], object), "y": np.zeros(2)}
     plan = Preprocessor.plan(columns, exclude=["y"])
     renamed = {"temperature": np.zeros(2), "place": columns["place"]}
-    with pytest.raises(BadInput, match=r"'temp' was there .* nearest .* is 'temperature'"):
+    with pytest.raises(BadInput, match=r"'temp' was there .* the nearest is 'temperature'"):
         plan.transform(renamed)
     with pytest.raises(BadInput, match=r"'place' was there .* nearest"):
         plan.transform({"temp": np.zeros(2), "plaice": columns["place"]})

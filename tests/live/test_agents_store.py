@@ -262,7 +262,7 @@ def test_it_can_be_looked_into_while_it_is_open(path, store):
     packed, learned, batches = read_saved(path, IDENTITY)
     assert (packed, learned) == (b"state", 3)
     assert same(next(batches), rows(3, 1))
-    with pytest.raises(BadFile, match="not of node 'b'"):
+    with pytest.raises(BadFile, match="not that of node 'b'"):
         read_saved(path, {**IDENTITY, "name": "b"})
     with pytest.raises(BadFile, match="no such store"):
         read_saved(path.with_name("other.db"), IDENTITY)

@@ -248,5 +248,5 @@ def test_bad_input_is_named_and_what_cannot_run_is_refused():
         BadInput, match=r"engine 'jax' cannot run .*sums per origin.*use engine='numba'"
     ):
         choose("jax", Problem(FEATURES.draw(0), squares(share="origins")), ring, None)
-    with pytest.raises(BadInput, match=r"engine 'jax' cannot run .* no FeatureMap"):
+    with pytest.raises(BadInput, match=r"engine 'jax' cannot run .*expected a FeatureMap"):
         choose("jax", Problem(other, squares()), Exchange(), None)

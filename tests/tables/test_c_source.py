@@ -274,7 +274,9 @@ double mixed(void)
 @pytest.mark.parametrize("precision", first("double", "float"))
 @pytest.mark.parametrize("share", ["sums", "rows"])
 def test_parts_of_a_network_add_up(tmp_path, precision, share):
-    """Own bank, network's bank and corrections: three scalings, and distances between nodes."""
+    """Own bank, network's bank and corrections: three scalings, and distances between nodes. Large
+    heights of both signs cancel each other, which costs digits in floats.
+    """
     X = np.random.default_rng(0).normal(size=(180, 3))
     nodes = np.arange(180) % 3
     y = X[:, 0] * X[:, 1] + X[:, 2] * nodes
@@ -283,7 +285,7 @@ def test_parts_of_a_network_add_up(tmp_path, precision, share):
     far = np.concatenate([X, 100 * X[:20]])
     for k in (None, 1):
         found, lower, upper = numbers_of(tmp_path / str(k), model, k, far, precision)
-        close = CLOSE[precision] * np.std(y)
+        close = {"double": 1e-5, "float": 5e-3}[precision] * np.std(y)
         np.testing.assert_allclose(found, model.predict(far, nodes=k), rtol=0, atol=close)
         width = interval_width(model.network_, -1 if k is None else k, 0.9)
         np.testing.assert_allclose(found - lower, np.full(len(far), width), rtol=0, atol=close)
