@@ -204,33 +204,15 @@ def aged(
     """
     made, n = start(bank.m), len(which)
     taken = [(at, memories) for at, memories in taken if _soon(which, at).any()]
-    if now is None or not taken:
+    at = np.array([row for row, _ in taken])
+    some = _counted(which, at)
+    if now is None or not len(some):
         return made, None
     X, Y, _ = (part[which] for part in rows)
     off, sd = np.abs(Y - prediction.mean[:n]), np.sqrt(prediction.variance[:n])
-    at, experts = np.array([row for row, _ in taken]), np.flatnonzero(bank.weights > 0)
-    soon = [_soon(which, row) for row, _ in taken]
-    known = replace(
-        made,
-        rows=at,
-        experts=experts,
-        weights=np.tile(bank.weights[experts], (len(at), 1)),
-        variance=np.stack([V[each][:, experts].mean(axis=0) for each in soon]),
-        spread=np.stack([sd[each].mean(axis=0) for each in soon]),
-        thetas=tuple(np.stack([known[e].theta for _, known in taken]) for e in experts.tolist()),
-    )
-    every, close = min(EVERY, max(1, n // FEW)), np.abs(which[:, None] - at) < FIRST
-    some = np.flatnonzero((np.arange(n) % every == 0) | close.any(axis=1))
-    some = some[which[some] >= at.min()]
-    if not len(some):
-        return made, None
+    known = _as_copies(bank, taken, which, V, sd)
+    mean, size = _predicted(bank, now, known, X[some])
     after = which[some] + 1 - at[:, None]
-    pieces = [slice(i, i + AT_ONCE) for i in range(0, len(some), AT_ONCE)]
-    found = []
-    for piece in pieces:
-        Z = features(bank, now, X[some[piece]], experts.tolist())
-        found.append(_of_copies(known, now, list(Z.values())))
-    mean, size = (np.concatenate([each[i] for each in found], axis=1) for i in (0, 1))
     late, last = after > 0, (0 * some, off[some], sd[some])
     newest = known.spread[late.sum(axis=0) - 1]
     spread = np.broadcast_to(known.spread[:, None], size.shape)
@@ -248,6 +230,45 @@ def aged(
         counts = _add_scores(beside.counts, (steps, off, wide), (0 * steps, off, wide))
         beside = replace(beside, counts=counts)
     return without_copies(np.stack([own, even])), beside
+
+
+def _counted(which: Array, at: Array) -> Array:
+    """Which of these rows count, by their place: some at even distances, and all soon after one of
+    the snapshots, which were taken before rows `at`: (C,). None before the first of them.
+    """
+    if not len(at):
+        return np.empty(0, int)
+    n = len(which)
+    every, close = min(EVERY, max(1, n // FEW)), np.abs(which[:, None] - at) < FIRST
+    some = np.flatnonzero((np.arange(n) % every == 0) | close.any(axis=1))
+    return np.asarray(some[which[some] >= at.min()])
+
+
+def _as_copies(bank: Bank, taken: list[Snapshot], which: Array, V: Array, sd: Array) -> Drift:
+    """Snapshots as copies, with the bank's weights. V: (n, E, m), sd: (n, m): experts' variances
+    and standard deviations of the mixture for rows `which`, before they were learned.
+    """
+    experts = np.flatnonzero(bank.weights > 0)
+    soon = [_soon(which, row) for row, _ in taken]
+    return replace(
+        start(bank.m),
+        rows=np.array([row for row, _ in taken]),
+        experts=experts,
+        weights=np.tile(bank.weights[experts], (len(taken), 1)),
+        variance=np.stack([V[each][:, experts].mean(axis=0) for each in soon]),
+        spread=np.stack([sd[each].mean(axis=0) for each in soon]),
+        thetas=tuple(np.stack([known[e].theta for _, known in taken]) for e in experts.tolist()),
+    )
+
+
+def _predicted(bank: Bank, now: PilotMaps, known: Drift, X: Array) -> tuple[Array, Array]:
+    """As `_of_copies`, of rows X: (n, d), some at a time."""
+    which, found = known.experts.tolist(), []
+    for i in range(0, len(X), AT_ONCE):
+        Z = features(bank, now, X[i : i + AT_ONCE], which)
+        found.append(_of_copies(known, now, list(Z.values())))
+    mean, size = (np.concatenate([each[i] for each in found], axis=1) for i in (0, 1))
+    return mean, size
 
 
 def _age_rivals(
