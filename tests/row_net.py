@@ -11,6 +11,7 @@ from dokl.live.certificates.signing import Seals
 from dokl.live.description import ExchangePolicy
 from dokl.live.protocol import Protocol, batches
 from dokl.live.protocol.effects import Notice, Save, SaveLog, SendHello, SendTheta
+from dokl.live.protocol.logs import OriginLog
 from dokl.live.protocol.messages import HEADER, ROWS
 from dokl.live.protocol.roll import Roll
 from dokl.live.rows.learner import RowsLearner, RowsState, rows_of
@@ -287,6 +288,23 @@ def parted():
         net.row("c")
     net.settle_some("bcd", 6.0)
     assert net.nodes["d"].logs["c"].end == 5
+    for link in (("a", "b"), ("d", "a")):
+        net.join(link)
+    return net
+
+
+def one_has_the_newest_alone(rows=4, hearing="bcd"):
+    """b, c and perhaps d have rows of c, b only the last of them, and a has just met b and d."""
+    net = Net()
+    for link in (("a", "b"), ("d", "a")):
+        net.cut(link)
+    if "d" not in hearing:
+        net.cut(("c", "d"))
+    for _ in range(rows):
+        net.row("c")
+        net.settle_some(hearing, 2.0)
+    way = net.nodes["b"].protocol._way
+    way.logs = {**way.logs, "c": OriginLog(way.logs["c"].batches[-1:])}
     for link in (("a", "b"), ("d", "a")):
         net.join(link)
     return net

@@ -6,7 +6,18 @@ from dokl.base.errors import BadInput
 from dokl.live.protocol import batches, logs, row_sharing
 from dokl.live.protocol.logs import OriginLog
 from dokl.live.protocol.messages import HAVE, HEADER, ROWS, STRETCH, WANT, mark_of
-from row_net import LINKS, NAMES, Disk, Net, chain, entry, forged, parted, without
+from row_net import (
+    LINKS,
+    NAMES,
+    Disk,
+    Net,
+    chain,
+    entry,
+    forged,
+    one_has_the_newest_alone,
+    parted,
+    without,
+)
 
 
 def delayed(net, way, delay, seconds):
@@ -33,21 +44,6 @@ def test_who_claims_rows_and_has_none_holds_nobody_up():
     without(net, ("b", "a"), [have], 10.0)
     assert net.nodes["a"].logs["c"].end == 5
     assert net.nodes["a"].logs["c"].missing == 0
-
-
-def one_has_the_newest_alone(rows=4):
-    """b, c and d have rows of c, b only the last of them, and a has just met b and d."""
-    net = Net()
-    for link in (("a", "b"), ("d", "a")):
-        net.cut(link)
-    for _ in range(rows):
-        net.row("c")
-        net.settle_some("bcd", 2.0)
-    way = net.nodes["b"].protocol._way
-    way.logs = {**way.logs, "c": OriginLog(way.logs["c"].batches[-1:])}
-    for link in (("a", "b"), ("d", "a")):
-        net.join(link)
-    return net
 
 
 def test_rows_are_not_given_up_before_every_neighbour_has_said_what_it_has():
@@ -173,16 +169,7 @@ def test_who_answers_with_nothing_again_and_again_holds_nobody_up():
 
 
 def test_who_never_says_what_it_has_holds_nobody_up():
-    net = Net()
-    for link in (("a", "b"), ("d", "a"), ("c", "d")):
-        net.cut(link)
-    for _ in range(2):
-        net.row("c")
-        net.settle_some("bc", 2.0)
-    way = net.nodes["b"].protocol._way
-    way.logs = {**way.logs, "c": OriginLog(way.logs["c"].batches[-1:])}
-    for link in (("a", "b"), ("d", "a")):
-        net.join(link)
+    net = one_has_the_newest_alone(2, hearing="bc")
     without(net, ("d", "a"), [], 25.0)
     assert net.nodes["a"].logs["c"].end == 2
 

@@ -11,7 +11,17 @@ from dokl.live.protocol import batches, logs, row_sharing
 from dokl.live.protocol.logs import OriginLog
 from dokl.live.protocol.messages import HAVE, HEADER, ROWS, STRETCH, WANT, mark_of
 from dokl.live.protocol.states import Trust
-from row_net import CONTEXT, NAMES, Net, chain, entry, fail_on, forged, parted
+from row_net import (
+    CONTEXT,
+    NAMES,
+    Net,
+    chain,
+    entry,
+    fail_on,
+    forged,
+    one_has_the_newest_alone,
+    parted,
+)
 
 
 def send(net, way, kind, body):
@@ -147,16 +157,7 @@ def test_rows_that_cannot_be_learned_do_not_have_the_state_written_each_time(mon
 
 def test_a_neighbour_that_gives_the_newest_rows_alone_hides_none_of_another_way():
     """It is quicker than the other one, which has not heard of the rows yet."""
-    net = Net()
-    for link in (("a", "b"), ("d", "a"), ("c", "d")):
-        net.cut(link)
-    for _ in range(4):
-        net.row("c")
-        net.settle_some("bc", 2.0)
-    way = net.nodes["b"].protocol._way
-    way.logs = {**way.logs, "c": OriginLog(way.logs["c"].batches[-1:])}
-    for link in (("a", "b"), ("d", "a")):
-        net.join(link)
+    net = one_has_the_newest_alone(4, hearing="bc")
     net.settle_some(NAMES, 3.0)
     assert "c" not in net.nodes["a"].logs
     net.join(("c", "d"))
